@@ -76,7 +76,7 @@ def main() -> None:
         f"""{f"Groups left out: {', '.join(left_out)}." if left_out else ""} Generated log
         (`benchmarks/log.py`, seed {plan.seed}): about {plan.rows:,} fetches and appends of
         {plan.partitions:,} partitions in {plan.seconds:.0f} s, Zipf rates, 40 % of the partitions idle, three
-        replicas, long polls of 500 ms, {plan.stalls_a_day:g} stalls of a follower a day, of 5 to
+        replicas, long polls of 500 ms, {plan.stalls_a_day:g} follower stalls per day, of 5 to
         60 s{_changes(plan)}.""",
         time.perf_counter() - begun,
     )

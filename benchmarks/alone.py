@@ -1,4 +1,4 @@
-"""What needs processes of its own: one core and two, longer logs, hot partitions, and the first use on a machine."""
+"""Measurements in separate processes: one and two cores, longer logs, hot partitions, first use on a machine."""
 
 import json
 import os
@@ -22,7 +22,7 @@ HEADINGS = ("log, master", "rows", "s, best", "s, median", "worker, MiB", "JVM, 
 
 
 class Jobs:
-    """Replays in processes of their own, one after the other, each warmed up by a small one."""
+    """Replays in separate processes, one after the other, each warmed up by a small one."""
 
     def __init__(self, warm: Path, rounds: int) -> None:
         self._warm, self._rounds = warm, rounds
@@ -40,9 +40,9 @@ class Jobs:
         return self._told[master, lake]
 
 
-NOTE = f"""`replay` with {len(REGISTRY)} rules, from rows that it packs first, in a process of its own, one process
-after the other, each warmed up by a small replay. Peaks of resident memory are those of a single Python worker, and of
-the JVM. What they decide is not compared here."""
+NOTE = f"""`replay` with {len(REGISTRY)} rules, from rows that it packs first, in separate processes, one after the
+other, each warmed up by a small replay. Peaks of resident memory are those of a single Python worker, and of
+the JVM. Their decisions are not compared here."""
 
 
 def longer(jobs: Jobs, log: Measured, shorter: Measured) -> list[Section]:
@@ -79,15 +79,15 @@ def cores_and_skew(jobs: Jobs, log: Measured, half: Measured, alone: Measured) -
     usual, one_core, hot, single = found.values()
     return Section(
         "Cores and skew",
-        f"""{NOTE} A set is replayed by one task: a partition alone uses one core, and a second one for what the JVM
-        does beside its Python; so does local[1]. Alone it has {alone[1] / log[1]:.0f} times the rows of the log.""",
+        f"""{NOTE} A set is replayed by one task: a partition alone uses one core, and a second one for the JVM next
+        to its Python; so does local[1]. Alone it has {alone[1] / log[1]:.0f} times the rows of the log.""",
         HEADINGS,
         [_row(name, cases[name][1][1], figures) for name, figures in found.items()],
         [
             ("two cores by one, time", usual["best"] / one_core["best"]),
-            ("half of the rows in one partition, time a row by no skew", hot["row"] / usual["row"]),
+            ("half of the rows in one partition, time per row by no skew", hot["row"] / usual["row"]),
             ("half of the rows in one partition, peak memory of a worker by no skew", hot["worker"] / usual["worker"]),
-            ("one partition alone, time a row by no skew", single["row"] / usual["row"]),
+            ("one partition alone, time per row by no skew", single["row"] / usual["row"]),
             ("one partition alone, peak memory of a worker by no skew", single["worker"] / usual["worker"]),
         ],
     )
@@ -138,7 +138,7 @@ def first_use(rounds: int) -> Section:
     }
     return Section(
         "First use",
-        """Each in a process of its own. Kernels are compiled once a machine, then loaded; `run` ingests, replays and
+        """Each in a separate process. Kernels are compiled once per machine, then loaded; `run` ingests, replays and
         reports.""",
         ("what", "s, best", "s, median", "times"),
         [[what, f"{min(s):.1f}", f"{np.median(s):.1f}", str(len(s))] for what, s in told.items()],
@@ -157,7 +157,7 @@ def _seconds_of_a_run(lake: Path, environment: Mapping[str, str]) -> float:
 
 
 def _output(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Any:
-    """What a process printed last, as JSON."""
+    """Last line of a process's output, as JSON."""
     done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")

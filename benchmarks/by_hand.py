@@ -25,7 +25,7 @@ COLUMNS = ("time_us", "kind", "replica_id", "offset", "code", "leader_log_end_of
 
 @dataclass
 class Found:
-    """What the loop wrote: the last rows of the timelines as far as the ring goes, all changes, and of whom."""
+    """Output of the loop: the last rows of the timelines in the ring, and all changes with their followers."""
 
     replica: Int64Array
     partition: Int64Array

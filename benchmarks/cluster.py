@@ -85,7 +85,7 @@ CASES = (*BY_PLACE.values(), ONE, TWO, ONE_IN_TURNS, TWO_IN_TURNS)
 
 @dataclass(frozen=True)
 class Took:
-    """What a replay took in its best round."""
+    """Times of a replay in its best round."""
 
     seconds: float
     cpu: Mapping[str, float]
@@ -127,7 +127,7 @@ def measure(plan: Plan, folder: Path, rounds: int) -> Iterator[Section]:
 
 
 def _measured(case: Case, folder: Path, rounds: int) -> tuple[Mapping[Replay, Took], dict[Replay, object]]:
-    """Run a session of its own, warmed up by a small log; best round of each replay, and what was decided."""
+    """Run a new session, warmed up by a small log; best round of each replay, and checksums of its decisions."""
     replays = [*WARM, *(each for _ in range(rounds) for each in case.measured)]
     scratch = folder / "case"
     scratch.mkdir()
@@ -208,7 +208,7 @@ def _stores_and_clusters(found: Found, rows: Mapping[str, int]) -> Section:
             parts = [f"{took.cpu[part]:.1f}" for part in PARTS[:-1]]
             table.append([str(case), f"{rows[log]:,}", timelines, f"{took.seconds:.1f}", *parts])
     ratios = [
-        (f"local[2], a lake on {place} by one in a folder, {rows[log]:,} rows, timelines {timelines}: {what}", ratio)
+        (f"local[2], a {place} relative to a local folder, {rows[log]:,} rows, timelines {timelines}: {what}", ratio)
         for place in (S3, HDFS)
         for log, timelines in BY_PLACE[place].measured
         for of_place, of_folder in [[found[BY_PLACE[each]][log, timelines] for each in (place, FOLDER)]]
@@ -224,17 +224,17 @@ def _stores_and_clusters(found: Found, rows: Mapping[str, int]) -> Section:
     ]
     return Section(
         "A lake on S3 and on HDFS, and a standalone cluster",
-        f"""`replay` with {len(runs_of(RULES))} rules by Spark, from packed segments, in a session of its own, warmed
-        up by a small log; best rounds. A worker of the cluster is one executor with one core. CPU seconds of
+        f"""`replay` with {len(runs_of(RULES))} rules by Spark, from packed segments, in a new session, warmed up by a
+        small log; best rounds. A worker of the cluster is one executor with one core. CPU seconds of
         Spark's Python workers, of the executors' JVMs (local[2] has one JVM, which is the driver's), of the
         driver's JVM and Python, and of the server: S3 is moto's, in Python, HDFS one name node and one data node. Its
-        writes wait: a file is complete when the data node has told the name node of its block, and a client that asks
-        earlier, as nearly every one does here, asks again after half a second. All of them share
+        writes wait: a file is complete when the data node has reported its block to the name node, and a
+        client that asks earlier, as nearly every one does here, asks again after half a second. All of them share
         {len(os.sched_getaffinity(0))} cores. An executor of one core keeps more than one busy, with its JVM, its
         Python worker, the driver and the S3 server, so that on two cores the wall time of two executors says
         little of what two machines would do. In turns: of every {TURNS * TURN_S * 1000:.0f} ms each worker has {
-            TURN_S * 1000:.0f} with all cores to itself and is stopped in the others, as if it were a machine of its
-        own at half speed. The number and a checksum of ISR changes and verdicts, and the number of rows of all
+            TURN_S * 1000:.0f} with all cores to itself and is stopped in the others, as if it were a separate
+        machine at half speed. The number and a checksum of ISR changes and verdicts, and the number of rows of all
         tables, are in every case those of local[2] on the folder.""",
         ("case", "rows", "timelines", "s", "CPU s, Python", "executors", "driver's JVM", "driver", "server"),
         table,

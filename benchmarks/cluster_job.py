@@ -30,7 +30,7 @@ LOAD_S = 10
 
 
 def part_of(_: int, command: str) -> str:
-    """What a process of the benchmark is: one of PARTS."""
+    """Role of a process of the benchmark: one of PARTS."""
     if "moto_server" in command or "MiniHdfs" in command:
         return "server"
     if command.partition("\0")[0].endswith("java"):

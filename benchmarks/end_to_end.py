@@ -16,7 +16,7 @@ from udfs.rules import BASELINE, REGISTRY
 
 ALL = f"{len(REGISTRY)} rules"
 WARM_ROWS = 1_000_000
-HEADINGS = ("way", "s, best", "s, median", "M rows/s", "M rows/s a core", "CPU s")
+HEADINGS = ("way", "s, best", "s, median", "M rows/s", "M rows/s per core", "CPU s")
 
 
 @dataclass
@@ -99,7 +99,7 @@ def against_the_floor(given: Given, rounds: int) -> Section:
         sorts in {cores()} processes that are up already, each with shares of the partitions, {script.shares} in all,
         and our kernel behind it, and writes plain Parquet, not tables. *SQL windows* give lag and lastCaughtUpTimeMs
         of one rule at each fetch, but no ISR, no high watermark and no shrink, for which each state would have to feed
-        the next. Of the {compared:,} instants of the small log that our timeline has as well, {different} differ.""",
+        the next. On the small log, {compared:,} instants are also in our timeline; {different} differ.""",
         HEADINGS,
         [given.row(each) for each in contestants],
         [
@@ -138,7 +138,7 @@ def against_pandas(given: Given, rounds: int) -> Section:
         "Against applyInPandas",
         f"""{given.rows:,} fetches and appends, no more, because a group and its results have to fit into a worker's
         memory as pandas frames. *Ours* is from packed segments, as above. *applyInPandas* has our kernel inside a
-        function a set, and writes our tables in our way.""",
+        function per set, and writes our tables in our way.""",
         HEADINGS,
         [given.row(each) for each in contestants],
         [

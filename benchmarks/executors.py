@@ -34,7 +34,7 @@ class ExecutorModel:
         return cls(log.seconds - a_row * log.rows, a_row)
 
     def seconds(self, rows: int, executors: int) -> float:
-        """How long so many executors take for so many rows."""
+        """Time that a number of executors take for a number of rows."""
         return self.fixed + self.a_row * rows / executors
 
     def __str__(self) -> str:
@@ -45,17 +45,17 @@ class ExecutorModel:
 def executors_modelled(
     model: ExecutorModel, rows: int, executor: str, note: str, measured: Mapping[int, float] | None = None
 ) -> Section:
-    """What the model says of more executors, and what was measured of some.
+    """Modelled times of more executors, next to the measured ones.
 
     Parameters
     ----------
     model : ExecutorModel
     rows : int
-        Of the log that was measured.
+        Rows of the measured log.
     executor : str
-        What the model takes for one, in the plural.
+        Name of an executor in the model, in the plural.
     note : str
-        What one has to know beside the model's figures.
+        Explanation of the model's figures.
     measured : mapping of int to float, optional
         Seconds of that log, by the number of executors.
     """

@@ -1,4 +1,4 @@
-"""What a command costs step by step: Spark jobs, Delta commits, CPU seconds and wall time.
+"""Costs of a command step by step: Spark jobs, Delta commits, CPU seconds and wall time.
 
 ``python -m benchmarks.first_minute run --logs data/samples --lake LAKE`` runs a command of `isr-batch` in this process,
 and writes the costs of its steps to stderr as JSON at the end.
@@ -27,7 +27,7 @@ Cost = tuple[float, float, float, float]
 
 
 def of_the_samples(rounds: int) -> Section:
-    """`run` on the samples in a process and a lake of its own, each round; the quickest is shown."""
+    """Run `run` on the samples in a new process with a new lake per round; the fastest is shown."""
     best: dict[str, Cost] = {}
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
@@ -47,7 +47,7 @@ def of_the_samples(rounds: int) -> Section:
 
 
 def costs_of_run(lake: str) -> dict[str, Cost]:
-    """Costs of each step of `run` on the samples, in a process of its own."""
+    """Costs of each step of `run` on the samples, in a separate process."""
     command = [sys.executable, "-m", "benchmarks.first_minute", "run", "--logs", str(SAMPLES), "--lake", lake]
     stderr = subprocess.run(command, check=True, capture_output=True, text=True).stderr
     return dict(json.loads(stderr.rpartition(STEPS)[2]))
@@ -93,7 +93,7 @@ class Costs:
 
 
 def spark_jobs() -> int:
-    """Jobs of the running session until now; none where there is none."""
+    """Number of jobs of the running session until now; 0 without a session."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context  # noqa: SLF001 there is no public way to ask

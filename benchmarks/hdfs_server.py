@@ -1,6 +1,6 @@
-"""HDFS on loopback: a name node and a data node, in a process of their own.
+"""HDFS on loopback: a name node and a data node, in a separate process.
 
-They are of ``org.apache.hadoop:hadoop-client-minicluster:3.5.0`` from Maven: ``HDFS_MINICLUSTER=PATH`` of its jar.
+It needs ``org.apache.hadoop:hadoop-client-minicluster:3.5.0`` from Maven: ``HDFS_MINICLUSTER=PATH`` of its jar.
 """
 
 import os

@@ -65,7 +65,7 @@ def of_a_long_log(count: int, folder: Path) -> Section:
         f"""A warm ingest of JSON lines of {size / whole["lines"] / 1000:.1f} kB as a broker writes them, one broker of
         three: CPU time of all processes, of half the lines and of all, and by the difference of a further line. *10 GB*
         is what as much log text costs at that rate: an hour of a busy broker. Up to two gigabytes of text the
-        driver ingests by itself; both places do either size here. *Packing* comes after: the segments that a replay
+        driver ingests it without Spark; here both do both sizes. *Packing* comes after: the segments that a replay
         reads, by the difference as well.""",
         (
             "way",

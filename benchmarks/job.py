@@ -1,7 +1,7 @@
-"""Replays in a process of its own, for what one session cannot tell: another master, and memory from its beginning.
+"""Replays in a separate process, to measure another master, and memory from the start.
 
 ``python -m benchmarks.job MASTER ROUNDS WARM_LAKE LAKE`` starts a session, replays the small lake once and the other
-so many times, under all rules, and prints JSON: the seconds of each, and peaks of memory in MiB.
+ROUNDS times, under all rules, and prints JSON: the seconds of each, and peaks of memory in MiB.
 """
 
 import json

@@ -53,7 +53,7 @@ class KernelAlone(SetReplay):
         yield from ()
 
     def checksum(self, rule: int) -> tuple[int, int]:
-        """Of the changes that the run at this place made."""
+        """Checksum of the changes by the run with this index."""
         of = np.concatenate([np.full(len(found), partition) for partition, found in self.changes])
         rows = np.concatenate([found for _, found in self.changes])
         mine = rows[:, 0] == rule
@@ -137,9 +137,9 @@ def measure(plan: Plan, rounds: int) -> list[Section]:
         "Kernel alone",
         f"""{number:,} rows of {len(log.partitions):,} partitions in memory, one thread, its CPU time. The kernel is
         called through `udfs.batches.replay.SetReplay` as in production; results are counted and dropped. It keeps the
-        books and judges each shrink; the C++ loop does neither, and takes three replicas and two kinds of row only.
-        *With Arrow at both ends* is `replay_batches`: rows from record batches, results as files take them. Time alone
-        tells of the other rules: only kafka-3.7 is in the C++ loop.""",
+        ledger and judges each shrink; the C++ loop does neither, and takes three replicas and two kinds of row only.
+        *With Arrow at both ends* is `replay_batches`: rows from record batches, results as files take them. For the
+        other rules only times are compared: only kafka-3.7 is in the C++ loop.""",
         ["contestant", "M rows/s, best", "M rows/s, median", "ns a row, best"],
         [[name, *rate(c, number), f"{1e9 * c.best / number:.0f}"] for name, c in by_name.items()],
         [

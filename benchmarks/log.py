@@ -2,7 +2,7 @@
 
 Zipf rates, 40 % of the partitions idle, three replicas, long polls of 500 ms, and followers that now and then stall for
 5 to 60 s, so that rules have something to decide. Followers fetch as Kafka's do: one fetch at a time, the next when
-the answer is there. No broker falls silent, nobody is fenced, no fetch fails: such rows are rare in real logs too.
+the answer is there. No broker falls silent or is fenced, no fetch fails: such rows are rare in real logs too.
 """
 
 from collections.abc import Iterator

@@ -29,7 +29,7 @@ class Line(NamedTuple):
 
 
 def write_long_log(folder: Path, lines: int) -> int:
-    """Write the folder of a cluster with one broker and at least so many lines of request log; returns how many."""
+    """Write the folder of a cluster with one broker and a minimum of request log lines; returns how many."""
     broker = folder / BROKER
     broker.mkdir(parents=True)
     for path in [*SAMPLE.glob("*dump*"), *(path for path in (SAMPLE / BROKER).iterdir() if "request" not in path.name)]:

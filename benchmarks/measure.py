@@ -141,16 +141,16 @@ def kind_of_process(pid: int, command: str) -> str:
 
 
 class CpuOfTree:
-    """CPU seconds of a process and all below it, those that have ended as they were seen last.
+    """CPU seconds of a process and its descendants; for ended ones, the last value seen.
 
-    Their parents' sums lack some: Spark's Python workers end when idle for a minute, and nobody waits for them.
+    Their parents' sums lack some: Spark's Python workers end after an idle minute, and no parent waits for them.
 
     Parameters
     ----------
     root : int, optional
         The process; by default this one.
     kind_of : callable, optional
-        What to count a process as, by its number and its command line.
+        Returns the kind of a process, given its number and its command line.
     """
 
     def __init__(self, root: int | None = None, kind_of: Callable[[int, str], str] = kind_of_process) -> None:

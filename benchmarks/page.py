@@ -1,4 +1,4 @@
-"""What was measured, on the terminal and as a page."""
+"""Print results on the terminal, and write them as a page."""
 
 import os
 import platform
@@ -63,7 +63,7 @@ def write(page: Path, sections: Sequence[Section], command: str, data: str, took
         _wrapped(
             """All contestants of a table ran in turn in one run. Before a time counted, the changes of the ISR under
             kafka-3.7 had to be those (by number and checksum) of a loop written by hand in C++, unless the text
-            says that there are none to compare. Absolute times are this machine's; ratios travel better."""
+            says otherwise. Absolute times are this machine's; ratios travel better."""
         ),
     ]
     if ratios := [f"| {what} | {ratio:.2f} |" for section in sections for what, ratio in section.ratios]:

@@ -1,6 +1,6 @@
-"""An S3 server on loopback, and what Spark, delta-rs and Arrow need to reach it.
+"""An S3 server on loopback, with the settings for Spark, delta-rs and Arrow.
 
-It is moto's, in an environment of its own, as its boto3 wants an older dateutil than the tests have:
+It is moto's, in a separate environment, because its boto3 needs an older dateutil than the tests:
 ``pip install "moto[s3,server]"``, and ``MOTO_SERVER=PATH/bin/moto_server``.
 """
 
@@ -31,7 +31,7 @@ _STARTS_S = 60
 
 
 def free_port() -> int:
-    """A port of loopback that nobody has, for now."""
+    """A free port of loopback."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

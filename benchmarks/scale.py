@@ -1,6 +1,6 @@
 """Group g: very many rows in one go, without timelines, and where the time goes.
 
-``python -m benchmarks.scale LAKE RULES`` replays a lake in a session of its own, and prints JSON.
+``python -m benchmarks.scale LAKE RULES`` replays a lake in a new session, and prints JSON.
 """
 
 import json
@@ -56,11 +56,11 @@ def measure(plan: Plan, folder: Path) -> Section:
     found = {name: _in_a_process(folder, rules) for name, rules in CASES.items()}
     return Section(
         f"{rows:,} rows in one go",
-        """`replay --timelines none` by Spark on two cores, from packed segments, in a session of its own, which has
-        done nothing before. CPU seconds of Spark's Python workers (which read segments, replay them and write results),
-        of the JVM (which sorts where segments are) and of the driver; peaks of resident memory of a worker and of the
-        JVM, in MiB. What they decide is not compared here.""",
-        ("rules", "s", "M rows/s", "M rows/s a core", "CPU s, workers", "JVM", "driver", "MiB, worker", "JVM"),
+        """`replay --timelines none` by Spark on two cores, from packed segments, in a new session. CPU
+        seconds of Spark's Python workers (which read segments, replay them and write results), of the JVM
+        (which sorts segment locations) and of the driver; peaks of resident memory of a worker and of the JVM, in MiB.
+        Their decisions are not compared here.""",
+        ("rules", "s", "M rows/s", "M rows/s per core", "CPU s, workers", "JVM", "driver", "MiB, worker", "JVM"),
         [_row(name, rows, told) for name, told in found.items()],
     )
 
@@ -82,7 +82,7 @@ def _in_a_process(lake: Path, rules: Sequence[str]) -> Mapping[str, Any]:
 
 
 def main(lake: str, rules: str) -> dict[str, Any]:
-    """Replay, and tell what it took."""
+    """Replay, and print the time and memory."""
     of_replay.FEW_EVENTS = -1
     vars(of_replay)["pack_stale_days"] = lambda _: 0  # the lake has nothing to pack
     spark = start_session(SparkSettings(master="local[2]"))

@@ -1,4 +1,4 @@
-"""The best script for one machine that we can think of: DuckDB sorts, our kernel replays, a process a core."""
+"""A strong baseline on one machine: DuckDB sorts, our kernel replays, one process per core."""
 
 import multiprocessing
 import os
@@ -131,7 +131,7 @@ def _query(lake: Path, share: int, shares: int) -> str:
 
 
 def memory_limit() -> str:
-    """What DuckDB may take in each process: together 60 % of the machine's, as Spark waits beside them."""
+    """DuckDB's memory limit per process: in total 60 % of the machine's, because Spark's session stays open."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return f"{int(0.6 * memory / cores() / 2**20)}MiB"
 

@@ -29,7 +29,7 @@ _LOOKS = 50
 
 
 class Cluster(NamedTuple):
-    """Where its master is, and the processes of its workers, each of which has a session of its own."""
+    """Address of its master, and the processes of its workers, each with a separate process session."""
 
     master: str
     workers: Sequence[int]
@@ -86,17 +86,17 @@ def _daemon(folder: Path, name: str, of_class: str, options: Sequence[str]) -> I
 
 @contextmanager
 def in_turns(workers: Sequence[int], turns: int) -> Iterator[None]:
-    """Let one worker at a time go on, with its executor and Python, while the others are stopped.
+    """Let one worker at a time run, with its executor and Python, while the others are stopped.
 
-    So each has all cores of this machine for its share of the time, as if it were a slower machine of its own: on two
-    cores two executors would else wait for each other, for the driver and for the store, and not only for their work.
+    So each has all cores of this machine for its share of the time, as if it were a slower, separate machine:
+    otherwise two executors on two cores would also wait for each other, for the driver and for the store.
 
     Parameters
     ----------
     workers : sequence of int
         Processes that lead a session.
     turns : int
-        A worker goes on in one of so many; as many as there are workers, or more.
+        A worker runs in one of this many; at least the number of workers.
     """
     ended = threading.Event()
 
@@ -124,7 +124,7 @@ def in_turns(workers: Sequence[int], turns: int) -> Iterator[None]:
 
 
 def _process_groups(session: int) -> set[int]:
-    """Groups of a session: Python's daemon makes one of its own."""
+    """Process groups of a session: Python's daemon forms a separate one."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -163,7 +163,7 @@ class Executor(NamedTuple):
 
 
 def executors_of(spark: SparkSession) -> dict[str, Executor]:
-    """What each executor has done, by its number; the driver of a cluster runs no task."""
+    """Tasks of each executor, by its number; the driver of a cluster runs none."""
     context: Any = spark.sparkContext
     executors = context._jsc.sc().statusStore().executorList(False)  # noqa: SLF001 there is no public way
     each = [executors.apply(number) for number in range(executors.size())]

@@ -1,6 +1,6 @@
-"""Tables of fetches into a lake: in one process and in Spark, beside what one would write instead.
+"""Ingest tables of fetches: in one process and in Spark, compared with plain Spark code.
 
-``python -m benchmarks.tables CONTESTANT FILE FOLDER`` runs one contestant on a file, in a process of its own.
+``python -m benchmarks.tables CONTESTANT FILE FOLDER`` runs one contestant on a file, in a separate process.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Ways from the log in Delta to results in Delta: ours, and what else one would write.
+"""Ways from the log in Delta to results in Delta: ours, and the alternatives.
 
-All read the same input tables. What each leaves out is in its docstring, and on the page.
+All read the same input tables. The docstring of each and the page list what it leaves out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ def runs_of(*rules: str) -> list[RuleRun]:
 
 
 def packed(spark: SparkSession, lake: Path) -> Path:
-    """Leave the log in packed segments beside its rows, as an ingest does."""
+    """Write the log as packed segments next to its rows, as an ingest does."""
     pack_stale_days(Lake(spark, str(lake)))
     return lake
 
@@ -87,7 +87,7 @@ def _events(rows: DataFrame, kind: np.int64, columns: Mapping[str, str]) -> Data
 
 
 def floor(spark: SparkSession, lake: Path) -> DataFrame:
-    """What Spark takes for the rows of the log: read, shuffle, sort, to Python and back as they are, no replay."""
+    """Spark's floor for the rows of the log: read, shuffle, sort, pass to Python and back unchanged, no replay."""
 
     def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return batches
@@ -134,9 +134,9 @@ def apply_in_pandas(spark: SparkSession, lake: Path, runs: Sequence[RuleRun]) ->
 
 
 def sql_windows(spark: SparkSession, lake: Path) -> Path:
-    """What SQL can say of one rule: lastCaughtUpTimeMs, lag in time and in messages at each fetch, by two windows.
+    """One rule in SQL: lastCaughtUpTimeMs, lag in time and in messages at each fetch, by two windows.
 
-    No ISR, no high watermark, no check: each hangs on the one before it. No rows for appends either.
+    No ISR, no high watermark, no check: each depends on the previous one. No rows for appends either.
     """
     tables = Lake(spark, str(lake))
     fetches = tables.read("fetch_log").select(

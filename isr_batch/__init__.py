@@ -8,7 +8,7 @@ _HERE = Path(__file__).resolve().parent.parent
 
 
 def _require_own(name: str) -> None:
-    """Refuse to go on with a package of somebody else's under a name that is ours as well."""
+    """Refuse to run with a foreign package that has the name of one of ours."""
     found = find_spec(name)
     origin = found.origin if found else None
     if origin is not None and Path(origin).resolve().parent.parent != _HERE:

@@ -104,7 +104,7 @@ def _spark() -> DoctorCheck:
 
 
 def _time_zone() -> DoctorCheck:
-    """All times are UTC whatever the zone is; but a name that there is not, Python and Java take for different ones."""
+    """Check the zone's name: all times are UTC, but Python and Java resolve an unknown zone name differently."""
     name = os.environ.get("TZ", "")
     if not name:
         return DoctorCheck("time zone", f"{time.tzname[0]}; all times here are UTC")
@@ -124,7 +124,7 @@ def _disk() -> DoctorCheck:
     try:
         free = shutil.disk_usage(folder).free / 2**30
     except OSError as error:
-        return DoctorCheck("disk", f"{folder}: {error.strerror}", "point SPARK_LOCAL_DIRS at a folder that there is")
+        return DoctorCheck("disk", f"{folder}: {error.strerror}", "point SPARK_LOCAL_DIRS at an existing folder")
     what_to_do = "" if free >= MIN_DISK_GB else f"make room in {folder}, or point SPARK_LOCAL_DIRS at a larger disk"
     return DoctorCheck("disk", f"{free:.1f} GB free for scratch in {folder}", what_to_do)
 

@@ -1,8 +1,8 @@
-"""How the JVM of a local session is started: quickly where there is little to do.
+"""Options for the JVM of a local session: a fast start for small inputs.
 
-Of a short run the JVM's own compiler takes a third, and loading classes half of the start. Little input is not worth
-the second compiler, nor a collector of several threads; and classes are loaded from an archive that
-``python -m isr_batch.jvm`` made of them (`make setup`). A JVM to which the archive does not fit goes on without it.
+The JVM's compiler takes a third of a short run, and loading classes half of the start. Small inputs do not need the C2
+compiler or a parallel collector, and classes are loaded from an archive made by ``python -m isr_batch.jvm`` (`make
+setup`). A JVM ignores an archive that does not match it.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import Any, Final
 _LITTLE: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 NO_PERF_DATA: Final = "-XX:-UsePerfData"
 _NO_WORD: Final = "-Xlog:disable -Xlog:all=error:stderr"
-"""Of an archive that does not fit: on stdout, where the JVM warns, it would be among a command's results."""
+"""Suppresses the warning about a mismatched archive, which the JVM would print among a command's results on stdout."""
 _AT_MOST_S: Final = 300
 _GIVEN: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
@@ -45,7 +45,7 @@ def java_command() -> str | None:
 
 
 def class_archive() -> Path:
-    """Where the archive of classes is, or would be: beside Spark's jars, which it is made of."""
+    """Path of the class archive, next to Spark's jars, from which it is made."""
     import pyspark
 
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)

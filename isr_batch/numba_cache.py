@@ -54,7 +54,7 @@ class _Index(IndexDataCacheFile):  # type: ignore[misc]  # numba comes without t
 
 
 class _SourceCache(FunctionCache):  # type: ignore[misc]  # numba comes without types
-    """Overloads of an entry point, in numba's place for them: beside the sources, else in the user's cache folder."""
+    """Overloads of an entry point, in numba's location: next to the sources, or in the user's cache folder."""
 
     def __init__(self, function: Callable[..., object], sources: str) -> None:
         super().__init__(function)

@@ -1,4 +1,4 @@
-"""Files of this user's that hold code to be run: taken only from where nobody else can put them."""
+"""Files with code to be run: only accepted if no other user can have written them."""
 
 import os
 import stat
@@ -8,12 +8,12 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def is_only_ours(path: Path) -> bool:
-    """Whether nobody but this user, and root, can have written a file or can write into a folder.
+    """Whether only this user and root can have written a file, or can write into a folder.
 
     Raises
     ------
     OSError
-        When it is not there.
+        When it does not exist.
     """
     status = path.stat()
     return status.st_uid in {0, os.geteuid()} and not status.st_mode & OTHERS_WRITE

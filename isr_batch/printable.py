@@ -9,7 +9,7 @@ import unicodedata
 
 
 def printable(text: str) -> str:
-    r"""Write whatever is no visible character, a line end too, by its number: ``\x1b``, ``\u202e``."""
+    r"""Escape every invisible character, line ends included, by its number: ``\x1b``, ``\u202e``."""
     return text if text.isprintable() else "".join(map(_visible, text))
 
 
@@ -28,7 +28,7 @@ def shell_word(text: str) -> str:
 
 
 def _is_visible(character: str) -> bool:
-    # Spaces other than the usual one count as not printable in Python.
+    # Python treats spaces other than the usual one as not printable.
     return character.isprintable() or unicodedata.category(character) == "Zs"
 
 

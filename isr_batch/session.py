@@ -52,7 +52,7 @@ _LOCAL: Final = {
     "spark.ui.showConsoleProgress": "false",
     # A night's queries are compiled into more classes than the 100 that are kept by default.
     "spark.sql.codegen.cache.maxEntries": "2000",
-    # Delta reads a table's log with 50 tasks unless told otherwise, which on one machine takes longer than the data.
+    # By default, Delta reads a table's log with 50 tasks, which on one machine takes longer than the data.
     "spark.databricks.delta.snapshotPartitions": "2",
     # VACUUM lists a table's folders with as many tasks, 10,000 by default: 24 s for a table of two folders.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
@@ -168,7 +168,7 @@ def fetch_delta_jars() -> list[Path]:
             lines = [line.strip() for line in log if line.strip()]
             raise UsageError(
                 "Delta's jars could not be fetched: " + "\n  ".join(lines[-5:]),
-                "give Java a way to a Maven repository (spark.jars.ivySettings names one behind a proxy), or copy "
+                "give Java access to a Maven repository (spark.jars.ivySettings names one behind a proxy), or copy "
                 f"the jars {' and '.join(_NEEDED_JARS)} to {_jar_folder()}",
             ) from error
         # The launched JVM has the paths of what it resolved; no Spark context is started for them.
@@ -196,7 +196,7 @@ def _local_options() -> dict[str, str]:
 
 
 def _empty_folder() -> str:
-    """A folder of this process, with a name that nobody can know before."""
+    """A folder of this process, with an unpredictable name."""
     folder = tempfile.mkdtemp(prefix="isr-batch-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -207,7 +207,7 @@ def _session_options(settings: SparkSettings) -> dict[str, str]:
 
 
 def _submitted_session(settings: SparkSettings) -> SparkSession:
-    # Only after this does SparkConf know what was given to spark-submit; there is no public way.
+    # Only after this does SparkConf have the options of spark-submit; no public API gives them.
     SparkContext._ensure_initialized()  # noqa: SLF001
     conf = SparkConf()
     local = (conf.get("spark.master", "local") or "").startswith("local")

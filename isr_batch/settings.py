@@ -57,7 +57,7 @@ class IngestSettings(_Section):
 
 
 class ReplaySettings(_Section):
-    """Rules to replay (``all`` or names), parameters that differ from the defaults, and who may lead after a death."""
+    """Rules to replay (``all`` or names), parameters that differ from the defaults, and whether ELRs may lead."""
 
     rules: Annotated[list[str], NoDecode, BeforeValidator(rule_names_between_commas)] = Field(
         default=["all"], min_length=1
@@ -111,7 +111,7 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
     options : dict, optional
         Values of command-line options, nested like the model.
     conf : Path, optional
-        Folder of the YAML files; by default ``conf`` in the working directory, else beside the package.
+        Folder of the YAML files; by default ``conf`` in the working directory, else next to the package.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def _layers(env: str | None, options: Tree, conf: Path | None, mistakes: list[st
             names = sorted(other.stem for other in path.parent.glob("*.yaml"))
             mistakes.append(f"environment {env}: there is no {path}; {did_you_mean(env, names)}")
     if env and not conf:
-        mistakes.append(f"environment {env}: there is no folder conf with a base.yaml here")
+        mistakes.append(f"environment {env}: this folder has no conf/base.yaml")
     try:
         layers.append(("variables", EnvSettingsSource(Settings)()))
     except SettingsError as error:

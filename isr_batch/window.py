@@ -70,7 +70,7 @@ class Window:
 
     @property
     def days(self) -> tuple[str, str]:
-        """First and last day as text; where a side is open, the first or last that there is."""
+        """First and last day as text; an open side is the first or last possible day."""
         return self.start or str(date.min), str(self.last_day or date.max)
 
     def from_day(self, start: str | None) -> "Window":
@@ -98,15 +98,15 @@ def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
 
 @dataclass(frozen=True)
 class AskedTime:
-    """An instant that somebody asks about, in microseconds since the epoch; or a time of any day."""
+    """An instant given by the user, in microseconds since the epoch; or a time of any day."""
 
     us: int
     any_day: bool = False
 
     def after_us(self, first_us: int, last_us: int | None = None) -> int:
-        """By how much what lasted from one instant to another came later (negative: was over) than the asked one.
+        """Distance of an interval from the given instant: positive if it begins later, negative if it ended before.
 
-        Of a time of any day, the nearest counts.
+        For a time of any day, the nearest day is used.
         """
         asked_us, last_us = self.us, first_us if last_us is None else last_us
         if self.any_day:

@@ -94,7 +94,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# Dates are texts here: of what looks like one and is none, yaml would make an error of Python's.
+# Dates stay text: for an invalid date, yaml would raise a Python error.
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] in _TYPES]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()

@@ -1,4 +1,4 @@
-"""What `isr-batch run` does where no log has a follower fetch: it says what server.log alone tells."""
+"""`isr-batch run` on logs without a follower fetch: report the evidence of server.log alone."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -61,14 +61,14 @@ def find_logs_of_command(
     Raises
     ------
     NoInputError
-        When there is nothing to read.
+        When the folder has no logs.
     QualityGateError
-        When a log is in a layout that is not read.
+        When the layout of a log is not supported.
     UsageError
-        When the release is none, stamps are not in UTC, or names and settings do not fit the folder.
+        When the release is unknown, timestamps are not in UTC, or names and settings do not match the folder.
     """
     if not folder.is_dir():  # before Spark is imported
-        what = f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}"
+        what = f"{folder} is not a folder" if folder.exists() else f"no such folder: {folder}"
         raise NoInputError(what, "give the folder that holds a folder for each broker")
     from isr_batch.ingest.clusters import find_clusters
     from isr_batch.ingest.kafka_logs.log_folder import LogOptions, require_readable_logs
@@ -85,12 +85,12 @@ def find_logs_of_command(
 
 
 def say_nothing_to_replay(folder: Path, logs: LogsOfCommand) -> "NothingToReplayError | None":
-    """Say that no log has a follower fetch, if there is a server.log at least; None if there is something to replay.
+    """Report that no log has a follower fetch, if there is a server.log; None if there is something to replay.
 
     Raises
     ------
     NothingToReplayError
-        When there is no server.log either.
+        When the folder has no server.log either.
     """
     from isr_batch.errors import NothingToReplayError
     from isr_batch.ingest.kafka_logs.first_look import require_follower_fetches
@@ -203,7 +203,7 @@ def ingest_table_command(
     """Add the rows of a table of follower fetches that the lake does not have yet; a YAML file maps its columns."""
     window = parse_window(None, start, end)
     if replace and not (window.start and window.end):
-        raise UsageError("--replace takes rows away: of which days?", "give --from and --to")
+        raise UsageError("--replace deletes rows and needs a range of days", "give --from and --to")
     if not replace and (leader is not None or topic is not None or yes):
         raise UsageError("--leader, --topic and --yes say which rows --replace takes away", "give --replace, or none")
     table = table_of_command(places, file, cluster, window, full=full)
@@ -230,14 +230,14 @@ class TableOfCommand:
 def table_of_command(
     places: list[str], file: Path, cluster: str | None, window: Window, *, full: bool = False
 ) -> TableOfCommand:
-    """Read the mapping of a table, and look for it, before anything is started.
+    """Read the mapping of a table, and check that the table exists, before anything is started.
 
     Raises
     ------
     UsageError
         With all mistakes in the mapping.
     NoInputError
-        When there is no such file or folder.
+        When the file or folder does not exist.
     """
     from isr_batch.ingest.own_table.mapping import load_mapping
     from isr_batch.lake.addresses import is_glob, is_table_name
@@ -285,7 +285,7 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
             derive_tables(job.lake)
         missing = lacking_input(job.lake)
         if missing:
-            job.out.table("What the input lacks", missing, LACKING_COLUMNS)
+            job.out.table("Missing input", missing, LACKING_COLUMNS)
         _pack(job)
 
 

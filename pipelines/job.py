@@ -1,4 +1,4 @@
-"""What commands share: their options, settings, and a lake to work on."""
+"""Shared by the commands: options, settings, and a lake to work on."""
 
 import os
 import time
@@ -36,7 +36,8 @@ Rules = Annotated[str | None, typer.Option("--rules", help="all, or names betwee
 Logs = Annotated[Path, typer.Option("--logs", help="A folder per broker, or per cluster with those.")]
 Cluster = Annotated[str | None, typer.Option("--cluster", help="Name for the cluster; by default the folder's.")]
 Release = Annotated[
-    str | None, typer.Option(metavar="X.Y.Z", help="Of the brokers, where their logs do not tell (or tell it wrongly).")
+    str | None,
+    typer.Option(metavar="X.Y.Z", help="The brokers' Kafka release, if the logs do not show it or are wrong."),
 ]
 StampFormat = Annotated[
     str | None,
@@ -66,7 +67,7 @@ _CLUSTER = ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_C
 
 @dataclass(frozen=True)
 class Job:
-    """What a command that works on a lake has at hand."""
+    """Context of a command that works on a lake."""
 
     out: Output
     settings: Settings
@@ -84,28 +85,28 @@ def settings_of_job(env: str | None, rules: str | None = None, params: list[str]
 
 
 def require_path_of_job(path: str, what_to_do: str) -> None:
-    """Find a missing path before Spark starts, if it can only be a path of this machine.
+    """Refuse a missing path before Spark starts, if it can only be a local path.
 
     Under spark-submit, or with Hadoop's configuration, a path without a scheme may belong to the cluster's file system.
 
     Raises
     ------
     NoInputError
-        When there is no such file or folder.
+        When the file or folder does not exist.
     """
     if not _elsewhere(path) and not Path(path).exists():
         raise NoInputError(f"there is no {path}", what_to_do)
 
 
 def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = False) -> None:
-    """Find a lake that is none before Spark starts; only a ``new`` one may be missing.
+    """Refuse a path that is not a lake before Spark starts; only a ``new`` one may be missing.
 
     Raises
     ------
     UsageError
         When the options name no lake, or two, or a file.
     NoInputError
-        When there is no such folder, or no table in it.
+        When the folder does not exist, or has no table.
     """
     if (lake is None) == (catalog is None):
         raise UsageError("the tables are in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA")
@@ -177,7 +178,7 @@ def _is_here(path: str) -> bool:
 
 
 def is_little_job(lake: str | None, logs: Path | None = None) -> bool:
-    """Whether a command has little to do, as far as sizes of files tell.
+    """Whether a command has little to do, judged by the sizes of files.
 
     Parameters
     ----------
@@ -229,12 +230,12 @@ def replay_window_of_job(
 
 
 def timelines_of_job(option: str | None) -> Timelines | None:
-    """Read ``--timelines``; None where that is not said.
+    """Read ``--timelines``; None if it is not given.
 
     Raises
     ------
     UsageError
-        When it is none of the choices.
+        When it is not one of the choices.
     """
     choices: tuple[Timelines, ...] = get_args(Timelines)
     if option and option not in choices:

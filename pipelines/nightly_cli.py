@@ -1,4 +1,4 @@
-"""What a schedule needs: which days are done (`status`), doing those that are not (`backfill`), upkeep (`maintain`)."""
+"""Commands for a schedule: list done days (`status`), replay pending ones (`backfill`), upkeep (`maintain`)."""
 
 from typing import TYPE_CHECKING, Annotated
 

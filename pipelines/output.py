@@ -25,7 +25,7 @@ GAP = 2
 LEAST_TEXT, LEAST_HEADING = 12, 6
 """Width of a column of text, and of a heading, where not all of it finds room."""
 MOST_SHOWN = 1000
-"""Rows of a table that people are shown: a hundred thousand take minutes, and nobody reads them."""
+"""Rows of a table that are shown: a hundred thousand take minutes, and are of no use."""
 POLLS = 0.5
 """Seconds between two looks at how far it has come."""
 
@@ -179,7 +179,7 @@ class Output:
             self.table(title, rows, columns)
 
     def text(self, lines: Iterable[str]) -> None:
-        """Write lines; a line end in one of them is none."""
+        """Write lines; line ends within a line are escaped."""
         self._stdout.print("\n".join(map(printable, lines)), soft_wrap=True)
 
     def error(self, message: str, hint: str, exit_code: int) -> None:

@@ -48,7 +48,7 @@ def diff_rules_command(
     out.table(f"a: {first}, b: {second}, where they differ", rule_difference_in_words(a, b), WORDS)
     found = first_rule_difference(a, b)
     if found is None:
-        out.say(worked_log="none tells them apart")
+        out.say(worked_log="no log shows a difference")
         return
     out.say(worked_log=found.example.says, parts_after_s=found.at_s)
     out.table("", found.decisions, DECISIONS)

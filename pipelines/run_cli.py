@@ -125,12 +125,12 @@ def show_rules(job: Job, rows: "Rows") -> None:
     all_params = job.out.as_json or len({(row["rule"], row["T"]) for row in rows}) < len(rows)
     columns = [name for name in CAUSE_COLUMNS if all_params or name != "params_json"]
     job.out.table("Shrinks by rule, and the causes of the spurious ones", rows, columns)
-    job.out.table("What each rule got right, and what it cost", rows, LEDGER_COLUMNS)
+    job.out.table("Scores and costs of each rule", rows, LEDGER_COLUMNS)
 
 
 def show_match(job: Job, summary: "BrokerCheckSummary") -> None:
     """Print how well the replay matches the brokers."""
-    job.out.table("ISR changes of the replay beside those of the brokers", summary.rows, MATCH_COLUMNS)
+    job.out.table("ISR changes of the replay and of the brokers", summary.rows, MATCH_COLUMNS)
 
 
 def run_command(

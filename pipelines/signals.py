@@ -14,7 +14,7 @@ class _StoppedBySignal(SystemExit):
 
 @contextmanager
 def ended_by_signals(out: Output) -> Iterator[None]:
-    """Let a signal end the command in order; the second one of a kind does so at once.
+    """Let a signal end the command cleanly; a second signal of the same kind ends it at once.
 
     Raises
     ------

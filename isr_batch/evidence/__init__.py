@@ -1,1 +1,1 @@
-"""What server.log (and state-change.log) alone tells about ISR shrinks, without Spark: evidence, not verdicts."""
+"""Evidence about ISR shrinks from server.log (and state-change.log) alone, without Spark; no verdicts."""

@@ -56,12 +56,12 @@ def evidence_answer(evidence: pa.Table, *, request_log: bool = False, missing: S
         answer_line_how_far_behind(by_leader), answer_back_in_isr(by_leader), answer_avoiding_lag_time(by_leader),
         answer_under_min_isr(rows), _others(every),
     ))  # fmt: skip
-    end = "What the followers had fetched, and what other rules would have done, is in the replay's tables."
+    end = "The replay's tables show the followers' fetches and the decisions of other rules."
     return [*lines[:9], end if request_log else WITHOUT_REQUEST_LOG]
 
 
 def _on_purpose(rows: Sequence[Row]) -> str:
-    """Say of which replicas no rule of lag explains why their leaders dropped them."""
+    """List the replicas whose drop no lag rule explains."""
     if not rows:
         return ""
     first, last = (pick(row["change_time"] for row in rows) for pick in (min, max))
@@ -78,14 +78,14 @@ def _on_purpose(rows: Sequence[Row]) -> str:
 
 
 def _unexplained(rows: Sequence[Row]) -> str:
-    """Say of whom nobody can tell whether leader or controller dropped them."""
+    """List the replicas that may have been dropped by the leader or the controller."""
     unknown = [row for row in rows if row["made_by"] == UNKNOWN]
     if not unknown:
         return ""
     first, last = (time_of_day(pick(row["change_time"] for row in unknown)) for pick in (min, max))
     return (
-        f"{count_in_answer(len(unknown), 'replica')} left an ISR from {first} to {last}, a time that no server.log of "
-        "the leader covers: nobody can tell whether it or the controller did it."
+        f"{count_in_answer(len(unknown), 'replica')} left an ISR from {first} to {last}, a time without server.log of "
+        "the leader: either it or the controller removed them."
     )
 
 
@@ -166,7 +166,7 @@ def answer_avoiding_lag_time(rows: Sequence[Row]) -> str:
     said = f" (it was {', '.join(map(str, now))} ms)" if now else ""
     if lags:
         return f"Only a replica.lag.time.max.ms of more than {max(lags)} ms would have avoided all of these{said}."
-    return f"What lag time would have avoided them is not printed: more than the present one{said}." if rows else ""
+    return f"The lag time that would have avoided them is not logged: more than the current one{said}." if rows else ""
 
 
 def answer_under_min_isr(rows: Sequence[Row]) -> str:

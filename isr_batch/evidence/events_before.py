@@ -1,4 +1,4 @@
-"""What came in the minute before a shrink: an election, a restart, a new topic, or trouble in the follower's log."""
+"""Events in the minute before a shrink: an election, a restart, a new topic, or errors in the follower's log."""
 
 from isr_batch.evidence.lines import FoundLines, lag_time_in_lines
 from isr_batch.evidence.shrinks import Shrink
@@ -8,11 +8,11 @@ TOPIC_CREATED, RESTART, ELECTION = "topic_created", "restart", "election"
 
 
 def event_before(shrink: Shrink, found: FoundLines) -> tuple[str | None, int | None]:
-    """Find what came shortly before: topic_created, restart or election, and how many ms before.
+    """Find the event shortly before: topic_created, restart or election, and how many ms before.
 
-    Shortly is two lag times, or a minute where the lag time is not known: a follower leaves at most 1.5 lag times after
-    it was last caught up. A restart is one of the leader or of the replica; a term
-    that the same leader goes on with is no election.
+    Shortly means two lag times, or a minute if the lag time is unknown: a follower leaves at most 1.5 lag times after
+    it was last caught up. A restart is one of the leader or of the replica; a new term of the same leader is not an
+    election.
     """
     lag_time = lag_time_in_lines(found, shrink.leader_id)
     earliest_us = shrink.at_us - (2000 * lag_time if lag_time else BEFORE_US)

@@ -75,7 +75,7 @@ def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table
 
 
 def read_evidence_table(lake: Lake, cluster_id: str) -> pa.Table:
-    """Read the evidence of a cluster, in the order of time; empty where there is none."""
+    """Read the evidence of a cluster in order of time; empty without evidence."""
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names, {"cluster_id": cluster_id})
     order = ("change_time", "source_file", "source_line", "replica_id")
     return rows.sort_by([(name, "ascending") for name in order])
@@ -134,6 +134,6 @@ _USED = [
 
 
 def rows_of_evidence_table(evidence: pa.Table) -> list[Row]:
-    """Take the columns of the evidence that answers are made of, a dict a row."""
+    """Take the columns of the evidence that answers need, one dict per row."""
     rows: list[Row] = evidence.select(_USED).to_pylist()
     return rows

@@ -82,7 +82,7 @@ class ExpirationCheck:
 
     @cached_property
     def partitions(self) -> set[tuple[str, int]]:
-        """The partitions of which it dropped any."""
+        """The partitions in which it dropped a follower."""
         return {row.partition for row in self.rows}
 
     @cached_property
@@ -163,11 +163,11 @@ def _together(one: ExpirationCheck, other: ExpirationCheck) -> bool:
 
 
 def _late_checks_ms(checks: Sequence[int], leader_id: int, found: FoundLines) -> list[int | None]:
-    """Compute how late each check came by the rhythm of the others of its process; None where that is not known.
+    """Compute how late each check was by the rhythm of the others of its process; None if unknown.
 
     isr-expiration runs with a fixed period from the start of the process: half a lag time since 0.10.2, a lag time
-    before, of which half is a part. A check may be late, but never early, so the rhythm is that of the checks that most
-    others follow by whole periods, and it must show in at least two. ``checks`` are epoch microseconds, in order.
+    before, which is a multiple of half. A check may be late, but never early, so the rhythm is that of the checks that
+    most others follow by whole periods, and it must show in at least two. ``checks`` are epoch microseconds, in order.
     """
     lag_time = found.settings.get((leader_id, LAG_TIME))  # a default may be wrong
     late: list[int | None] = [None] * len(checks)

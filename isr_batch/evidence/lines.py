@@ -127,7 +127,7 @@ def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:
 
 
 def printed_lag_time(found: FoundLines, broker_id: int) -> int | None:
-    """Find replica.lag.time.max.ms of a broker as its lines or its settings have it: no default."""
+    """Find replica.lag.time.max.ms of a broker in its lines or its settings, without a default."""
     return found.settings.get((broker_id, LAG_TIME))
 
 

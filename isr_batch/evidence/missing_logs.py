@@ -1,4 +1,4 @@
-"""What the logs lack, so that what leaders dropped is not known: server.log, or its lines at INFO."""
+"""Find missing logs that hide shrinks: a server.log, or its lines at INFO."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -12,14 +12,14 @@ AT_ONCE: Final = timedelta(seconds=1)
 
 
 def missing_logs(coverage: Iterable[Row], brokers: Collection[int], with_server_log: Collection[int]) -> list[str]:
-    """Say of which brokers server.log is missing, has no lines at INFO, or begins later than state-change.log.
+    """List the brokers whose server.log is missing, has no lines at INFO, or begins later than state-change.log.
 
     Parameters
     ----------
     coverage : iterable of dict
-        Rows of the table of one cluster: broker_id, log, from_time. A server.log without lines at INFO has none.
+        Rows of the table of one cluster: broker_id, log, from_time. A server.log without lines at INFO has no row.
     brokers : collection of int
-        Whose logs there are.
+        Brokers with logs.
     with_server_log : collection of int
         Those that have a server.log.
     """

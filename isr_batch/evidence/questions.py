@@ -35,10 +35,10 @@ _EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION
 
 
 class AnsweredQuestion(NamedTuple):
-    """A question, its answer, the first lines that it rests on (``file:line``), and how sure it is.
+    """A question, its answer, the first lines that support it (``file:line``), and its confidence.
 
-    ``how_sure`` is strong evidence, weak evidence or no evidence for a suspicion; printed where lines say it; bound
-    where they only limit it; replayed where the replay of the brokers' rule says it; unknown where nothing tells.
+    ``how_sure`` is strong evidence, weak evidence or no evidence for a suspicion; printed if lines state it; bound
+    if they only limit it; replayed if it comes from the replay of the brokers' rule; otherwise unknown.
     """
 
     question: str
@@ -48,16 +48,16 @@ class AnsweredQuestion(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether these logs tell."""
+        """Whether these logs have the answer."""
         return self.how_sure != UNKNOWN
 
 
 class RequestsForQuestions(NamedTuple):
-    """What only request logs tell, as `isr_batch.evidence.questions_with_requests.collect_with_requests` collects it.
+    """Data from request logs, see `isr_batch.evidence.questions_with_requests.collect_with_requests`.
 
     ``verdicts``: rows of the view evidence_and_verdicts that the replay judges, known_by, verdict, primary_cause,
-    true_lag_ms, avoiding_lag_time_ms. ``clients``: who wrote to a partition from when its follower was last caught up
-    until it was dropped, the busiest first: client_id, topic, appends, records, drops, first (source_file,
+    true_lag_ms, avoiding_lag_time_ms. ``clients``: clients that wrote to a partition from when its follower was last
+    caught up until it was dropped, the busiest first: client_id, topic, appends, records, drops, first (source_file,
     source_line).
     """
 
@@ -205,13 +205,13 @@ def _client(requests: RequestsForQuestions) -> AnsweredQuestion:
     ]
     rest = f"; {len(named) - MOST_CLIENTS} more" if len(named) > MOST_CLIENTS else ""
     nobody = sum(row["records"] for row in requests.clients if row["client_id"] is None)
-    unnamed = f"; {count_in_answer(nobody, 'record')} by no logged request" if nobody else ""
+    unnamed = f"; {count_in_answer(nobody, 'record')} without a logged request" if nobody else ""
     lines = [f"{row['first']['source_file']}:{row['first']['source_line']}" for row in named[:MOST_LINES]]
     return AnsweredQuestion(question, f"Most: {', '.join(parts)}{rest}{unnamed}", PRINTED, lines)
 
 
 def _lag_time(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
-    question = "What lag time would have avoided it?"
+    question = "Which lag time would have avoided it?"
     printed = [row for row in rows if row["lag_ms"] is not None]
     lines = _places(printed, by="lag_ms")
     enough = [row["avoiding_lag_time_ms"] for row in requests.verdicts if row["avoiding_lag_time_ms"] is not None]
@@ -265,7 +265,9 @@ def _min_isr(rows: Sequence[Row]) -> AnsweredQuestion:
     if not known:
         return _unknown(question, "min.insync.replicas is printed at a topic's creation and at a broker's start")
     if not under:
-        return AnsweredQuestion(question, f"None of those of which it is known.{rest}", PRINTED, _places(known))
+        return AnsweredQuestion(
+            question, f"None of those with a known min.insync.replicas.{rest}", PRINTED, _places(known)
+        )
     bound = any(row["under_min_isr_source"] == AT_MOST for row in under)
     return AnsweredQuestion(
         question, f"{answer_under_min_isr(rows)}{rest}", BOUND if bound else PRINTED, _places(under)

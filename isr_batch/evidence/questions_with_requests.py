@@ -1,4 +1,4 @@
-"""What request logs add to the lines of server.log: the replay's verdicts, and the producers before each shrink."""
+"""Add data from request logs to the lines of server.log: the replay's verdicts, and the producers before a shrink."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ SELECT cluster_id, known_by, verdict, primary_cause, lag_ms, true_lag_ms, avoidi
 FROM ({view})
 WHERE cluster_id IN (:clusters) AND verdict <> 'excluded'
 """
-# A time without a begin is a lag time long. Appends of clients that no logged request made are those of nobody.
+# A period without a start has the length of a lag time. Appends without a logged request have no client.
 _CLIENTS = """
 WITH dropped AS (
   SELECT cluster_id, topic, partition_id, unix_micros(change_time) AS until_us, min(1000 * coalesce(
@@ -48,7 +48,7 @@ ORDER BY records DESC, appends DESC, topic, client_id
 
 
 def collect_with_requests(lake: Lake, cluster_ids: Sequence[str]) -> dict[str, RequestsForQuestions]:
-    """Collect what only request logs tell, by cluster; what the lake does not have is empty.
+    """Collect data that only request logs have, by cluster; tables that the lake lacks are empty.
 
     Parameters
     ----------

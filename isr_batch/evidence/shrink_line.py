@@ -9,20 +9,20 @@ release        a shrink in server.log
 3.6 -          with ``lastCaughtUpTimeMs`` of each
 =============  ==========================================================================================
 
-Since 3.0 the offset and the time may be ``unknown``. Whoever reads the first form puts it into the second first.
+Since 3.0 the offset and the time may be ``unknown``. Readers of the first form convert it to the second.
 The patterns are for `re`, RE2 and DuckDB: without lookaround.
 """
 
 from typing import Final
 
-# A line with a number that no Kafka could have printed has another form than any line that is read. What comes after a
-# number is not a digit; `END` says so where a pattern has nothing else there.
+# A number that Kafka cannot have printed does not match. A number is not followed by a digit; `END` ensures that at the
+# end of a pattern.
 INT: Final = r"(?:1\d{9}|20\d{8}|\d{1,9})"
 LONG: Final = r"\d{1,18}"
 INTS: Final = rf"{INT}(?:, ?{INT})*"
 END: Final = r"(?:\D|$)"
 
-# Of an ISR member that the leader has no state of (3.0 on).
+# For an ISR member without state in the leader (since 3.0).
 _NUMBER = rf"(?:-?{LONG}|unknown)"
 SHRINK: Final = (
     rf"\[Partition (\S+)-({INT}) broker=({INT})\] Shrinking ISR (?:for partition \S+ )?from ({INTS}) to ((?:{INTS})?)"

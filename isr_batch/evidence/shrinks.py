@@ -1,4 +1,4 @@
-"""Follow the ISR of each partition through the lines: who was dropped, when it was back, what was written."""
+"""Follow the ISR of each partition through the lines: which replica was dropped, when it was back, what was written."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ class Shrink:
     """One replica that left the ISR of a partition.
 
     Times are microseconds, ``*_ms`` milliseconds. ``returned_source`` and ``under_min_isr_source`` are exact, at_most
-    (the time is an upper bound), or None. ``write`` is done, failed, or None where nothing tells. ``retry``: the leader
+    (the time is an upper bound), or None. ``write`` is done, failed, or None if unknown. ``retry``: the leader
     repeats a shrink that had not been written. ``failing_ms``: for how long, if its writes failed more than once.
     """
 
@@ -80,7 +80,7 @@ def shrinks(found: FoundLines) -> list[Shrink]:
 
 
 class _History:
-    """What the lines say about one partition, in the order of time."""
+    """Lines about one partition, in order of time."""
 
     def __init__(self, events: Sequence[Event], found: FoundLines) -> None:
         self._events, self._found = events, found
@@ -115,7 +115,7 @@ class _History:
                 yield row
 
     def _outcome(self, n: int) -> str | None:
-        """Say whether the write of an attempt failed or was done; None where no line tells, or it is no attempt."""
+        """Whether the write of an attempt was done or failed; None if no line shows it, or without an attempt."""
         attempt = self._events[n]
         if not isinstance(attempt, AttemptLine):
             return None
@@ -214,9 +214,9 @@ class _History:
                     yield event, event.isr_after, EXACT
 
     def _covered(self, state: IsrStateLine, since_us: int) -> bool:
-        """Whether a Shrinking line would be there, had the leader dropped a replica since a time.
+        """Whether the log would have a Shrinking line if the leader had dropped a replica since a time.
 
-        Without any server.log of a leader, the controller's word at the start of a term is taken for its own.
+        Without any server.log of a leader, the controller's record at the start of a term is used.
         """
         if self._found.server_us is None:
             return True

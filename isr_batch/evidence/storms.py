@@ -13,7 +13,7 @@ from isr_batch.evidence.suspects import EITHER, STRONG
 
 
 class Storm(NamedTuple):
-    """Shrinks that belong together: when, who was lost, whom it points at and why, and when the ISR was whole again.
+    """Related shrinks: when, which replicas left, the suspected broker and why, and when the ISR was complete again.
 
     ``broker`` is None where no single broker is suspected. ``since`` is when the first follower was last caught up, or
     the first shrink. ``whole_after_ms`` is the time from the first shrink until the last replica was back, None if one

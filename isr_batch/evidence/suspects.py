@@ -1,7 +1,7 @@
 """Judge by the lines whether a shrink points at the leader, the follower, or the link between the two.
 
-This is evidence, not a verdict: nothing here knows what the follower fetched. What can be said rests on who was dropped
-together, since when, and how soon they were back.
+This is evidence, not a verdict: the follower's fetches are unknown here. It only considers which replicas were
+dropped together, since when, and how soon they were back.
 """
 
 from collections import defaultdict
@@ -265,9 +265,9 @@ class _Scales:
         if any(other.leader_id == follower and burst.same_time(other) for other in self._bursts[leader]):
             return Suspicion(WEAK, f"{what}, which dropped it too: the link between the two, or one of them.")
         if len(check.alone) < len(check.partitions):
-            why = f"{what}, and kept other followers: that follower or the link to it, which cannot be told apart."
+            why = f"{what}, and kept other followers: that follower or the link to it; the lines fit both."
             return Suspicion(STRONG, why)
-        why = f"{what}, its only follower in sync: the leader, the follower or the link, which cannot be told apart."
+        why = f"{what}, its only follower in sync: the leader, the follower or the link; the lines fit all."
         return Suspicion(WEAK, why)
 
 

@@ -17,7 +17,7 @@ KINDS = {
     "stale_epoch": "it did not know the current leader epoch or topic id",
     "truncated": "it truncated its log",
 }
-"""What can be wrong with a follower, the most telling first, and how to say it."""
+"""Follower errors, the most specific first, and their descriptions."""
 DECIDES = ("record_too_large", "log_dir_failed", "corrupt_record", "fetcher_died")
 """Kinds that the follower alone can have: they point at it."""
 
@@ -46,7 +46,7 @@ _OF_PARTITION = re.compile(r"\b[Pp]artition (\S+?)-(\d{1,10})(?=[\s,;.:]|$)")
 
 
 def trouble_in_line(text: str, broker_id: int, place: EvidencePosition, at_us: int) -> TroubleLine | None:
-    """Read a line about a follower's trouble; None when it is none."""
+    """Parse a follower's error line; None for any other line."""
     for kind, pattern in _COMPILED.items():
         if pattern.search(text):
             fetcher, partition = _FETCHER.search(text), _OF_PARTITION.search(text)

@@ -62,7 +62,7 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: 
     Raises
     ------
     UsageError
-        If there is no such rule.
+        If the rule does not exist.
     NoInputError
         If the lake has no such topic or partition, no replay of the rule, or no shrink by it.
     """
@@ -151,7 +151,7 @@ def _say_what_there_is(engine: LakeEngine, lake: Lake, rule: str, topic: str, pa
     ))  # fmt: skip
     there = ", ".join(f"{row['topic']}-{row['partition_id']} ({row['shrinks']})" for row in rows)
     raise NoInputError(
-        f"{rule} drops nobody from {topic}-{partition_id}",
+        f"{rule} drops no follower from {topic}-{partition_id}",
         f"it drops followers from {there}" if there else f"{rule} makes no shrink in this lake; try another rule",
     )
 
@@ -297,7 +297,7 @@ def _blamed_from_us(one: Row, term: Row, dropped: tuple[DroppedFollower, ...]) -
 def term_of_shrink(engine: LakeEngine, key: Row) -> dict[str, Any]:
     """Find the row of ``leader_epochs`` at the time of the change, with ``start_us`` and ``end_us``.
 
-    A term of which the log has several stretches has several rows.
+    A term with several stretches in the log has several rows.
     """
     joined = engine(
         JOINED, leader_epochs=rows_to_explain(engine, "leader_epochs", {name: key[name] for name in SET_KEY})

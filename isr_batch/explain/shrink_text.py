@@ -1,7 +1,7 @@
 """Describe one shrink in text: the data classes, and all sentences of the explanation.
 
-Times are microseconds since the epoch. Whether a cause applies is taken from ``shrink_verdicts``; the numbers beside it
-are those that decide it according to docs/verdicts.md.
+Times are microseconds since the epoch. Whether a cause applies is taken from ``shrink_verdicts``; the numbers next to
+it are those that decide it according to docs/verdicts.md.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class FetchInText:
 
 @dataclass(frozen=True)
 class OtherRuleInText:
-    """What another rule run did: ``made`` the same shrink, ``kept`` the follower, or had it ``out`` already."""
+    """Decision of another rule run: ``made`` the same shrink, ``kept`` the follower, or had it ``out`` already."""
 
     run: str
     stand: str
@@ -156,8 +156,8 @@ def _follower(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
     return [
         f"Broker {follower.replica_id}: {follower.verdict}, {', '.join(follower.causes)}",
         *_uncertain(follower),
-        *_section("What the rule saw", _seen(story, follower)),
-        *_section("What was true", _true(story, follower)),
+        *_section("Seen by the rule", _seen(story, follower)),
+        *_section("Actual state", _true(story, follower)),
         *_section("Last fetches of the follower, by the leader's clock, in UTC", _fetches(follower.fetches)),
         *_section("Causes; the first that applies decides (docs/verdicts.md)", _causes(story, follower)),
         *_section("Outcome", [_restored(story, follower), _observed(story, follower)]),
@@ -184,8 +184,8 @@ def _silences(story: ShrinkStory) -> list[str]:
         f"from {utc_text_ms(start)} to {utc_text_ms(end)}."
         for start, end in story.silences
     ] + [
-        f"Nobody fetched from broker {story.leader_id} for {_ms((end - start) / 1000)}, "
-        f"from {utc_text_ms(start)} to {utc_text_ms(end)}; why is not known."
+        f"No follower fetched from broker {story.leader_id} for {_ms((end - start) / 1000)}, "
+        f"from {utc_text_ms(start)} to {utc_text_ms(end)}; the reason is unknown."
         for start, end in story.quiets
     ]
 
@@ -306,7 +306,7 @@ def _reasons(story: ShrinkStory, follower: DroppedFollower) -> dict[str, str]:
         "controller": "the leader dropped it, not the controller",
         "follower_stopped": f"{last}, lag time {lag_time}{excused}",
         "follower_slow": f"{last}, lag time {lag_time}{excused}",
-        "unknown": "nobody fetched from the leader for a time, and it may have been silent"
+        "unknown": "no follower fetched from the leader for a time, and it may have been silent"
         if follower.leader_silent_ms is None
         else f"{fetched} in this term, which is {_ms((story.change_us - story.term_start_us) / 1000)} old",
     }
@@ -320,7 +320,7 @@ def _blame(follower: DroppedFollower, lag_time: str) -> str:
     if explained_ms:
         return f"{share}; more than {lag_time} remain"
     known = None not in (follower.leader_held_ms, follower.leader_silent_ms)
-    return "the leader accounts for none of the time" + ("" if known else ", as far as the log tells")
+    return "the leader accounts for none of the time" + ("" if known else ", as far as the log shows")
 
 
 def _since_last_fetch_ms(story: ShrinkStory, follower: DroppedFollower) -> float:

@@ -12,7 +12,7 @@ from isr_batch.explain.shrink_text import FetchInText, ShrinkStory, shrink_headl
 from isr_batch.explain.swimlane_data import BROKERS, SwimlaneScene
 
 PHASES: Final = {"queue": "#e08214", "work": "#b35806", "wait": "#c7d8e8", "overdue or sent": "#7f3b08"}
-"""Phases of a fetch in the leader; those that count as the leader's delay are brown."""
+"""Phases of a fetch in the leader; the leader's delays are brown."""
 _LINES: Final = {"leader": "#252525", "high watermark": "#969696"}
 _FOLLOWERS: Final = ("#2166ac", "#1b7837", "#762a83", "#c51b7d")
 _MARKS: Final = {"caught up": "#636363", "shrink": "#b2182b", "back": "#4d9221"}

@@ -1,4 +1,4 @@
-"""Find who was at fault for drops by the fetches around them: whose were absent, and whose went on."""
+"""Find the broker at fault for drops by the fetches around them: whose were absent, and whose continued."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -19,9 +19,9 @@ CHECK_US: Final = 500_000
 LEAST: Final = 0.1
 """Share of a time in which a follower that is well has no fetch with its leader: the way there and back, its writes."""
 GONE: Final = 0.95
-"""Who was absent for more than this share of the time before proves nothing about what came then."""
+"""A pair that was absent for more than this share of the time before proves nothing about the time after it."""
 MOST_BYTES: Final = 64 << 20
-"""Of a log: about five million rows, which take some ten seconds each time. Of a larger one the lines decide."""
+"""Size of a log: about five million rows, which take some ten seconds each time. For a larger log, the lines decide."""
 _PACKAGE: Final = "isr_batch.incidents"
 _NUMBERS: Final = ("partition_id", "leader_id", "replica_id")
 Tables = dict[str, pa.Table]

@@ -28,7 +28,7 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
     yours = next((one for one in choices if one.yours), None)
     if not yours or not yours.spurious:
         return []
-    # Of those that a rule drops and nobody can judge, all may be healthy.
+    # All followers with an unknown verdict may be healthy.
     better = [
         one for one in choices
         if not one.reference and one.spurious < yours.spurious and one.unknown <= yours.unknown
@@ -52,7 +52,7 @@ def _names(best: RuleChoice, yours: RuleChoice) -> str:
 
 
 def _kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluster_id: str) -> str:
-    """Say how many healthy followers it keeps: of those dropped, or where the replay has other ones, of its own."""
+    """Say how many healthy followers a rule keeps, of the brokers' drops or, if these differ, of the replay's."""
     dropped = sum(one["spurious"] for one in own.incidents if one["cluster_id"] == cluster_id)
     if dropped != yours.spurious:
         number = f"{best.spurious or 'no'} healthy follower{'' if best.spurious == 1 else 's'}"
@@ -64,7 +64,7 @@ def _kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluster_id: str)
 
 
 def _price(best: RuleChoice, yours: RuleChoice) -> list[str]:
-    """The price of a rule in detection time, availability and acknowledged records, beside that of the brokers' own."""
+    """The price of a rule in detection time, availability and acknowledged records, relative to the brokers' own."""
     said = [_noticed(best.detection_ms, yours.detection_ms)]
     if best.misses != yours.misses:
         said.append(f"failures missed: {best.misses:,} instead of {yours.misses:,}")

@@ -70,7 +70,7 @@ def _elsewhere(incident: Row) -> str:
 
 
 def _gap(incident: Row) -> str:
-    """Ask for the lines of the request log around a silence; in it there is none."""
+    """Query the lines of the request log around a silence, which itself has no lines."""
     return (
         "SELECT DISTINCT completed_time, source_file, source_line FROM fetches "
         f"WHERE cluster_id = '{_escaped(incident)}' AND leader_id = {incident['fault_id']} "

@@ -18,7 +18,7 @@ BROKER_EVENTS: Final = {
     "started": "started again",
 }
 STARVED: Final = 3
-"""Silences in one incident: who is stopped has one, who gets a little of a processor has many."""
+"""Silences in one incident: a stopped broker has one, a broker short of CPU has many."""
 ELSEWHERE: Final = "whose other fetches went on: suspect its network"
 
 
@@ -53,7 +53,7 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
 
 
 def _fell_behind(incident: Row) -> list[tuple[str, str]]:
-    """Say who was silent, not reached, or stopped, and who was dropped for it."""
+    """Say which broker was silent, unreachable or stopped, and which followers were dropped for it."""
     said = []
     if incident["silent_ms"]:
         said.append((silence_in_story(incident), "silent"))
@@ -99,7 +99,7 @@ def link_in_story(incident: Row) -> str:
 
 
 def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
-    """Say why followers, or the one, count as healthy."""
+    """Say why the followers, or the only one, are considered healthy."""
     causes = " or ".join(dict.fromkeys(_HEALTHY[one["spurious_cause"]] for one in incidents))
     return causes.replace("they ", "it ").replace("their ", "its ") if number == 1 else causes
 

@@ -19,9 +19,9 @@ PARTITIONS: Final = 5
 
 
 def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime | None = None) -> list[Row]:
-    """Choose incidents: all, those of a broker, or the one that is nearest to an instant.
+    """Choose incidents: all, those of a broker, or the nearest to an instant.
 
-    Of a broker are those that point at it, and those in which it dropped others or was dropped.
+    A broker's incidents are those that point at it, and those in which it dropped others or was dropped.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime |
     Raises
     ------
     NoInputError
-        When there is no such broker.
+        When the broker does not exist.
     """
     if broker is not None:
         _require_broker(own, broker)

@@ -36,7 +36,7 @@ COLUMNS: Final = {
         "strength", "spurious",
     ),
 }  # fmt: skip
-"""What is read of each table."""
+"""Columns read from each table."""
 SLOTS: Final = 400
 """Time slots of a picture: a slot is two or three pixels wide."""
 _PACKAGE: Final = "isr_batch.incidents"
@@ -46,16 +46,16 @@ Tables = dict[str, pa.Table]
 
 
 class OwnShrinks(NamedTuple):
-    """What the brokers did, cluster by cluster.
+    """The brokers' own changes, cluster by cluster.
 
     Attributes
     ----------
     rule : str
         The rule that the brokers ran, or the newest one.
     tables : dict of str to pa.Table
-        COLUMNS of the lake's tables; of shrink_verdicts those rows that the rule made.
+        COLUMNS of the lake's tables; for shrink_verdicts, the rows of the rule.
     drops : pa.Table
-        A row for each follower that left an ISR, as ``sql/drops.sql`` says; times in microseconds since 1970.
+        One row per follower that left an ISR, see ``sql/drops.sql``; times in microseconds since 1970.
     incidents : list of dict
         ``sql/incidents.sql``.
     clusters : list of dict
@@ -76,7 +76,7 @@ class OwnShrinks(NamedTuple):
 
 
 def own_shrinks(lake: Lake) -> OwnShrinks:
-    """Read what the brokers did, and what the replay says of it; tables that the lake lacks count as empty."""
+    """Read the brokers' changes and the replay's verdicts on them; missing tables are empty."""
     tables = {name: read_columns(lake, name, COLUMNS[name]) for name in COLUMNS if name != "shrink_verdicts"}
     ran = sorted(set(tables["replay_check"]["rule"].to_pylist()))
     tables["shrink_verdicts"] = read_columns(

@@ -33,28 +33,28 @@ Span = tuple[float, float]
 
 
 class RuleChoice(NamedTuple):
-    """Rule runs that decide alike on a log, with their figures.
+    """Rule runs that make the same decisions on a log, with their figures.
 
     Attributes
     ----------
     runs : list of str
         The rules, by release; with parameters where a rule was replayed with several sets and one lag time.
     yours : list of str
-        Those of them that the brokers ran, with this lag time.
+        Those that the brokers ran, with this lag time.
     reference : bool
         Whether no broker could run any of them.
     lag_time_ms : int
     spurious, genuine, unknown, misses : int
-        Healthy followers dropped; failed followers dropped; followers of which neither is known; failures missed.
+        Healthy followers dropped; failed followers dropped; followers with an unknown verdict; failures missed.
     detection_ms : float or None
-        Within which 99 % of the failures were noticed; None where none was.
+        Time within which 99 % of the failures were detected; None without any.
     relinquishes : int
         Times that leaders gave up leadership.
     lost_records : int or None
-        Most acknowledged records that were lost if a leader died; None where that is not known.
+        Largest number of acknowledged records lost if a leader died; None if unknown.
     under_min_isr_s, offline_s, stalled_s : (float, float) or None
-        Least and largest of the runs: time under min ISR, time in which nobody could lead if the leader died (None:
-        not known), and time with a stalled high watermark.
+        Minimum and maximum over the runs: time under min ISR, time without an heir if the leader died (None:
+        unknown), and time with a stalled high watermark.
     """
 
     runs: list[str]
@@ -100,7 +100,7 @@ def order_scores_for_choices(rows: pa.Table) -> list[Row]:
 
 
 def _lost_records(row: Row) -> int | None:
-    """Most acknowledged records that the death of a leader costs; None where nothing tells what a heir lacks."""
+    """Largest number of acknowledged records lost by a leader's death; None if it is unknown what an heir lacks."""
     lost, offline_s = row["lost_if_leader_dies_records_max"], row["offline_if_leader_dies_seconds"]
     if lost is None and (row["under_min_isr_seconds"] or 0) > (offline_s or 0):
         return None
@@ -118,7 +118,7 @@ def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def _tenths(seconds: float | None) -> float:
-    """Round a price, so that a moment makes no difference; what is not known counts as dear."""
+    """Round a price, so that a moment makes no difference; an unknown price is infinite."""
     return float("inf") if seconds is None else round(seconds, 1)
 
 
@@ -209,7 +209,7 @@ def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
 
 
 def _figures(one: RuleChoice) -> tuple[float, ...]:
-    """What counts, the less the better."""
+    """Figures to compare; less is better."""
     never = float("inf")
     return (
         one.spurious, one.misses, never if one.detection_ms is None else one.detection_ms,
@@ -220,7 +220,7 @@ def _figures(one: RuleChoice) -> tuple[float, ...]:
 
 def _beats(one: RuleChoice, other: RuleChoice) -> bool:
     figures = [_figures(each) for each in (one, other)]
-    # What no broker can run is no reason to leave out what one can.
+    # A rule that no broker can run must not hide one that brokers can run.
     return (
         one.reference <= other.reference
         and figures[0] != figures[1]

@@ -23,7 +23,7 @@ CALLED: Final = {
     "excluded": "removed by the controller",
     "unknown": "not judged",
 }
-"""What a dropped follower is called on the page, by its verdict."""
+"""Names of dropped followers on the page, by verdict."""
 NOTHING: Final = "This lake has no terms of leaders, so there is nothing to report."
 NAMED: Final = 4
 """Instants that are listed; of more, the first and the last."""
@@ -81,7 +81,7 @@ def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def _assumed(cluster: Row) -> list[str]:
-    """Say what the logs do not tell, and how to tell it."""
+    """List what the logs do not show, and the option that states it."""
     if cluster["of_table"]:
         return _assumed_of_table(cluster)
     said = []
@@ -109,7 +109,7 @@ def assumed_of_tables(own: OwnShrinks) -> list[str]:
 
 
 def _assumed_of_table(cluster: Row) -> list[str]:
-    """Say what a table of fetches does not tell, and decides something."""
+    """List the columns that a table of fetches lacks and that affect the result."""
     assumed = {
         "replica_lag_time_max_ms": cluster["assumed_lag_time_ms"], "min_insync_replicas": cluster["assumed_min_isr"],
     }  # fmt: skip
@@ -264,15 +264,15 @@ def incidents_answer(
     by_lines: Mapping[str, Sequence[str]] | None = None,
     most: int = 10,
 ) -> list[str]:
-    """Answer in at most ``most`` lines: a line for each cluster, and of a single one its worst incidents.
+    """Answer in at most ``most`` lines: one per cluster, and for a single cluster its worst incidents.
 
     Parameters
     ----------
     own : OwnShrinks
     better : mapping of str to sequence of str, optional
-        By cluster, what another rule would have done.
+        By cluster, the results of another rule.
     by_lines : mapping of str to sequence of str, optional
-        By cluster of which nothing can be judged, what server.log says: instead of the incidents.
+        For clusters that cannot be judged, the evidence of server.log instead of the incidents.
     most : int
     """
     clusters = clusters_worst_first(own)

@@ -18,7 +18,7 @@ HEAD: Final = (
 
 
 FORMULA: Final = frozenset("=+-@\N{MINUS SIGN}")
-"""What a formula begins with, in any width, behind any blanks."""
+"""First characters of a formula, in any width, after any blanks."""
 
 
 def verdicts_csv(own: OwnShrinks, lake: str) -> str:

@@ -76,7 +76,7 @@ _UNTIL = {LEADER_EPOCHS.name: "end_time", COVERAGE.name: "until_time"}
 
 @dataclass(frozen=True)
 class IngestOfBrokerLogs:
-    """What an ingest did: its counts, and what became of every line; no tallies when there was nothing new."""
+    """Result of an ingest: its counts, and the account of every line; without an account if nothing was new."""
 
     counts: RunCounts
     account: list[Tally]
@@ -94,7 +94,7 @@ def ingest_broker_logs(
     Parameters
     ----------
     lake : Lake
-        Where to.
+        The lake to write to.
     folder : Path
         One folder per broker.
     cluster_id : str
@@ -102,7 +102,7 @@ def ingest_broker_logs(
     release : str, optional
         Of the brokers, in place of what their logs or ``cluster.yaml`` say.
     options : LogOptions, optional
-        What the operator says about the stamps.
+        The operator's options about timestamps.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def _ingest(
     )
     if release:
         work.found.given = replace(work.found.given, release=release)
-    # What the operator says may be new though no file is.
+    # The operator's options may have changed although no file has.
     said = release is not None or options != LogOptions()
     if work.nothing_new and not said and all(lake.has(table.name) for table in INPUT_TABLES):
         if not lake.has(SHRINK_EVIDENCE.name):  # a lake of an earlier version
@@ -173,7 +173,7 @@ def _read_and_write(
 
 
 def _weigh(small: SmallTables, read: LinesOfInterest, every: LinesOfInterest | None, cluster_id: str) -> None:
-    """Write what server.log and state-change.log alone tell about shrinks."""
+    """Write the evidence of server.log and state-change.log about shrinks."""
     found = find_evidence(read, every)
     write_evidence_table(small, cluster_id, evidence_rows(found, cluster_id), found)
 
@@ -211,7 +211,7 @@ def _write(  # noqa: PLR0913, PLR0917 all that decides what is replaced
     )  # fmt: skip
     days = ", ".join(f"DATE'{day}'" for day in sorted(days_of_read_files(work, times)))
     if days and small.lake.has(LATE_CHECKS.name):
-        # What they were found out from may be another log now.
+        # They may have been derived from a log that has changed.
         none = arrow_schema(LATE_CHECKS).empty_table()
         replace_arrow(
             small.lake,

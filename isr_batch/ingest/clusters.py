@@ -18,26 +18,26 @@ def find_clusters(
 ) -> dict[str, tuple[Path, LogFolder]]:  # fmt: skip
     """Find the clusters in a folder: the folder itself, or each folder in it that has folders of brokers.
 
-    Folders with the same broker's logs, none of them named after a day or hour, are clusters of their own.
+    Folders with the same broker's logs, none of them named after a day or hour, are separate clusters.
 
     Parameters
     ----------
     folder : Path
         With the logs of the brokers of one cluster, or a folder per cluster.
     cluster_id : str, optional
-        Name of the one cluster; by default a cluster is named like its folder.
+        Name of the only cluster; by default a cluster is named after its folder.
     options : LogOptions, optional
-        What the operator says about the stamps.
+        The operator's options about timestamps.
 
     Returns
     -------
     dict of str to (Path, LogFolder)
-        Folders by the name of their cluster, and what lies in each.
+        Folders by the name of their cluster, and the content of each.
 
     Raises
     ------
     NoInputError
-        When there is no broker log.
+        When the folder has no broker log.
     UsageError
         When one name is given for several clusters.
     """

@@ -1,19 +1,19 @@
-"""What a further ingest of a cluster changes: which rows of earlier ones it replaces, and which it must leave alone.
+"""Plan a further ingest of a cluster: which rows of earlier ones it replaces, and which it must keep.
 
 A folder is read as a whole or not at all. Fetch sessions, the ends of appends and the terms run from file to file, so
-that rows of one file depend on those around it; reading everything that is there gives what one ingest of it all would
-have given, and costs no more than the first time. Files are known again by what is inside (`INGESTED_FILES`):
+that rows of one file depend on those around it. Reading all files gives the same rows as a single ingest of all of
+them, and costs no more than the first time. Files are recognised by their content (`INGESTED_FILES`):
 
-- All files as they were: nothing is read, nothing is written.
-- A file that has grown, was rotated to another name or was compressed since: its old rows go, as its lines are there.
-- A file that is no longer there, or whose name holds something else now: its rows stay, also where they lie between
-  those of the files that are read. Should its name be taken, the new file goes by ``name (2)`` in the lake.
+- All files unchanged: nothing is read, nothing is written.
+- A file that has grown, or was rotated or compressed: its old rows are replaced, because its lines are still there.
+- A file that is gone, or whose name now has other content: its rows stay, even between those of the files that are
+  read. If its name is reused, the new file is called ``name (2)`` in the lake.
 - A shorter copy of such a file, made before the one that was read, is left out: the lake has its rows.
-- Where such a file and one that is read tell of the same second or more otherwise, they are copies that overlap, and
-  what is read now counts.
+- If such a file and one that is read cover the same second or more, they are overlapping copies, and the file that
+  is read now takes precedence.
 
-Rows of a fetch or an append belong to a file. Terms, ISR changes and events of brokers are drawn from several, and
-belong to their broker's time: to that of the request logs that are read, or to that of those that are gone.
+Rows of a fetch or an append belong to a file. Terms, ISR changes and broker events come from several files, and
+belong to a period of their broker: that of the request logs that are read, or of those that are gone.
 """
 
 import re
@@ -30,7 +30,7 @@ OVERLAP = timedelta(seconds=1)
 """Threads write lines some milliseconds out of order, also across a rotation."""
 
 GOES_ON = timedelta(seconds=2)
-"""A term or a stretch that ended, or begins, so near to what is read may go on there."""
+"""A term or a stretch that ended, or begins, this close to the files that are read may continue there."""
 
 Span = tuple[datetime, datetime]
 
@@ -81,20 +81,20 @@ def _is_shorter(file: LogFile, record: IngestedFile) -> bool:
 
 @dataclass(frozen=True)
 class PlanOfFiles:
-    """What an ingest of a folder does to the lake.
+    """The changes that an ingest of a folder makes to the lake.
 
     Parameters
     ----------
     found : LogFolder
-        The folder, its files by the names that they have in the lake.
+        The folder, its files under their names in the lake.
     superseded : list of IngestedFile
         Files whose lines are all in the folder.
     gone : list of IngestedFile
-        Files whose lines are not.
+        Files whose lines are not all in the folder.
     shorter : list of LogFile
         Files of the folder that are not read, since the lake has more of them.
     nothing_new : bool
-        Whether the lake holds the folder as it is.
+        Whether the lake already has the folder's content.
     """
 
     found: LogFolder
@@ -143,20 +143,20 @@ def _identity(name: str, size: int, content_hash: str) -> tuple[str, int, str]:
 def records_of_files(
     work: PlanOfFiles, times: dict[str, dict[str, Any]], run_id: str, now: datetime
 ) -> list[IngestedFile]:
-    """Rows of ``ingested_files`` after an ingest: of the files that were read, and of those that are gone.
+    """Rows of ``ingested_files`` after an ingest, for the files that were read and those that are gone.
 
-    A day keeps the time at which it last changed, unless a file tells more of it now than it did.
+    A day keeps the time of its last change, unless a file now has more lines of it.
 
     Parameters
     ----------
     work : PlanOfFiles
-        What was done.
+        The executed plan.
     times : dict
         By file: ``first_time``, ``last_time`` and ``days``, a list of dates.
     run_id : str
         The ingest.
     now : datetime
-        When its rows were there.
+        When its rows were written.
     """
     rows = []
     for file in work.found.files:
@@ -178,7 +178,7 @@ def records_of_files(
 
 
 def remaining_files(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> list[IngestedFile]:
-    """Files that are gone and still have rows: no file that is read tells of all of their time."""
+    """Files that are gone and still have rows: no file that is read covers their whole period."""
     read = _read_spans(work, times)
     return [record for record in work.gone if not any(_swallows(file, span, record) for file, span in read)]
 
@@ -210,13 +210,13 @@ def rows_of_files(work: PlanOfFiles, times: dict[str, dict[str, Any]], done_at: 
 
 
 def days_of_files(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> tuple[str, str] | None:
-    """First and last event_date of the rows of which `rows_of_files` is the condition; None: they may have any."""
+    """First and last event_date of the rows selected by `rows_of_files`; None if unbounded."""
     days = _days(work, times)
     return (str(days[0]), str(days[1])) if days and not overlaps_of_files(work, times) else None
 
 
 def days_of_read_files(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> set[date]:
-    """Days of which the files tell that are read, or told when they were read before."""
+    """Days covered by the files being read, now or at their last ingest."""
     before = {day for record in work.superseded for day in record.days}
     return before | {day for of_file in times.values() for day in of_file["days"]}
 
@@ -228,7 +228,7 @@ def _days(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> tuple[date, da
 
 
 def overlaps_of_files(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> list[tuple[str, Span]]:
-    """Where copies overlap: rows of files that are gone, as SQL, and the time that a file which is read tells of."""
+    """Overlapping copies: rows of files that are gone, as SQL, and the period that a file being read covers."""
     return [
         (f"leader_id = {file.broker_id} AND source_file = {sql_literal(record.source_file)}", span)
         for file, span in _read_spans(work, times)
@@ -266,15 +266,16 @@ def time_of_gone_files(
 
 
 def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[datetime | None, datetime | None]]:
-    """Share out the time between the files that are read and those that are gone.
+    """Divide time between the files that are read and those that are gone.
 
-    What lies between two files belongs to the second: a term begins before its first request. Where both tell of
-    the same time, what is read counts.
+    Time between two files belongs to the second: a term begins before its first request. Where both cover the
+    same time, the file that is read takes precedence.
 
     Returns
     -------
     list of (datetime or None, datetime or None)
-        The stretches of what is read, in order: after the first (None: from ever) up to the second (None: for ever).
+        The periods of the files that are read, in order: after the first instant (None: unbounded) up to the second
+        (None: unbounded).
     """
     apart = [g for g in gone if not any(r[0] <= g[0] and g[1] <= r[1] for r in read)]
     runs: list[tuple[datetime, datetime, bool]] = []

@@ -1,4 +1,4 @@
-"""What a lake has of the logs that are gone, for those that go on from them; and the lines that it keeps for that."""
+"""Read a lake's content of earlier logs for logs that continue them, and select the lines to keep for that."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -25,7 +25,7 @@ from isr_batch.lake.tables.inputs import KEPT_LINES, SESSION_ENDS
 from isr_batch.lake.tables.leaders import COVERAGE
 
 _LAST_US = 120_000_000
-"""What is looked for before a log: a follower may have been stopped for some time."""
+"""Time to search before a log: a follower may have been stopped for a while."""
 _KEPT_US = 3 * 86_400_000_000
 """All is kept for so long: no log is so late."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

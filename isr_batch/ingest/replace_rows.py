@@ -33,7 +33,7 @@ TABLES_AT_ONCE = 3
 """Planning a query and committing a table keep one core busy at most, and Spark none meanwhile."""
 
 FEW_ROWS = 200_000
-"""Rows of a table that the driver takes from Spark to commit them by itself; more are written by the executors."""
+"""Rows of a table that the driver collects from Spark and commits itself; more are written by the executors."""
 FEW_OF_WORKERS = 20_000
 """The same of rows that workers could write, which is one more small file for each."""
 
@@ -62,33 +62,33 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
     replaced_days: Days | None = None,
     left_alone: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, int], int]:
-    """Put rows of a cluster into input tables, in place of what was there for the time that they cover.
+    """Write rows of a cluster to input tables, replacing the rows of the time that they cover.
 
-    A row that its table would not take goes to quarantine instead: one such row does not hold up all others.
+    A row that violates its table's contract goes to quarantine, and does not block the others.
 
     Parameters
     ----------
     lake : Lake
-        Where to.
+        The lake to write to.
     tables : mapping of str to DataFrame, pa.Table or Spread
-        Tables by name, with the columns of `isr_batch.lake.tables.inputs`. Arrow tables are written without Spark where
-        that is possible, and the rows of a `Spread` by the workers that have them.
+        Tables by name, with the columns of `isr_batch.lake.tables.inputs`. Arrow tables are written without Spark if
+        possible, and the rows of a `Spread` by the workers that hold them.
     cluster_id : str
-        The cluster's name, which all rows bear.
+        The cluster's name in all rows.
     small : SmallTables, optional
-        Of the same lake; needed for Arrow tables.
+        For the same lake; needed for Arrow tables.
     replaced : mapping of str to str, optional
-        SQL condition of the cluster's rows that are replaced, of tables where it is not the time that is covered. By
-        default quarantine is replaced as a whole.
+        SQL condition of the rows to replace, for tables where that is not the covered time. By default all of the
+        cluster's quarantine is replaced.
     replaced_days : (str, str), optional
-        First and last event_date of such rows; by default they may have any.
+        First and last event_date of such rows; unbounded by default.
     left_alone : mapping of str to str, optional
-        SQL condition of rows, by table, of which the lake keeps its own.
+        SQL condition of existing rows to keep, by table.
 
     Returns
     -------
     dict of str to int, int
-        Rows written by table, and those that no table took.
+        Number of rows written by table, and of those that no table accepted.
     """
     replaced = {QUARANTINE.name: "true"} | dict(replaced or {})
     left_alone = left_alone or {}
@@ -214,7 +214,7 @@ def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) ->
 
 
 def _written(where: Mapping[str, str], share: tuple[Table, Spread, Store]) -> list[FileOfWorker] | None:
-    """Let workers write the rows of a table to files; None if some break the contract, which Spark tells of."""
+    """Let workers write the rows of a table to files; None if some break the contract, which Spark then reports."""
     table, rows, store = share
     write = partial(with_files_written, table, store, where[table.name], worker_sql)
     files = reported_files(reported_by_workers(rows, write, REPORTS))
@@ -246,7 +246,7 @@ def rows_of_cluster(cluster_id: str) -> str:
 
 
 class _Look(NamedTuple):
-    """Of the rows of a table: first and last instant (None of no rows), count, and how many its contract refuses."""
+    """Summary of a table's rows: first and last instant (None without rows), count, and contract violations."""
 
     span: Span | None
     rows: int
@@ -274,7 +274,7 @@ def _span(times: pa.ChunkedArray) -> Span | None:
 
 
 def _broken(table: Table, within: str) -> Column:
-    """What a row breaks of the table's contract, and of the condition of what is replaced; null if nothing."""
+    """The constraint that a row violates, or the condition of the replaced rows; null for a valid row."""
     lacks = [F.when(F.col(c.name).isNull(), F.lit(f"no {c.name}")) for c in table.columns if not c.nullable]
     wrong = [F.when(~F.expr(condition), F.lit(name)) for name, condition in table.constraints.items()]
     stray = F.when(~F.coalesce(F.expr(within), F.lit(False)), F.lit("of no file or day that was read"))
@@ -310,7 +310,7 @@ def _days(spans: list[Span]) -> Days | None:
 
 
 def replaced_rows_between(time: str, spans: list[Span]) -> str:
-    """As SQL: in the time that all the spans cover together; all rows if there is none."""
+    """Write a condition: within the period from the first to the last span; all rows without spans."""
     if not spans:
         return "true"
     first, last = _span_of_all(spans)

@@ -40,5 +40,5 @@ def is_table_name(place: str) -> bool:
 
 
 def absolute_address(place: str) -> str:
-    """An address as it is; a path from this process's folder: the JVM's, on a cluster, is another one."""
+    """Return an address unchanged, and a path made absolute: on a cluster, the JVM has another working folder."""
     return place if is_address(place) else str(Path(place).resolve())

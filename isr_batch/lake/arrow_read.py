@@ -1,4 +1,4 @@
-"""Read some columns of a lake's tables into Arrow, without Spark where the files can be read here."""
+"""Read some columns of a lake's tables into Arrow, without Spark if this process can read the files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,13 +63,13 @@ def read_columns(
 
 
 def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | pa.Table | None:
-    """Open columns of a lake's table, to be read into Arrow a batch at a time: tables may have many rows.
+    """Open columns of a lake's table, to be read into Arrow batch by batch: tables may have many rows.
 
     Returns
     -------
     ds.Dataset, pa.Table or None
-        The columns with the types of the contract; no rows if the lake lacks the table; None if the files cannot be
-        read here.
+        The columns with the types of the contract; no rows if the lake lacks the table; None if this process cannot
+        read the files.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | 
 
 
 def stored_bytes(lake: Lake, name: str) -> int:
-    """Size of the files that a read of a lake's table goes through; 0 if the lake lacks it."""
+    """Size of the files that a read of a lake's table scans; 0 if the lake lacks it."""
     if not lake.has(name):
         return 0
     log = lake.log(name)
@@ -119,7 +119,7 @@ def contract_of(name: str) -> Table:
 def read_data_file(
     store: Store, files: FileSystem, file: Mapping[str, Any], schema: pa.Schema, wanted: Mapping[str, Sequence[str]]
 ) -> pa.Table:
-    """Read a file of a table, of which the table's log says this (`data_files`); ``wanted`` as `read_columns` has it.
+    """Read a data file, given its entry in the table's log (`data_files`); ``wanted`` as in `read_columns`.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def read_data_file(
 
 @contextmanager
 def damaged_files_explained(store: Store, path: str) -> Iterator[None]:
-    """Say of a file of a table that cannot be read what to do about it.
+    """Turn errors of reading a table's file into a message with the remedy.
 
     Raises
     ------

@@ -46,7 +46,7 @@ _SPARKS = (
 
 @dataclass(frozen=True)
 class ArrowView:
-    """A query that stands for a table.
+    """A query that is used like a table.
 
     Attributes
     ----------
@@ -64,14 +64,14 @@ class ArrowView:
 
 
 class ArrowSql(AbstractContextManager["ArrowSql"]):
-    """An engine of its own (DuckDB) that reads Arrow tables without copying them, and answers with Arrow tables.
+    """A separate DuckDB engine that reads Arrow tables without copying them, and returns Arrow tables.
 
     Parameters
     ----------
     macros : iterable of str
         More functions, as ``name(parameters) AS expression``.
     threads : int
-        That answer a query together.
+        Number of threads per query.
     """
 
     def __init__(self, macros: Iterable[str] = (), threads: int = 2) -> None:
@@ -94,7 +94,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         text : str
             SELECT statement.
         **tables : pa.Table, ds.Dataset or ArrowView
-            The tables that it names; a dataset is read as the query goes on.
+            The tables that it names; a dataset is read while the query runs.
         """
         with self._asked(text, tables) as answer:
             found = answer.to_arrow_table()
@@ -102,7 +102,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
             return found if found.num_rows else found.schema.empty_table()
 
     def batches(self, text: str, rows_at_once: int, **tables: pa.Table | ds.Dataset) -> Iterator[pa.RecordBatch]:
-        """Run a query, and give its answer some rows at a time, as it goes on.
+        """Run a query, and yield its result in batches while it runs.
 
         Raises
         ------
@@ -126,7 +126,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         stored |= {name: table for name, table in tables.items() if name not in views}
         import duckdb
 
-        # A connection of its own, with what is named in it: threads may ask at once.
+        # A separate connection with its own names, because threads may query concurrently.
         with self._engine.cursor() as query:
             for name, table in stored.items():
                 query.register(name, table)
@@ -142,12 +142,12 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
 
 
 def quoted(text: str) -> str:
-    """Write a text as a literal of `ArrowSql`, in which a backslash is a character like any other."""
+    """Write a text as a literal of `ArrowSql`, where a backslash has no special meaning."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def without_zones(rows: pa.Table) -> pa.Table:
-    """Take the zone off UTC times, which `ArrowSql` would turn into the zone of the machine."""
+    """Drop the zone of UTC times, which `ArrowSql` would convert to the machine's zone."""
     for number, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type):
             rows = rows.set_column(number, field.name, rows[field.name].cast(pa.timestamp("us")))

@@ -1,4 +1,4 @@
-"""Lakes in a catalog or in a store: whether they are there can only be found out by asking."""
+"""Lakes in a catalog or in a store, whose existence can only be checked by a request."""
 
 from pyspark.errors import AnalysisException
 
@@ -8,7 +8,7 @@ from isr_batch.lake.tables.outputs import TABLES
 
 
 def require_catalog_schema(lake: Lake) -> None:
-    """Find a mistyped catalog or schema before work begins.
+    """Refuse a mistyped catalog or schema before any work begins.
 
     Raises
     ------
@@ -30,12 +30,12 @@ def require_catalog_schema(lake: Lake) -> None:
 
 
 def require_tables(lake: Lake) -> None:
-    """Find a mistyped address before work begins that needs tables.
+    """Refuse a mistyped address before any work on tables begins.
 
     Raises
     ------
     NoInputError
-        When there is no table of ours.
+        When the address has no table of isr-batch.
     """
     if not any(map(lake.has, TABLES)):
         raise NoInputError(

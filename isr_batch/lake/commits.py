@@ -1,4 +1,4 @@
-"""Commit files to a Delta table without Spark, again if others commit first."""
+"""Commit files to a Delta table without Spark, with retries if others commit first."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ def commit(
     actions_on: Callable[[DeltaTable], Actions],
     transactions: Sequence[Transaction] = (),
 ) -> None:
-    """Commit files to a Delta table, in one version of it; nothing if there is nothing to be done.
+    """Commit files to a Delta table as one version; nothing is committed without actions.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def commit(
     store : Store
         Where the table lies.
     actions_on : callable
-        What is to be done on that version; asked again after a conflict.
+        Returns the actions for a version; called again after a conflict.
     transactions : sequence of Transaction
         Keys that the commit leaves in the table's log.
 
@@ -42,7 +42,7 @@ def commit(
         When others write to the same files.
     """
     for attempt in range(RETRIES + 1):
-        lake.was_written(table.name)  # perhaps by others: who was first is found out here
+        lake.was_written(table.name)  # perhaps by others: a conflict is detected here
         there = lake.log(table.name) or store.table()
         renew_constraints(lake, table, there)
         actions = list(actions_on(there))
@@ -64,5 +64,5 @@ def commit(
 
 
 def now_ms() -> int:
-    """Give the time that an action of a commit has in Delta's log, in epoch milliseconds."""
+    """Return the current time for an action in Delta's log, in epoch milliseconds."""
     return int(time.time() * 1000)

@@ -1,6 +1,6 @@
-"""Put small files of a table together, as workers write them.
+"""Compact small files of a table, in the format of the workers' files.
 
-delta-rs does so too, but its files have no checksums, and what it reads it believes: a damaged file would become sound.
+delta-rs can compact too, but it neither writes nor verifies checksums: a damaged file would become a valid one.
 """
 
 import json
@@ -32,7 +32,7 @@ File = Mapping[str, Any]
 
 
 def compact_files(lake: Lake, table: Table, store: Store) -> None:
-    """Put small files of each partition together, in one commit that changes no row.
+    """Compact the small files of each partition, in one commit that changes no row.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def _compacted(table: Table, store: Store, there: deltalake.DeltaTable) -> Actio
 
 
 def _together(table: Table, files: Sequence[File]) -> Iterator[list[File]]:
-    """Choose files that become one; of each partition in the order in which they came."""
+    """Choose the groups of files to merge, per partition and in commit order."""
     of_partition = defaultdict(list)
     for file in sorted(files, key=lambda file: (file["modification_time"], file["path"])):
         if file["size_bytes"] < LARGE:
@@ -94,7 +94,7 @@ def _as_one(table: Table, store: Store, files: Sequence[File], values: Mapping[s
 
 
 def _statistics(files: Sequence[File]) -> dict[str, Any]:
-    """What the log says of the rows of all files together, as far as it says it of each."""
+    """Merge the log's statistics of some files, as far as each file has them."""
 
     def of_all(prefix: str) -> dict[str, list[Any]]:
         names = [name.removeprefix(prefix) for name in files[0] if name.startswith(prefix)]

@@ -10,7 +10,7 @@ from isr_batch.lake.tables.contract import Table
 
 
 def rows_that_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.Table:
-    """Keep the rows that meet a condition, which is in Spark's SQL: text has escapes, and instants are in UTC."""
+    """Keep the rows that meet a condition in Spark's SQL: text has escapes, and instants are in UTC."""
     meets = _meet(sql, rows, where)
     return rows if pc.all(meets).as_py() else rows.filter(meets)  # which copies them
 

@@ -20,14 +20,14 @@ _NAMES = {"INT": "integer", "BIGINT": "long"}
 
 
 def create_table(table: Table, store: Store, metadata: str) -> None:
-    """Create a table by its contract, unless it is there.
+    """Create a table by its contract, unless it exists.
 
     Parameters
     ----------
     table : Table
     store : Store
-        Where to. Of two that create it at once elsewhere than in a folder, the later one's is the table; both are the
-        same but for their id.
+        Where to create it. Outside a folder, if two processes create it at once, the later one wins; the two tables
+        only differ in their id.
     metadata : str
         Kept with the commit, as JSON.
     """
@@ -68,7 +68,7 @@ def _write_once(path: Path, text: str) -> None:
 
 
 def _writers(table: Table) -> dict[str, Any]:
-    """Say what a writer must know, as Spark says it for the same table."""
+    """Return the writer features of the protocol, as Spark writes them for the same table."""
     if table.change_feed:
         constraints = ["checkConstraints"] if table.constraints else []
         return {"minWriterVersion": 7, "writerFeatures": [*constraints, "invariants", "changeDataFeed", "appendOnly"]}
@@ -76,7 +76,7 @@ def _writers(table: Table) -> dict[str, Any]:
 
 
 def _type(name: str) -> str | dict[str, Any]:
-    """Type of a column as a Delta log has it."""
+    """Type of a column in the format of a Delta log."""
     if name.startswith("ARRAY<"):
         return {"type": "array", "elementType": _type(name[6:-1]), "containsNull": True}
     if name.startswith("MAP<"):

@@ -1,4 +1,4 @@
-"""Data files of a table by day, and what tables that are made of them were made of."""
+"""Data files of a table by day, and the files from which derived tables were made."""
 
 import hashlib
 import re
@@ -20,7 +20,7 @@ def day_of_file(path: str) -> date | None:
 
 
 def files_by_day(lake: Lake) -> dict[date, str]:
-    """Hash what each day's fetches and appends are in: files never change under their name, but rows of them may go."""
+    """Hash the names of each day's files of fetches and appends; files never change, but may lose rows."""
     names = defaultdict(list)
     for table in (FETCH_LOG, APPEND_LOG):
         gone = "" if lake.is_plain(table.name) else f" in version {lake.version(table.name)}"

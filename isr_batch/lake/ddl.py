@@ -12,7 +12,7 @@ _CONSTRAINT: Final = "delta.constraints."
 
 
 def ddl_differences(table: Table, found: Mapping[str, str]) -> list[str]:
-    """Say where columns by type are not those of the contract."""
+    """List the differences between columns with their types and the contract."""
     expected = _types(table.columns)
     return [
         *(f"no column {name} {expected[name]}" for name in expected if name not in found),
@@ -51,10 +51,10 @@ def _types(columns: Iterable[Column]) -> dict[str, str]:
 
 
 def create_statement(table: Table, identifier: str) -> str:
-    """``CREATE TABLE`` with comments, NOT NULL, constraints and layout.
+    """Write ``CREATE TABLE`` with comments, NOT NULL, constraints and layout.
 
-    Constraints go in as table properties, where Delta keeps them, because a statement each would be a commit each.
-    Delta refuses a row whose condition is NULL; the contracts mean what SQL means, which lets it pass.
+    Constraints are set as table properties, where Delta keeps them: a statement per constraint would be a commit
+    per constraint. Delta refuses a row whose condition is NULL; the contracts follow standard SQL, which accepts it.
     """
     columns = ",\n  ".join(map(_column_ddl, table.columns))
     properties = ", ".join(
@@ -81,7 +81,7 @@ def _column_ddl(column: Column) -> str:
 
 
 def table_properties(table: Table) -> dict[str, str]:
-    """Table properties in the DDL of a contract: constraints, and what Delta is to keep."""
+    """Table properties in the DDL of a contract: constraints, file names, statistics and the change feed."""
     given = {f"{_CONSTRAINT}{name}": f"coalesce({condition}, true)" for name, condition in table.constraints.items()}
     if len(table.partitioned_by) > 1:  # Spark's folders would be named after parameters: longer than a name may be
         given["delta.randomizeFilePrefixes"] = "true"
@@ -93,7 +93,7 @@ def table_properties(table: Table) -> dict[str, str]:
 
 
 def constraints_since(table: Table, known: Mapping[str, str]) -> dict[str, str]:
-    """Constraints of a contract that a stored table, which has these properties, has in another form or lacks."""
+    """Constraints of a contract that a stored table with these properties lacks, or has in another form."""
     wanted = table_properties(table).items()
     return {key: value for key, value in wanted if key.startswith(_CONSTRAINT) and known.get(key) != value}
 

@@ -1,7 +1,7 @@
-"""DuckDB in this process as the engine that answers SQL over the tables of a lake.
+"""DuckDB in this process as the engine for SQL over the tables of a lake.
 
-A query of Spark's takes a tenth of a second or more, however few its rows. Of few rows in files that are read here,
-DuckDB has the answer in milliseconds.
+A Spark query takes at least a tenth of a second, however few its rows. If this process can read the files and the
+rows are few, DuckDB answers in milliseconds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ from isr_batch.progress import counted
 
 
 class InProcess(LakeEngine):
-    """DuckDB in this process. Tables that cannot be read here, Spark reads for it."""
+    """DuckDB in this process; Spark reads the tables that this process cannot read."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -51,7 +51,7 @@ class InProcess(LakeEngine):
         self._sql.__exit__()
 
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
-        """As `LakeEngine.table`; files that can be read here are read as a query goes on."""
+        """As `LakeEngine.table`; readable files are read while a query runs."""
         columns = columns or contract_of(name).column_names
         if name in VIEWS:
             parts = {part: self._opened(part, TABLES[part].column_names) for part in VIEWS[name][1]}
@@ -87,7 +87,7 @@ class InProcess(LakeEngine):
         if not self.reads(FETCH_LOG.name):
             with BySpark(self._lake) as spark:
                 return without_zones(spark.arrow(spark.fetches(spark.rows(spans), days)))
-        # Of a run only its first and last fetch are looked at until it is known to be near.
+        # Only the first and last fetch of a run are read until it is known to be near.
         names = [*FOLLOWER, *(f"{name}_time" for name in INSTANTS), *FIGURES, "run_length", "later_by", "event_date"]
         runs = self(
             f"""
@@ -186,7 +186,7 @@ class InProcess(LakeEngine):
         days: tuple[str, str] | None = None,
         files: Sequence[FileOfWorker] = (),
     ) -> int:
-        """As `LakeEngine.replace`, without Spark where that can be done."""
+        """As `LakeEngine.replace`, without Spark if possible."""
         arrow = rows.select(table.column_names).cast(arrow_schema(table))
         return replace_arrow(self._lake, self._sql, table, arrow, where, days=days, files=files)
 
@@ -240,7 +240,7 @@ def replace_arrow(  # noqa: PLR0913 two of them have a default
     days: tuple[str, str] | None = None,
     files: Sequence[FileOfWorker] = (),
 ) -> int:
-    """Put rows in place of others as `LakeEngine.replace` does, without Spark where that can be done."""
+    """Replace rows as `LakeEngine.replace` does, without Spark if possible."""
     small = SmallTables(lake, sql)
     if files or small.takes(table, days, where):
         return small.replace(table, rows, where, days, files)

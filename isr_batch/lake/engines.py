@@ -1,4 +1,4 @@
-"""SQL over the tables of a lake by the engine that suits them: in this process, or by Spark."""
+"""Choose the engine for SQL over the tables of a lake: DuckDB in this process, or Spark."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,13 +17,13 @@ MOST_FROM_S3: Final = 1 << 28
 
 
 def engine_for(lake: Lake, names: Sequence[str]) -> LakeEngine:
-    """Choose by the size of the tables that a query holds in memory."""
+    """Choose the engine by the size of the tables that a query holds in memory."""
     few = sum(stored_bytes(lake, name) for name in names) <= MOST_BYTES
     return InProcess(lake) if few else BySpark(lake)
 
 
 def engine_for_a_partition(lake: Lake) -> LakeEngine:
-    """Choose for queries that ask for one partition's rows: files of this machine are read here, however large."""
+    """Choose the engine for one partition's rows: local files are read in this process, whatever their size."""
     store = lake.direct_store(FETCH_LOG.name)
     few = store is not None and (store.is_folder or stored_bytes(lake, FETCH_LOG.name) <= MOST_FROM_S3)
     return InProcess(lake) if few and lake.is_plain(FETCH_LOG.name) else BySpark(lake)
@@ -33,11 +33,11 @@ def engine_for_a_partition(lake: Lake) -> LakeEngine:
 def engine_for_results(
     lake: Lake, engine: LakeEngine, results: Rows, where: str, most: int | None
 ) -> Iterator[tuple[LakeEngine, Rows]]:
-    """Give the results that meet a condition, and the engine that goes on with them: this process if they are few.
+    """Return the results that meet a condition, and the engine for them: this process if there are few.
 
-    Few are ``most`` rows; None says that they are known to be.
+    Few means up to ``most`` rows; with None they are known to be few.
 
-    Then Spark has no table of results to write, each of which takes it seconds.
+    Then Spark does not have to write tables of results, which takes seconds for each.
     """
     chosen = engine(f"SELECT * FROM {{results}} AS results WHERE {where}", results=results)
     if isinstance(engine, BySpark) and (most is None or _count(engine, chosen) <= most):

@@ -1,4 +1,4 @@
-"""Rows of a table's files by their places: a worker reads what is large, and Spark moves where it is."""
+"""Read rows of a table's files by location: Spark only moves locations, and workers read the large columns."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -25,11 +25,11 @@ Group = tuple[str, int]
 
 
 class UnreadableFileError(Exception):
-    """In a worker: a table's file is damaged, or gone. `isr_batch.errors` knows it by its name."""
+    """Raised in a worker when a table's file is damaged or gone; `isr_batch.errors` recognises it by its name."""
 
 
 class FileRows:
-    """Reads columns of rows that are named by their files and places.
+    """Reads columns of rows, given their files and positions.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class FileRows:
         Returns
         -------
         pa.StructArray
-            The columns; null where there is no place.
+            The columns; null where the location is null.
 
         Raises
         ------
@@ -99,7 +99,7 @@ class FileRows:
             yield self._held[path, number].slice(int(some[0] - starts[number]), len(some))
 
     def _read(self, path: str, file: pq.ParquetFile, numbers: Sequence[int]) -> None:
-        """Take in row groups, at once: from a store that is one request, or few."""
+        """Read row groups in one call: one request to a store, or a few."""
         if not numbers:
             return
         columns = file.read_row_groups(numbers, self._schema.names, use_threads=False).select(self._schema.names)

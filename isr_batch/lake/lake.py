@@ -74,7 +74,7 @@ class Lake:
         return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
 
     def has(self, name: str) -> bool:
-        """Whether the lake holds this table, or what this view is made of, yet."""
+        """Whether the table, or every table under the view, exists."""
         if name in VIEWS:
             return all(map(self.has, VIEWS[name][1]))
         if name in self._seen:
@@ -95,7 +95,7 @@ class Lake:
             return False
 
     def ensure(self, table: Table) -> None:
-        """Create the table if it is not there; check it if it is.
+        """Create the table, or check it if it exists.
 
         Raises
         ------
@@ -113,7 +113,7 @@ class Lake:
         self._check(table)
 
     def require(self, tables: Iterable[Table]) -> None:
-        """Check those of the tables that are there, before work begins whose results they could not take.
+        """Check the existing tables, before work begins whose results they could not store.
 
         Raises
         ------
@@ -123,7 +123,7 @@ class Lake:
         self.ensure_all([table for table in tables if self.has(table.name)])
 
     def ensure_all(self, tables: Collection[Table]) -> None:
-        """`ensure` them side by side, since a store that is far lets each of them wait."""
+        """`ensure` all tables concurrently, because each waits for a remote store."""
         with ThreadPoolExecutor(len(tables) or 1) as pool:
             list(pool.map(self.ensure, tables))
 
@@ -143,7 +143,7 @@ class Lake:
         return self.spark.table(self.identifier(name))
 
     def _view_text(self, name: str) -> str:
-        """A view over tables by their full names, as the lake has registered none."""
+        """Text of a view over tables by their full names, because the tables are not registered."""
         text = sql_texts()[name]
         for table in VIEWS[name][1]:
             self._require(table)
@@ -161,7 +161,7 @@ class Lake:
             self._check(TABLES[name])
 
     def replace(self, table: Table, rows: DataFrame, where: str) -> int:
-        """Put these rows in place of those that match a condition, in one commit.
+        """Replace the rows that match a condition with these, in one commit.
 
         Running twice with the same rows leaves the same table. Columns are chosen by name and cast to the
         contract; a row outside the condition fails the write.
@@ -169,7 +169,7 @@ class Lake:
         Parameters
         ----------
         table : Table
-            Contract of the table, which is created when it is not there.
+            Contract of the table, which is created if it does not exist.
         rows : DataFrame
             At least the contract's columns; may be empty, then matching rows are only removed.
         where : str
@@ -187,20 +187,20 @@ class Lake:
         retrying(lambda: writer.overwrite(F.expr(where)), table.name)
         self.was_written(table.name)
         last = self._last_commit(table.name)
-        # Nothing in place of nothing is no commit, and the last one is another.
+        # Replacing no rows with no rows makes no commit, so the last commit is another one.
         there = last.get("userMetadata") == metadata
         return int((last.get("operationMetrics") or {}).get("numOutputRows") or 0) if there else 0
 
     def direct_store(self, name: str) -> Store | None:
-        """Where a table lies, if it is read and committed to without Spark: a folder of this machine, S3, or HDFS.
+        """Location of a table that is read and committed to without Spark: a local folder, S3, or HDFS.
 
-        Spark takes half a second to get to know a table, and elsewhere dozens of requests; delta-rs takes milliseconds,
-        or some requests. Spark is left what delta-rs does not reach; a catalog elsewhere than in a folder, as it knows
-        what that grants; and what has a log store of its own for several writers, which delta-rs would not ask.
+        Spark takes half a second to load a table, and on a store dozens of requests; delta-rs takes milliseconds, or
+        some requests. Spark handles tables that delta-rs cannot reach; a catalog outside a folder, because Spark knows
+        its grants; and a store with a multi-writer log store, which delta-rs would bypass.
         """
         if name not in self._direct:
             location = self._location(name)
-            # What reads and commits files takes % in a path for the beginning of an escape.
+            # The file readers and delta-rs treat % in a path as the start of an escape.
             scheme = "" if "%" in location else location.partition(":")[0]
             if scheme in DIRECT and self._is_reached is None:  # asked once a lake
                 its_own = self.catalog or log_store(self.spark, scheme)
@@ -210,12 +210,12 @@ class Lake:
         return self._direct[name]
 
     def store(self, name: str) -> Store:
-        """Where a table lies, as workers and delta-rs reach it.
+        """Location of a table, as workers and delta-rs reach it.
 
         Raises
         ------
         UsageError
-            When they do not.
+            When they cannot reach it.
         """
         if not (store := self._direct.get(name)):
             location = self._location(name)
@@ -223,10 +223,10 @@ class Lake:
         return store
 
     def log(self, name: str) -> deltalake.DeltaTable | None:
-        """Read the newest version of a table's log; None where Spark has to.
+        """Read the newest version of a table's log; None if only Spark can.
 
-        Elsewhere than in a folder it is kept until this process writes to the table (`was_written`); then what came
-        later is asked for. Who only reads sees one version, and who writes has a conflict if others did.
+        Outside a folder it is cached until this process writes to the table (`was_written`), and then updated. A
+        reader sees one version; a writer gets a conflict if others wrote.
         """
         store = self.direct_store(name)
         if store is None:
@@ -242,16 +242,16 @@ class Lake:
             return self._logs[name]
 
     def was_written(self, name: str) -> None:
-        """Have a table's log read again."""
+        """Drop the cached log of a table."""
         self._written.add(name)
 
     def require_layout(self, table: Table) -> None:
-        """Check what a table is partitioned by, which the types of its columns do not tell.
+        """Check the partitioning of a table, which its column types do not show.
 
         Raises
         ------
         SchemaError
-            When it is not what the contract says.
+            When it differs from the contract.
         """
         log = self.log(table.name)
         found = log.metadata().partition_columns if log else self.detail(table.name)["partitionColumns"]
@@ -271,14 +271,14 @@ class Lake:
         return log.file_uris() if log else self.read(name).inputFiles()
 
     def is_plain(self, name: str) -> bool:
-        """Whether a table's data files say by themselves what its rows are: no deletion vectors, no names mapped."""
+        """Whether a table's data files alone define its rows: no deletion vectors, no column mapping."""
         self._require(name)
         log = self.log(name)
         protocol = log.protocol().min_reader_version if log else self.detail(name)["minReaderVersion"]
         return int(protocol) == 1
 
     def append_once(self, table: Table, rows: DataFrame, key: str) -> None:
-        """Append rows unless an append with the same key was done before."""
+        """Append rows, unless rows with the same key were appended before."""
         self.ensure(table)
         # The version never grows: Delta drops an append whose version is not above the last one's, without a word,
         # so anything that counts (a date, say) would lose a run that comes late.
@@ -293,7 +293,7 @@ class Lake:
         self.was_written(table.name)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
-        """Set columns of rows that are there, found by their key, where the first of them differs."""
+        """Update columns of existing rows, matched by key, where the first column differs."""
         there = DeltaTable.forName(self.spark, self.identifier(table.name))
         retrying(amending(there, rows, key, columns).execute, table.name)
         self.was_written(table.name)
@@ -303,7 +303,7 @@ class Lake:
         return int(self._last_commit(name)["version"])
 
     def names(self) -> list[str]:
-        """Name the tables that the lake has, then the views that are made of these."""
+        """Names of the lake's tables, then of the views over them."""
         names = [name for name in TABLES if self.has(name)]
         known = {*TABLES, *VIEWS}
         for name, text in sorted(sql_texts().items(), key=lambda view: view[0] not in VIEWS):
@@ -312,7 +312,7 @@ class Lake:
         return names
 
     def register_views(self) -> list[str]:
-        """Make tables and views known to SQL by bare name, as far as the lake has them, and our functions.
+        """Register the lake's tables, views and our functions for SQL by bare name.
 
         Returns
         -------
@@ -328,7 +328,7 @@ class Lake:
         return names
 
     def query(self, text: str) -> tuple[list[dict[str, object]], list[str]]:
-        """Answer a SQL query on tables and views by bare name; the whole answer comes to the driver.
+        """Run a SQL query on tables and views by bare name, and collect the whole result to the driver.
 
         Returns
         -------
@@ -367,7 +367,7 @@ class Lake:
         self._checked.add(table.name)
 
     def metadata(self, **more: str) -> str:
-        """What a commit has in its metadata, as JSON."""
+        """Metadata of a commit, as JSON."""
         return json.dumps({"run_id": self.run_id, **more})
 
     def _location(self, name: str) -> str:
@@ -378,12 +378,12 @@ class Lake:
             return place
         if self._here:
             return f"file:{place}"
-        # What Spark takes a path without a scheme for; there is no public way to ask.
+        # Spark's default scheme of a path; it has no public API.
         default = self.spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
         return f"{default.rstrip('/')}{place}"
 
     def detail(self, name: str) -> Row:
-        """What Spark's ``DESCRIBE DETAIL`` says of a table."""
+        """Result of Spark's ``DESCRIBE DETAIL`` for a table."""
         return DeltaTable.forName(self.spark, self.identifier(name)).detail().collect()[0]
 
     def _last_commit(self, name: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What is asked of an engine that answers SQL over the tables of a lake (`isr_batch.lake.engines` has two).
+"""The interface of an engine for SQL over the tables of a lake (`isr_batch.lake.engines` has two).
 
-One text serves both: ``{name}`` stands for a table, and what the engines call by other names has Spark's.
+Both use the same text: ``{name}`` is replaced by a table, and functions have their Spark names.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,24 +28,24 @@ LARGE_ROWS_AT_A_TIME: Final = 128
 
 
 class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
-    """Answers queries on the tables of a lake; on leaving the context it lets go of what it holds."""
+    """Runs queries on the tables of a lake, and releases its resources when the context ends."""
 
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
-        """Columns of a table, by default all; of a table that the lake lacks no rows."""
+        """Columns of a table, by default all; no rows if the lake lacks the table."""
 
     def with_struct(
         self, name: str, columns: Sequence[str], struct: str, fields: Sequence[str], days: tuple[str, str]
     ) -> Rows:
-        """Columns of a table, and a struct of others that are large: these may be read as late as in `stream`.
+        """Columns of a table, and a struct of large ones, which may be read as late as in `stream`.
 
-        Files of other days than these, the first and the last, are not looked at.
+        Only files of these days, the first and the last, are read.
         """
 
     def rows(self, given: pa.Table) -> Rows:
-        """Rows that are in this process."""
+        """Make rows of this process available to queries."""
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
-        """Fetches of followers that were under way in a span of time, one a row.
+        """Fetches of followers in progress during a span of time, one per row.
 
         Parameters
         ----------
@@ -77,28 +77,29 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """
 
     def by_key(self, rows: Rows, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> Rows:
-        """Give what a function makes of all rows with equal keys; it is given those of one key at a time."""
+        """Apply a function to the rows of each key, one key at a time."""
 
     def stream(self, rows: Rows, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema) -> Rows:
-        """Give what a function makes of a stream of rows, now and once.
+        """Apply a function to a stream of rows, eagerly and only once.
 
-        Rows with equal keys come together and in order, `LARGE_ROWS_AT_A_TIME`: they may be large.
+        Rows with equal keys arrive together and in order, in batches of `LARGE_ROWS_AT_A_TIME`, because they may be
+        large.
         """
 
     def union(self, *rows: Rows) -> Rows:
-        """Put rows together; a column that some lack is null there."""
+        """Union of rows by name; missing columns are null."""
 
     def __call__(self, text: str, **tables: Rows) -> Rows:
-        """Run a SELECT statement, in which ``{name}`` stands for a table."""
+        """Run a SELECT statement, in which ``{name}`` is replaced by a table."""
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        """Write a struct as this engine's SQL has it, of an expression a field."""
+        """Write a struct in this engine's dialect, with one expression per field."""
 
     def literal(self, value: str | int) -> str:
-        """Write a value as this engine's SQL has it."""
+        """Write a literal in this engine's dialect."""
 
     def keep(self, rows: Rows) -> Rows:
-        """Compute rows once that are used several times."""
+        """Compute rows once, for several uses."""
 
     def listed(self, rows: Rows) -> list[dict[str, Any]]:
         """Rows as dictionaries."""
@@ -117,18 +118,18 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         days: tuple[str, str] | None = None,
         files: Sequence[FileOfWorker] = (),
     ) -> int:
-        """Put rows, and those of files that workers wrote, in place of those that meet a condition; returns how many.
+        """Replace the rows that meet a condition with these and those in workers' files; returns how many.
 
-        If the condition lets only some days through, ``days`` are the first and the last of them: no other files are
-        looked at then.
+        If the condition only selects some days, ``days`` are the first and the last of them, and no other files are
+        read.
         """
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """Set columns of rows that are there, found by their key, where the first of them differs."""
+        """Update columns of existing rows, matched by key, where the first column differs."""
 
 
 def appends_text(days: Days) -> str:
-    """Write the query of `LakeEngine.appends`, of a table ``append_log``."""
+    """Write the query of `LakeEngine.appends` over a table ``append_log``."""
     same = " AND ".join(f"appends.{name} = spans.{name}" for name in FOLLOWER[:-1])
     return f"""
         SELECT /*+ BROADCAST(spans) */ spans.*, unix_micros(append_time) AS append_us

@@ -1,4 +1,4 @@
-"""Answer SQL over a lake's tables by bare name, each query by the engine that suits it (`isr_batch.lake.engines`)."""
+"""Run SQL over a lake's tables by bare name, each query on a suitable engine (`isr_batch.lake.engines`)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -25,14 +25,14 @@ Value = str | Sequence[tuple[object, ...]]
 
 
 class LakeSql(AbstractContextManager["LakeSql"]):
-    """Queries on a lake's tables by their plain names, in what Spark and DuckDB have in common.
+    """Queries on a lake's tables by their plain names, in the common SQL of Spark and DuckDB.
 
     Instants are compared by ``unix_micros``: DuckDB needs an extension to see that two types of them are alike.
 
     Parameters
     ----------
     lake : Lake
-        Tables that it lacks count as empty.
+        Missing tables are empty.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -53,7 +53,7 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         text : str
             SELECT statement.
         **values : str or sequence of tuple
-            What stands for ``:name`` in it: SQL, or rows for VALUES.
+            Replacements of ``:name`` in it: SQL, or rows for VALUES.
 
         Raises
         ------
@@ -68,7 +68,7 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         return engine.listed(engine(_filled(_with_marks(text, tables), values, engine.literal), **tables))
 
     def arrow(self, text: str) -> pa.Table | None:
-        """Answer a query in this process; None if Spark has to read a table of it."""
+        """Run a query in this process; None if Spark has to read one of its tables."""
         tables = self._tables(text)
         if any(rows is None for rows in tables.values()):
             return None
@@ -84,7 +84,7 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         return self._opened.enter_context(BySpark(self.lake))
 
     def _table(self, name: str) -> Rows | None:
-        """Open a table in this process; None if Spark is to read it."""
+        """Open a table in this process; None if Spark has to read it."""
         if name not in self._read:
             parts = VIEWS[name][1] if name in VIEWS else (name,)
             here = all(self._here.reads(part) and stored_bytes(self.lake, part) <= LARGEST for part in parts)
@@ -93,14 +93,14 @@ class LakeSql(AbstractContextManager["LakeSql"]):
 
 
 def _with_marks(text: str, tables: Mapping[str, object]) -> str:
-    """Mark the names of tables as an engine wants them."""
+    """Mark the names of tables in the form that an engine expects."""
     text = re.sub(r"[{}]", r"\g<0>\g<0>", text)
     named = rf"\b((?i:FROM|JOIN))\s+({'|'.join(tables) or '(?!)'})\b(\s+AS \w+)?"
     return re.sub(named, lambda at: f"{at[1]} {{{at[2]}}}{at[3] or f' AS {at[2]}'}", text)
 
 
 def lake_sql_for_spark(text: str, **values: Value) -> str:
-    """Write a query as `isr-batch sql` takes it."""
+    """Write a query in the form that `isr-batch sql` accepts."""
     return _filled(text, values, sql_literal)
 
 

@@ -1,10 +1,12 @@
-"""A lease on a lake's results: two runs that write at once would leave tables with rows of either.
+"""A lease on a lake's results: two concurrent writers would leave tables with rows of both.
 
-A table of turns, to which Delta lets a key be appended once: who gets the row of the next turn has it. While a run is
-at work, it adds a row every BEAT. A turn ends when it is given back, when its process is seen to be gone, or when
-nothing was heard of it for EXPIRY: also a run in a container, of which process 1 says nothing, or on another machine.
+Turns are rows of a Delta table that accepts each key once: the run that appends the row of the next turn holds the
+lease. While it works, it appends a heartbeat every BEAT. A turn ends when it is released, when its process is known to
+have ended, or when it has sent no heartbeat for EXPIRY: the only sign of a run on another machine, or in a container,
+where process numbers say nothing.
 
-A run that was stopped for so long has lost its turn, and may not know it: `Turn.require` asks before results count.
+A run that was suspended for that long has lost its turn without noticing: `Turn.require` checks before results are
+committed.
 """
 
 import logging
@@ -31,7 +33,7 @@ from isr_batch.lake.tables.outputs import RUN_LEASE
 BEAT: Final = timedelta(minutes=2)
 EXPIRY: Final = timedelta(minutes=10)
 _OLD_EXPIRY: Final = timedelta(hours=6)
-"""Of a run of an earlier version, which says once that it has begun."""
+"""For a run of an earlier version, which only reports its start."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +46,7 @@ class Turn:
     number: int
 
     def require(self) -> None:
-        """Make sure that this run still has its turn, before results of it count.
+        """Check that this run still has its turn, before its results are committed.
 
         Raises
         ------
@@ -55,18 +57,18 @@ class Turn:
         if last is None or last["turn"] != self.number:
             raise WriteConflictError(
                 f"this run was silent for more than {EXPIRY}, and {_who(last)} has taken its turn",
-                "nothing that it made counts as done: run the same command again when the other one has finished",
+                "its results are not marked as done: run the same command again when the other one has finished",
             )
 
 
 @contextmanager
 def leased(lake: Lake) -> Iterator[Turn]:
-    """Take the lease on a lake's results, to have them to oneself.
+    """Hold the exclusive lease on a lake's results.
 
     Raises
     ------
     WriteConflictError
-        When another run is at work on them.
+        When another run holds it.
     """
     lake.ensure(RUN_LEASE)
     last = _last(lake)
@@ -96,10 +98,10 @@ def leased(lake: Lake) -> Iterator[Turn]:
 
 @contextmanager
 def sole_writer(lake: Lake) -> Iterator[None]:
-    """Take a lease on the whole lake, input tables as well, where Delta's Spark loses commits of two at once: on S3.
+    """Hold a lease on the whole lake, including input tables, where Delta on Spark can lose concurrent commits: on S3.
 
-    There it looks whether a version is taken, and then writes it. A log store for several writers, as
-    ``spark.delta.logStore.s3a.impl`` names one, is trusted.
+    There Spark checks that a version is free, and then writes it. A multi-writer log store
+    (``spark.delta.logStore.s3a.impl``) makes the lease unnecessary.
 
     Raises
     ------
@@ -146,14 +148,14 @@ def _beat(lake: Lake, number: int, ended: threading.Event) -> None:
 
 @dataclass(frozen=True)
 class _Process:
-    """Where a process runs, and which one it is: numbers of processes are given again.
+    """Identity of a process, with its machine and start time, because process numbers are reused.
 
     Attributes
     ----------
     host, boot, namespace : str
-        Name of the machine, its start, and the namespace that its number is of; empty where there is none to ask.
+        Name of the machine, its boot id, and the pid namespace; empty where the system has none.
     started : str
-        When it started, in the machine's own count.
+        Start time, in ticks since the machine's boot.
     """
 
     host: str
@@ -169,7 +171,7 @@ class _Process:
         return f"{self.host}|{self.boot}|{self.namespace}|{self.started}"
 
     def is_gone(self, pid: int) -> bool:
-        """Whether it is seen from here that it has ended."""
+        """Whether it is known to have ended, as seen from this process."""
         own = _this_process()
         if (self.host, self.boot, self.namespace) == (own.host, own.boot, own.namespace) and self.boot:
             return _started(pid) != self.started
@@ -190,7 +192,7 @@ def _this_process() -> _Process:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in ticks since the machine did; empty if there is none that lives."""
+    """Start time of a process, in ticks since boot; empty if it is not running."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:
@@ -224,5 +226,5 @@ def _refuse(lake: Lake, holder: dict[str, Any] | None) -> None:
     raise WriteConflictError(
         f"{_who(holder)} is writing to {lake.root}",
         "nothing was changed: repeat the command when it has finished. On the same machine a killed run blocks "
-        f"nothing; in another container, or on another machine, it is taken for dead after {EXPIRY} without a sign",
+        f"nothing; in another container, or on another machine, it is dead after {EXPIRY} without a heartbeat",
     )

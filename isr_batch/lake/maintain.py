@@ -1,6 +1,6 @@
-"""Maintain the tables: compact small files, remove files that nothing needs any more, drop old states.
+"""Maintain the tables: compact small files, delete unreferenced files, drop old states.
 
-Spark takes some four seconds for each table, whatever its size; delta-rs takes milliseconds, and is asked first.
+Spark takes about four seconds per table, whatever its size; delta-rs takes milliseconds, and is tried first.
 """
 
 from datetime import timedelta
@@ -28,16 +28,16 @@ Row = dict[str, object]
 
 
 def maintain_tables(lake: Lake, retain_hours: int, state_days: int) -> list[Row]:
-    """Compact and clean each table that the lake has.
+    """Compact and clean every table of the lake.
 
     Parameters
     ----------
     lake : Lake
     retain_hours : int
-        Files that were replaced so long ago are removed; readers of older versions find nothing.
+        Age in hours from which replaced files are deleted; older versions can no longer be read.
     state_days : int
-        So many of the latest days keep the states that a replay can go on from. A replay of an older day begins with
-        the log.
+        Number of latest days that keep the states from which a replay can continue. A replay of an older day starts
+        at the beginning of the log.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def maintain_tables(lake: Lake, retain_hours: int, state_days: int) -> list[Row]
     Raises
     ------
     WriteConflictError
-        When others write to a table meanwhile.
+        When another process writes to a table meanwhile.
     """
     if lake.has(REPLAY_STATE.name):
         _drop_states(lake, state_days)
@@ -99,7 +99,7 @@ def _drop_checksums_of_gone_files(folder: Path) -> None:
 
 
 def _files(lake: Lake, table: Table) -> tuple[int, int]:
-    """How many data files a table has, and their bytes."""
+    """Number of data files of a table, and their bytes."""
     if log := lake.log(table.name):
         sizes = [file["size_bytes"] for file in data_files(log)]
         return len(sizes), sum(sizes)

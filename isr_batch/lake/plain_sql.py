@@ -1,7 +1,7 @@
-"""Answer the SQL of users: plain queries of small tables in this process, in a second or two, all others by Spark.
+"""Run users' SQL: plain queries on small tables in this process, in a second or two, all others in Spark.
 
 Users are promised Spark's SQL. A query is plain if it has only words, functions and operators that mean the same in
-DuckDB. In whatever else there is the two may differ, and Spark is started.
+DuckDB. For everything else the two may differ, and Spark runs the query.
 """
 
 import re
@@ -34,7 +34,7 @@ Answer = tuple[list[dict[str, Any]], list[str]]
 
 
 def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
-    """Answer a SQL query on tables and views by bare name; the whole answer comes to this process.
+    """Run a SQL query on tables and views by bare name, and collect the whole result in this process.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
     Raises
     ------
     UsageError
-        When a table is not there, Spark does not understand the query, or it is none.
+        When a table does not exist, Spark cannot parse the query, or it is not a query.
     """
     if unrestricted:
         return lake.query(text)
@@ -76,7 +76,7 @@ def _answered_by_spark(lake: Lake, text: str) -> Answer:
 
 
 def tokens_of(text: str) -> list[str] | None:
-    """Cut a query into its words, literals and operators; None if something else is in it."""
+    """Split a query into words, literals and operators; None if it contains anything else."""
     tokens = _TOKEN.findall(text)
     names_a_table = re.compile(r"(?i)'.*\b(FROM|JOIN)\b")
     if _TOKEN.sub("", text).strip() or "--" in text or any(map(names_a_table.match, tokens)):
@@ -110,7 +110,7 @@ def _aliases(tokens: Sequence[str]) -> set[str]:
 
 
 def _answered_here(lake: Lake, text: str, tokens: Sequence[str], asked: set[str]) -> Answer | None:
-    """Answer a plain query of tables that can be read here; None if Spark has to."""
+    """Run a plain query on tables that this process can read; None if Spark has to."""
     views = {name: sql_texts()[name] for name in asked & _PLAIN_VIEWS}
     tables = asked - {*views}
     if not tables <= TABLES.keys() | VIEWS.keys():
@@ -125,7 +125,7 @@ def _answered_here(lake: Lake, text: str, tokens: Sequence[str], asked: set[str]
                 known.update(heading.column_names)
                 text = re.sub(rf"(?i)\bFROM\s+{name}\b", lambda _, of=of_view: f"FROM ({of})", text)  # type: ignore[misc]
             rows = sql.arrow(text) if is_plain(tokens, known) else None
-        except (duckdb.Error, pa.ArrowInvalid):  # what is wrong with it, Spark tells
+        except (duckdb.Error, pa.ArrowInvalid):  # Spark reports the error
             return None
     if rows is None:
         return None

@@ -1,4 +1,4 @@
-"""Find out whether a text of Spark's SQL is a query on the tables of a lake, and nothing else, before it runs."""
+"""Check, before it runs, that Spark SQL is a query on the tables of a lake and nothing else."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -13,7 +13,7 @@ from isr_batch.lake.sql_files import sql_texts
 
 Java: TypeAlias = Any
 """An object in Spark's JVM: a part of a parsed plan."""
-# What is not listed is refused: statements that change something, and whatever a later Spark has.
+# Everything else is refused: statements that change something, and additions of later Spark versions.
 _QUERY: Final = frozenset({
     "Aggregate", "AsOfJoin", "CurrentNamespace$", "DescribeRelation", "Distinct", "Except", "Filter", "Generate",
     "GlobalLimit", "Intersect", "Join", "LateralJoin", "LocalLimit", "LocalRelation", "Offset", "OneRowRelation",
@@ -40,7 +40,7 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
     Raises
     ------
     UsageError
-        With what it is, or has, besides; or when Spark does not understand it.
+        With the part that is not a plain query; or when Spark cannot parse it.
     """
     try:
         # Variables would put what is in the environment into the text.
@@ -74,7 +74,7 @@ class _Check:
             return
         if kind not in _QUERY:
             words = re.sub(r"(?<!^)(?=[A-Z])", " ", kind.strip("$")).lower()
-            raise UsageError(f"this is no query of the lake's tables: {words}", HINT)
+            raise UsageError(f"this is not a query on the lake's tables: {words}", HINT)
         if kind in _TABLES:
             self._table(self._words(node.multipartIdentifier()), named)
         elif kind == "UnresolvedTableValuedFunction":

@@ -1,4 +1,4 @@
-"""The log of runs: a row for each command that worked on a lake, also if it failed."""
+"""The run log: one row per command that worked on a lake, even if it failed."""
 
 import logging
 import time
@@ -38,7 +38,7 @@ class RunCounts:
 
 
 class Run:
-    """What a running command has done so far, for its row of ``run_log``."""
+    """Progress of a running command, for its row of ``run_log``."""
 
     def __init__(self) -> None:
         self.counts = RunCounts()
@@ -54,7 +54,7 @@ def new_run_id() -> str:
 
 
 def _end_of_run(error: Exception | SystemExit) -> tuple[int, str]:
-    """Exit code of a command that ended so, and why."""
+    """Exit code of a command that ended with this exception, and the reason."""
     if isinstance(error, SystemExit):
         return int(error.code or 0), "stopped by a signal"
     explanation = explained_error(error)
@@ -65,7 +65,7 @@ def _end_of_run(error: Exception | SystemExit) -> tuple[int, str]:
 def write_run_log(lake: Lake, command: str, window: str | None, config_hash: str) -> Iterator[Run]:
     """Write a row of ``run_log`` when the block ends, however it ends.
 
-    A failure is recorded only where the lake has a table: a mistyped path must not become a lake.
+    A failure is only recorded if the lake has a table: a mistyped path must not become a lake.
     """
     run = Run()
     started, clock = datetime.now(UTC), time.monotonic()

@@ -1,8 +1,8 @@
-"""Replace rows of a table by a few others, in one commit and without Spark.
+"""Replace rows of a table with a few others, in one commit and without Spark.
 
-A commit of Spark's takes a second or more whatever its size; this one takes some milliseconds (`deltalake`). It reads
-the files that may have rows to be replaced, writes anew those that have some and others, and tells the table's log of
-both. deltalake does not check the constraints of rows that are written so: they are checked here.
+A Spark commit takes at least a second, whatever its size; this one takes some milliseconds (`deltalake`). It reads the
+files that may have matching rows, rewrites those that have other rows as well, and commits the changed list of files.
+deltalake does not check the constraints of rows written this way, so they are checked here.
 """
 
 import json
@@ -43,7 +43,7 @@ Days = tuple[str, str]
 
 
 class SmallTables:
-    """Tables of a lake with few rows, replaced and appended to without Spark.
+    """Replaces and appends rows of small tables of a lake without Spark.
 
     Parameters
     ----------
@@ -57,19 +57,19 @@ class SmallTables:
         self.sql = sql
 
     def takes(self, table: Table, days: Days | None = None, where: str | None = None) -> bool:
-        """Whether `replace` can write a table: one that is reached without Spark, with little to be written again.
+        """Whether `replace` can write a table: it is reachable without Spark, and little has to be rewritten.
 
-        The table is created if it is not there.
+        The table is created if it does not exist.
 
         Parameters
         ----------
         table : Table
         days : (str, str), optional
-            As for `replace`; files of other days do not count.
+            As for `replace`; files of other days are ignored.
         where : str, optional
-            As for `replace`; in a large table, files with no such rows, or with no others, do not count. By default
-            all count. A table with a change feed is written here only if whole files are replaced: the feed is read
-            off them, as after an overwrite of Spark's.
+            As for `replace`; in a large table, files without such rows, or without others, are ignored. By default no
+            file is. A table with a change feed is only written here if whole files are replaced: the feed is derived
+            from them, as after an overwrite by Spark.
         """
         self.lake.ensure(table)
         store, log = self.lake.direct_store(table.name), self.lake.log(table.name)
@@ -95,13 +95,13 @@ class SmallTables:
         Parameters
         ----------
         table : Table
-            One of which `takes` says yes.
+            One that `takes` accepts.
         rows : pa.Table
             The contract's columns.
         where : str
             SQL condition that both engines understand; every row must meet it.
         days : (str, str), optional
-            First and last value of event_date that the condition lets through, so that no other files are read.
+            First and last event_date that the condition selects, so that no other files are read.
         files : sequence of FileOfWorker
             More rows.
         checked : bool
@@ -154,9 +154,10 @@ class SmallTables:
         commit(self.lake, table, self.lake.store(table.name), lambda _: [_added(file) for file in files])
 
     def append_once(self, table: Table, row: Mapping[str, object], key: str) -> None:
-        """Append a row unless an append with the same key was done before, as `Lake.append_once`.
+        """Append a row, unless one with the same key was appended before, as `Lake.append_once`.
 
-        On S3 as in a folder, because deltalake's commits fail there where another came first; Spark's do not see it.
+        On S3 this works as in a folder: a deltalake commit fails there if another came first; a Spark commit does not
+        notice.
 
         Raises
         ------
@@ -176,11 +177,11 @@ class SmallTables:
         def unless_done(there: deltalake.DeltaTable) -> Actions:
             return added if there.transaction_version(key) is None else []
 
-        # Who came second with the same key has a conflict, and finds it at the next look.
+        # The second writer of the same key gets a conflict, and finds the key when it retries.
         commit(self.lake, table, store, unless_done, [Transaction(key, 1, now_ms())])
 
     def _store(self, table: Table) -> Store | None:
-        """Where deltalake can commit to a table, and better than Spark."""
+        """Store of a table that deltalake can commit to, and faster than Spark."""
         if store := self.lake.direct_store(table.name):
             return store
         try:
@@ -201,7 +202,7 @@ class SmallTables:
         return count_breaking_contract(self.sql, table, rows, where)
 
     def _replaced(self, store: Store, table: Table, file: dict[str, Any], where: str) -> int:
-        """Count the rows of a file that match a condition; sets its ``num_records``, which a log need not have."""
+        """Count the rows of a file that match a condition; sets its ``num_records``, which a log may lack."""
         schema = arrow_schema(table)
         named = [field for field in schema if field.name in re.findall(r"\w+", where)]
         found = rows = 0
@@ -217,7 +218,7 @@ def _size(files: Sequence[dict[str, Any]]) -> int:
 
 
 def _files(there: deltalake.DeltaTable, days: Days | None) -> Iterator[dict[str, Any]]:
-    """List the data files of a table, of some days only; values of partitions are text."""
+    """List the data files of a table for some days; partition values are text."""
     files = pa.table(there.get_add_actions(flatten=True))
     partitions = [name for name in files.column_names if name.startswith("partition.")]
     for name in partitions:
@@ -233,7 +234,7 @@ def _rows_of(store: Store, file: dict[str, Any], schema: pa.Schema) -> pa.Table:
 
 
 def some_rows_of(store: Store, file: dict[str, Any], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Read some columns of a file, `ROWS_AT_ONCE` rows at a time."""
+    """Read some columns of a file in batches of `ROWS_AT_ONCE` rows."""
     with ExitStack() as opened:
         opened.enter_context(damaged_files_explained(store, file["path"]))
         require_sound_footer(store, file["path"])
@@ -255,7 +256,7 @@ def _partition(file: dict[str, Any]) -> dict[str, str | None] | None:
 
 
 def _written(store: Store, table: Table, rows: pa.Table) -> Iterator[AddAction]:
-    """Write the rows to new files, one for each partition."""
+    """Write the rows to new files, one per partition."""
     files = store.files()
     stored = [name for name in rows.column_names if name not in table.partitioned_by]
     for part, values in _parts(rows, table.partitioned_by):
@@ -272,7 +273,7 @@ def _written(store: Store, table: Table, rows: pa.Table) -> Iterator[AddAction]:
 
 
 def _added(file: FileOfWorker) -> AddAction:
-    """Say of a worker's file what a table's log has of it."""
+    """Describe a worker's file as an action of the table's log."""
     least, most = ({name: _in_log(us, up) for name, us in of.items()}
                    for of, up in ((file.least_us, 0), (file.most_us, 999)))  # fmt: skip
     stats = {"numRecords": file.rows, "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}
@@ -280,7 +281,7 @@ def _added(file: FileOfWorker) -> AddAction:
 
 
 def _in_log(us: int, up: int) -> str:
-    """Delta's log has times in whole milliseconds."""
+    """Round to whole milliseconds, as in Delta's log."""
     return f"{np.datetime64((us + up) // 1000, 'ms')}Z"
 
 

@@ -1,8 +1,8 @@
-"""Data files as they were written: a changed bit is an error, and no other figure.
+"""Verify data files: a flipped bit must be an error, not a wrong figure.
 
-Pages have checksums within the file, which all readers look at. A footer has none, and what is read by a changed one
-may be anything, or the end of the process. Object stores and HDFS check what they hold. In a folder of this machine
-each file has its checksums beside it, where Hadoop's local file system puts those of what Spark writes, and looks.
+Pages have checksums within the file, which all readers verify. A footer has none, and reading a damaged one may return
+anything or crash the process. Object stores and HDFS verify their own data. In a local folder each file has its
+checksums next to it, where Hadoop's local file system writes and verifies those of Spark's files.
 """
 
 import zlib
@@ -28,16 +28,16 @@ _TAIL: Final = 8
 
 
 class UnsoundFileError(pa.ArrowInvalid):  # type: ignore[misc]
-    """A file is not what was written."""
+    """A file differs from what was written."""
 
 
 def checksums_beside(file: Path) -> Path:
-    """Where a file of this machine has its checksums."""
+    """Path of the checksums of a local file."""
     return file.with_name(f".{file.name}.crc")
 
 
 def write_checksums(store: Store, path: str) -> None:
-    """Write the checksums of a file that is complete."""
+    """Write the checksums of a complete file."""
     if not store.is_folder:
         return
     file = Path(store.uri, path)
@@ -47,12 +47,12 @@ def write_checksums(store: Store, path: str) -> None:
 
 
 def require_sound_footer(store: Store, path: str) -> None:
-    """Fail if the end of a file is not what was written; older files have no checksums.
+    """Fail if the end of a file differs from what was written; older files have no checksums.
 
     Raises
     ------
     UnsoundFileError, OSError
-        When it is not, or is gone.
+        When it differs, or the file is gone.
     """
     file = Path(store.uri, path)
     if not store.is_folder or not checksums_beside(file).exists():
@@ -72,7 +72,7 @@ def require_sound_footer(store: Store, path: str) -> None:
 
 
 def damaged_file_of(rows: ds.Dataset) -> str | None:
-    """Find the file that cannot be read, when a query on a dataset failed; None if it is something else."""
+    """Find the unreadable file after a query on a dataset failed; None if there is another reason."""
     for fragment in rows.get_fragments():
         try:
             for _ in fragment.to_batches():

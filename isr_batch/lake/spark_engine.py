@@ -1,4 +1,4 @@
-"""Spark as the engine that answers SQL over the tables of a lake."""
+"""Spark as the engine for SQL over the tables of a lake."""
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.worker_files import FileOfWorker
 
 FEW_BYTES: Final = 1 << 20
-"""Of a table that Spark is given the rows of: to get to know a table takes it half a second, and many requests."""
+"""Size of a table whose rows are passed to Spark: loading the table would take it half a second, and many requests."""
 TASKS_A_CORE: Final = 4
 """That replay, so that no core waits long for the last."""
 LEAST_OF_TASK: Final = 1 << 22
@@ -49,7 +49,7 @@ _ROWS_AT_A_TIME: Final = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sq
 
 
 class _Late(NamedTuple):
-    """Of a struct that workers read: where, its fields, and the bytes of all files."""
+    """A struct that workers read late: its store, its fields, and the bytes of all files."""
 
     store: Store
     schema: pa.Schema
@@ -82,9 +82,9 @@ class BySpark(LakeEngine):
     def with_struct(
         self, name: str, columns: Sequence[str], struct: str, fields: Sequence[str], days: tuple[str, str]
     ) -> DataFrame:
-        """As `LakeEngine.with_struct`: the struct has the place of a row, which is read in `stream`.
+        """As `LakeEngine.with_struct`: the struct only has the location of a row, which is read in `stream`.
 
-        Spark moves binaries as it moves rows: through its own memory, to disk, to its workers through a pipe.
+        Spark would move binaries like rows: through its own memory, to disk, and to its workers through a pipe.
         """
         store = self._lake.direct_store(name)
         log = self._lake.log(name) if store and self._lake.has(name) else None
@@ -135,7 +135,7 @@ class BySpark(LakeEngine):
     def stream(
         self, rows: DataFrame, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema
     ) -> Rows:
-        """As `LakeEngine.stream`; what comes of it is kept on disk."""
+        """As `LakeEngine.stream`; the result is kept on disk."""
         late = {name: self._late[name] for name in rows.columns if name in self._late}
         if late:
             # By range: keys that follow each other are in the same row groups of files.
@@ -205,7 +205,7 @@ class BySpark(LakeEngine):
         days: tuple[str, str] | None = None,  # noqa: ARG002
         files: Sequence[FileOfWorker] = (),
     ) -> int:
-        """As `LakeEngine.replace`; Spark takes the days from the condition, and no files of others."""
+        """As `LakeEngine.replace`; Spark prunes files by the condition."""
         assert not files
         return self._lake.replace(table, rows, where)
 
@@ -217,7 +217,7 @@ class BySpark(LakeEngine):
 def _places(
     store: Store, files: Sequence[Mapping[str, Any]], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """In a worker: the rows of files, with their places in the last column."""
+    """In a worker: yield the rows of files, with their locations in the last column."""
     *columns, struct = schema
     for number in (number.as_py() for batch in batches for number in batch.column("id")):
         rows = read_data_file(store, store.files(), files[number], pa.schema(columns), {})
@@ -228,7 +228,7 @@ def _places(
 def _with_late_read(
     late: Mapping[str, _Late], work: OfBatches, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """In a worker: read the structs that come as places, and go on."""
+    """In a worker: read the structs that arrive as locations, and pass the rows on."""
     readers = {name: FileRows(of.store, of.schema) for name, of in late.items()}
 
     def read() -> Iterator[pa.RecordBatch]:
@@ -244,7 +244,7 @@ def _with_late_read(
 
 @contextmanager
 def rows_at_a_time(spark: SparkSession, rows: int) -> Iterator[None]:
-    """While a plan whose rows are large is made and run: batches of few rows."""
+    """Use batches of few rows while a plan with large rows is made and run."""
     usual = {name: str(spark.conf.get(name)) for name in _ROWS_AT_A_TIME}
     for name in _ROWS_AT_A_TIME:
         spark.conf.set(name, str(rows))

@@ -1,4 +1,4 @@
-"""How Spark writes: the columns of a contract, and again what collided with another writer."""
+"""Writes by Spark: the columns of a contract, with retries after a conflict."""
 
 import random
 import time
@@ -19,19 +19,19 @@ if TYPE_CHECKING:  # which calls what is here
     from isr_batch.lake.lake import Lake
 
 RETRIES: Final = 3
-# Delta's conflicts have no base class of their own in Python.
+# Delta's conflicts have no common base class in Python.
 _CONFLICTS: Final[tuple[type[Exception], ...]] = tuple(
     getattr(delta.exceptions, name) for name in delta.exceptions.__all__
 )
 
 
 def retrying(write: Callable[[], object], name: str) -> None:
-    """Let Spark write to a table of this name, again if others commit first.
+    """Let Spark write to a table, with retries if others commit first.
 
     Raises
     ------
     WriteConflictError
-        When it was in vain for RETRIES times.
+        After RETRIES failures.
     """
     for attempt in range(RETRIES + 1):
         try:
@@ -51,7 +51,7 @@ def conformed(table: Table, rows: DataFrame) -> DataFrame:
     Raises
     ------
     SchemaError
-        When some are not there.
+        When a column is missing.
     """
     missing = [name for name in table.column_names if name not in rows.columns]
     if missing:
@@ -60,7 +60,7 @@ def conformed(table: Table, rows: DataFrame) -> DataFrame:
 
 
 def amending(there: DeltaTable, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> DeltaMergeBuilder:
-    """Prepare to set columns of rows that are found by their key, where the first of them differs."""
+    """Prepare a MERGE that updates columns of rows matched by key, where the first column differs."""
     same = " AND ".join(f"there.{name} = given.{name}" for name in key)
     changed = f"{same} AND there.{columns[0]} IS DISTINCT FROM given.{columns[0]}"
     merge = there.alias("there").merge(rows.alias("given"), changed)
@@ -68,7 +68,7 @@ def amending(there: DeltaTable, rows: DataFrame, key: Sequence[str], columns: Se
 
 
 def renew_constraints(lake: "Lake", table: Table, log: deltalake.DeltaTable | None) -> None:
-    """Let a table that an earlier version has made take what the contract allows by now."""
+    """Update the constraints of a table of an earlier version to those of the contract."""
     known = log.metadata().configuration if log else lake.detail(table.name)["properties"]
     later = constraints_since(table, known)
     if later and log:

@@ -1,4 +1,4 @@
-"""SQL that is kept in files beside the code."""
+"""SQL in files next to the code."""
 
 import re
 from importlib.resources import files
@@ -15,7 +15,7 @@ def sql_texts(folder: str = "") -> dict[str, str]:
 
 
 def text_of(package: str, name: str, **values: object) -> str:
-    """Read a SQL file of a package's folder ``sql`` without its comments, and put values in place of ``$name``."""
+    """Read a SQL file of a package's folder ``sql`` without its comments, and substitute ``$name``."""
     text = (files(package) / "sql" / f"{name}.sql").read_text(encoding="utf-8")
     text = re.sub(r"^ *--.*\n", "", text, flags=re.MULTILINE)
     return re.sub(r"\$(\w+)", lambda found: str(values[found[1]]), text)

@@ -1,6 +1,6 @@
-"""How workers and delta-rs reach a table: a folder, HDFS, or an object store.
+"""How workers and delta-rs reach a table: in a folder, on HDFS, or in an object store.
 
-Spark has addresses and credentials in Hadoop's configuration; delta-rs takes them as options of its own.
+Spark has addresses and credentials in Hadoop's configuration; delta-rs takes them as separate options.
 """
 
 import logging
@@ -38,14 +38,14 @@ DIRECT: Final = (*S3, *_HDFS)
 
 @dataclass(frozen=True)
 class Store:
-    """The store that a table lies in, and how to get in.
+    """The store of a table, and how to access it.
 
     Attributes
     ----------
     uri : str
         Folder or address, as delta-rs takes it.
     options : dict of str
-        Of delta-rs. They may hold credentials, so that they are not shown.
+        Options of delta-rs. They may hold credentials, so they are never shown.
     """
 
     uri: str
@@ -53,20 +53,20 @@ class Store:
 
     @property
     def is_s3(self) -> bool:
-        """Whether it is a bucket of S3, or of what speaks as that does."""
+        """Whether it is S3 or S3-compatible."""
         return self.uri.startswith("s3:")
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder of this machine."""
+        """Whether it is a local folder."""
         return not is_address(self.uri)
 
     def has_table(self) -> bool:
-        """Whether there is a Delta table."""
+        """Whether a Delta table exists there."""
         return deltalake.DeltaTable.is_deltatable(self.uri, self.options or None)
 
     def is_reached(self) -> bool:
-        """Whether delta-rs gets there at all; else it is logged why not, without what credentials may be in."""
+        """Whether delta-rs can reach it; otherwise the reason is logged, without credentials."""
         try:
             self.has_table()
         except (OSError, DeltaError) as error:
@@ -80,7 +80,7 @@ class Store:
         Raises
         ------
         TableNotFoundError
-            When there is none.
+            When it does not exist.
         UsageError
             When it cannot be reached.
         """
@@ -107,17 +107,17 @@ class Store:
         return PyFileSystem(DeltaStorageHandler(self.uri, self.options or None))
 
     def address(self, path: str) -> str:
-        """Where a file of the table is, for people."""
+        """Address of a file of the table, for messages."""
         return f"{self.uri}/{path}"
 
 
 def data_files(there: deltalake.DeltaTable) -> list[dict[str, Any]]:
-    """List the files of a version of a table: ``path``, ``size_bytes`` and what else its log has of them."""
+    """List the files of a version of a table: ``path``, ``size_bytes`` and the other fields of its log."""
     return pa.table(there.get_add_actions(flatten=True)).to_pylist()  # type: ignore[no-any-return]
 
 
 def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
-    """Look something up in Hadoop's configuration; None where Spark does not let us: through Spark Connect."""
+    """Look up a setting of Hadoop's configuration; None over Spark Connect, which does not expose it."""
     try:
         hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 there is no public way
     except (AttributeError, PySparkException):
@@ -127,12 +127,12 @@ def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
 
 
 def log_store(spark: "SparkSession", scheme: str) -> str | None:
-    """Name the class by which several writers commit to Delta tables at once, if one is set."""
+    """Class name of the multi-writer log store, if one is configured."""
     return spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None)
 
 
 def store_of(location: str, setting: Setting) -> Store:
-    """Find out how delta-rs reaches what Spark calls by an address.
+    """Find out how delta-rs reaches an address of Spark's.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def store_of(location: str, setting: Setting) -> Store:
     Raises
     ------
     UsageError
-        When it does not.
+        When it cannot.
     """
     if "%" in location:
         raise UsageError(f"no timelines can be written where a path has a %: {location}", f"rename it; {WITHOUT}")

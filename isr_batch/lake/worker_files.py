@@ -1,8 +1,8 @@
 """Let workers write their rows to Parquet files of a table, which one commit then adds.
 
-Spark would take each row from the worker, make one of its own of it and write that (docs/adr/0020). A task writes a
-file for each day here, and reports it to the driver. Files of a task that failed are in no commit, and VACUUM removes
-them. The rows are checked against their contract before they are written, since the commit does not look at them.
+Spark would copy each row from the worker and write the copy (docs/adr/0020). Here a task writes one
+file per day, and reports it to the driver. Files of a failed task are in no commit, and VACUUM removes them. Rows are
+checked against their contract before they are written, because the commit does not check them.
 """
 
 import json
@@ -24,24 +24,24 @@ from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
 
 REPORTS = pa.schema([("file", pa.string())])
-"""What a task reports of a file: a `FileOfWorker` as JSON."""
+"""A task's report of a file: a `FileOfWorker` as JSON."""
 
 GROUP_BYTES = 1 << 25
 """Of rows of a day that are held before they are checked and written."""
 BINARIES_BYTES = 1 << 20
-"""Of a row group of a table with binaries (`isr_batch.lake.file_rows`)."""
+"""Size of a row group of a table with binaries (`isr_batch.lake.file_rows`)."""
 BINARIES_OF_FILE = 1 << 28
-"""Of a file of such a table: who reads rows by their places holds what the file says of all its row groups."""
+"""Size of a file of such a table: readers by location hold the metadata of all its row groups."""
 BYTES_WAITING = 1 << 27
 """Of rows of all days that a task holds: its memory does not grow with its share of the log."""
 
 DAY = "event_date"
-"""What the tables are partitioned by."""
+"""Partition columns of the tables."""
 
 
 @dataclass(frozen=True)
 class FileOfWorker:
-    """A file that a worker has written to where a table lies, not in the table's log yet.
+    """A file that a worker has written to a table's folder, not yet in the table's log.
 
     Attributes
     ----------
@@ -51,9 +51,9 @@ class FileOfWorker:
     day : str
         Value of event_date of all rows.
     rows, broken : int
-        Rows, and how many of them break the contract.
+        Number of rows, and of those that break the contract.
     least_us, most_us : dict of str to int
-        Least and greatest value of the instants that no row lacks, in epoch microseconds.
+        Minimum and maximum of the instants that are never null, in epoch microseconds.
     """
 
     path: str
@@ -68,14 +68,14 @@ class FileOfWorker:
 def with_files_written(
     table: Table, store: Store, where: str, open_sql: Callable[[], ArrowSql], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a task to files, one for each day, and report these.
+    """Write the rows of a task to files, one per day, and report the files.
 
     Parameters
     ----------
     table : Table
         Partitioned by event_date.
     store : Store
-        Where it lies.
+        Where it is.
     where : str
         SQL condition that the rows must meet as well.
     open_sql : callable
@@ -104,9 +104,9 @@ def reported_files(reports: pa.Table) -> list[FileOfWorker]:
 
 
 def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
-    """Say how a worker writes the columns of a Parquet file.
+    """Options for writing the columns of a Parquet file.
 
-    Times and offsets grow in small steps: half the bytes and half the time of looking for values that recur.
+    Times and offsets grow in small steps: delta encoding takes half the bytes and half the time of a dictionary.
     """
     steps = [field.name for field in stored if field.type in (pa.int64(), pa.timestamp("us", "UTC"))]
     recurring = [field.name for field in stored if field.name not in steps and field.type != pa.binary()]
@@ -117,12 +117,12 @@ def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
 
 
 def has_binaries(table: Table) -> bool:
-    """Whether rows of a table are large, and read by their places."""
+    """Whether rows of a table are large, and read by location."""
     return any(column.type == "BINARY" for column in table.columns)
 
 
 def rows_a_group(table: Table, rows: pa.Table) -> int:
-    """Choose how many rows a row group of a file has: few of those with binaries, which are read by their places."""
+    """Choose the number of rows per row group: few if rows have binaries, which are read by location."""
     if not has_binaries(table):
         return max(1, int(rows.num_rows))
     return max(1, int(rows.num_rows * BINARIES_BYTES // max(1, rows.nbytes)))
@@ -133,14 +133,14 @@ def _instants(table: Table) -> list[str]:
 
 
 class TaskFiles:
-    """The files of a task, in the making, one for each day.
+    """The open files of a task, one per day.
 
     Parameters
     ----------
     table : Table
         Partitioned by event_date.
     store : Store
-        Where it lies.
+        Where it is.
     where : str
         SQL condition that the rows must meet.
     sql : ArrowSql
@@ -157,7 +157,7 @@ class TaskFiles:
         self.full: list[FileOfWorker] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows in, with the contract's columns."""
+        """Add rows with the contract's columns."""
         days = np.asarray(batch.column(DAY).cast(pa.int32()).fill_null(0))
         for day in np.unique(days).tolist():
             rows = batch.filter(pa.array(days == day)) if (days[0], days[-1]) != (day, day) else batch
@@ -178,7 +178,7 @@ class TaskFiles:
             self.full.append(self.files.pop(day).close())
 
     def close(self) -> Iterator[FileOfWorker]:
-        """End the files."""
+        """Close the files."""
         for day in list(self.waiting):
             self._write(day)
         yield from self.full
@@ -187,14 +187,14 @@ class TaskFiles:
 
 
 class DayFile:
-    """A file in the making, with rows of one day.
+    """An open file with rows of one day.
 
     Parameters
     ----------
     table : Table
         Partitioned by event_date.
     store : Store
-        Where it lies.
+        Where it is.
     day : str
         Value of event_date.
     schema : pa.Schema
@@ -213,7 +213,7 @@ class DayFile:
         self.writer = pq.ParquetWriter(self.path, stored, filesystem=self.files, **parquet_options(table, stored))
 
     def write(self, rows: pa.Table, broken: int) -> None:
-        """Write rows, of which so many break the contract."""
+        """Write rows, and count those that break the contract."""
         self.rows += rows.num_rows
         self.bytes += rows.nbytes
         self.broken += broken
@@ -225,7 +225,7 @@ class DayFile:
         self.writer.write_table(rows.drop_columns([DAY]), row_group_size=rows_a_group(self.table, rows))
 
     def close(self) -> FileOfWorker:
-        """End the file."""
+        """Close the file."""
         self.writer.close()
         write_checksums(self.store, self.path)
         size = self.files.get_file_info(self.path).size

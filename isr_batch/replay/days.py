@@ -1,9 +1,8 @@
-"""Which days were replayed, and from what: where a replay can go on, and which days are stale.
+"""Days that were replayed, and their input: from where a replay can continue, and which days are stale.
 
 The result of a day depends on the log of that day and of all days before it. So each day has a fingerprint: a hash of
-its own input and of the fingerprint of the day before. A state that was kept at a day's end can be used as long as the
-fingerprint is the same, and a day whose fingerprint has changed since it was replayed is stale. So late input needs no
-mark of its own.
+its own input and of the fingerprint of the day before. The state at a day's end is valid as long as the fingerprint is
+the same, and a day whose fingerprint has changed since its replay is stale. So late input needs no separate mark.
 """
 
 import hashlib
@@ -45,7 +44,7 @@ class InputFingerprints:
     by_day: dict[date, str]
 
     def at(self, day: date) -> str:
-        """Fingerprint of a day; without input of its own that of the day before it."""
+        """Fingerprint of a day; for a day without input, that of the day before."""
         return self.by_day.get(max((given for given in self.by_day if given <= day), default=day), "")
 
     def days(self, window: Window = Window()) -> list[date]:  # noqa: B008 frozen
@@ -105,31 +104,31 @@ _PARTS: Final = (
     ("late", "late_checks", "unix_micros(due_time)", (*SET_KEY, "unix_micros(due_time)", "unix_micros(ran_time)"),
      "true"),
 )  # fmt: skip
-"""What a replay takes from its input: a word for it, table, time, columns, and which rows."""
+"""Input of a replay: its name, table, time, columns, and condition."""
 
 
 def _hash_of(kind: str, *columns: str) -> str:
-    """SQL of a hash that is the same by every engine; 60 bits, so that it is no negative number."""
+    """SQL of a hash that every engine computes alike; 60 bits, so that it is never negative."""
     values = ", ".join(f"coalesce(lower(CAST({column} AS STRING)), '')" for column in columns)
     return f"CAST(conv(substr(md5(concat_ws('|', '{kind}', {values})), 1, 15), 16, 10) AS BIGINT)"
 
 
 def states_key(runs: Sequence[RuleRun]) -> str:
-    """What tells states of these runs, in this order and by this code, from others."""
+    """Key of the states of these runs, in this order and by this version of the code."""
     return _hash(digest_of_sources(), *([run.rule, sorted(run.params.items())] for run in runs))
 
 
 def states_kept_before(
     lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints
 ) -> tuple[Window, date | None]:
-    """Find the latest states that a replay of a window can go on from.
+    """Find the latest states from which a replay of a window can continue.
 
     Returns
     -------
     window
-        What has to be replayed: it begins where the states were kept, or is open where there are none.
+        The window to replay: it begins where the states end, or is unbounded without states.
     day
-        The day whose states these are, or None.
+        The day of these states, or None.
     """
     lake.ensure(REPLAY_STATE)
     if not window.start:

@@ -1,7 +1,7 @@
-"""The input tables as one stream of rows for the kernel: what happened, in the leader's own order.
+"""Turn the input tables into one stream of rows for the kernel: events in the leader's own order.
 
 Every row belongs to a set: one partition on one leader. Facts about a broker as a whole (silences,
-checks seen, who may join) become rows of each set that they concern. Fetches and appends, nearly all of
+logged checks, which followers may join) become rows of each set that they concern. Fetches and appends, nearly all of
 the log, come as packed segments.
 """
 
@@ -34,15 +34,15 @@ from udfs.records import (
 from udfs.records import Rows as KernelRows
 
 LATE_MS: Final = 10
-"""A check that printed its first line so much later than it was due ran late."""
+"""A check whose first line came this much later than due ran late."""
 
 CHECK_LEAD_US: Final = 1_000
-"""A check seen in the log is announced so long before it was due, so that its schedule can still be moved."""
+"""A logged check is announced this long before it was due, so that its schedule can still be moved."""
 
 THIN_US: Final = 1_000_000
-"""Who fetches in every second shows for each lag time whether it stopped."""
+"""A follower that fetches every second shows for each lag time whether it stopped."""
 PAIR_COLUMNS: Final = ("cluster_id", "leader_id", "replica_id", "cadence_us", "instants", "event_date")
-"""What the replay takes from ``broker_days``."""
+"""Columns of ``broker_days`` that the replay uses."""
 
 _ONE_INSTANT: Final = """
     SELECT DISTINCT cluster_id, leader_id, true AS has_one_instant FROM {broker_days} AS days
@@ -214,7 +214,7 @@ _SILENCES, _IDLE = (
     )
     for kind, event in ((SILENCE, "silent"), (IDLE, "quiet"))
 )
-"""A leader's silences, and when nobody fetched from it, for every term that they fall into."""
+"""A leader's silences, and times without any fetch from it, for every term that they fall into."""
 
 _THIN: Final = _rows(
     THIN,
@@ -235,7 +235,7 @@ _THIN: Final = _rows(
     offset="cadence_us",
     replica_id="replica_id",
 )
-"""Followers of which a day has few fetches, for every term of that day."""
+"""Followers with few fetches on a day, for every term of that day."""
 
 _SEEN: Final = f"SELECT {_OF_BROKER} FROM {{broker_events}} AS events WHERE kind = 'check'"
 _DUE_US: Final = f"event_us - {CHECK_LEAD_US}"
@@ -254,10 +254,10 @@ _VISITS: Final = _rows(
     offset=f"coalesce(leader_log_end_offset, {UNKNOWN})",
     replica_id="replica_id",
 )
-"""When isr-expiration came to a partition, where the leader printed it.
+"""When isr-expiration reached a partition, if the leader logged it.
 
 It visits one partition after the other, and a leader that just woke up takes tens of milliseconds for that. A line
-about two replicas is told twice, to the same effect.
+about two replicas gives two rows with the same effect.
 """
 
 _CHECKS_LATER: Final = _rows(
@@ -270,8 +270,8 @@ _CHECKS_LATER: Final = _rows(
     until_us="end_us",
     code=str(OTHERS_LINE),
 )
-"""A partition without a line of its own is checked when the check was due, or, if that printed its first line late, at
-that line."""
+"""A partition without its own line is checked when the check was due, or, if the check's first line was late, at that
+line."""
 
 _LATE_CHECKS: Final = _rows(
     CHECK,
@@ -280,7 +280,7 @@ _LATE_CHECKS: Final = _rows(
     until_us="unix_micros(ran_time)",
     code=str(ABSENT_LINE),
 )
-"""Checks that ran later than they were due, as an absent line tells."""
+"""Checks that ran later than they were due, inferred from a missing line."""
 
 _ISR_WRITES: Final = _rows(
     ISR_WRITE,
@@ -314,8 +314,8 @@ _ELIGIBILITY: Final = _rows(
 )
 """When each follower of a term may not join the ISR, and when it may again.
 
-A broker that is fenced or shuts down may not join. What was told before the term began holds from its beginning;
-``handled_us`` keeps the order in which it was told. The leader hears of it some time after the controller wrote it
-down. Only the good news is delayed here: removals from the ISR are taken at the controller's time, and a follower must
-not come back in between.
+A broker that is fenced or shuts down may not join. A state from before the term holds from its start; ``handled_us``
+keeps the order of the records. The leader learns of it some time after the controller's record. Only the end of a
+fencing is delayed here: removals from the ISR happen at the controller's time, and a follower must not come back in
+between.
 """

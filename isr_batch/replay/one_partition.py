@@ -1,4 +1,4 @@
-"""The timelines of one partition, made from the log when somebody asks: what a replay need not have written."""
+"""Compute the timelines of one partition from the log on request, without those of a replay."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -29,7 +29,7 @@ def own_changes(
     lake : Lake
     runs : sequence of RuleRun
     pinned : bool
-        Whether with what the lines of shrinks tell (`isr_batch.replay.event_stream.stream_facts`).
+        Whether to use the times in the lines of shrinks (`isr_batch.replay.event_stream.stream_facts`).
     late : pa.Table, optional
         Rows of ``late_checks``, by default those of the lake.
     sets : pa.Table, optional

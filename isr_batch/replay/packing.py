@@ -50,15 +50,15 @@ PIECES_HERE = 64
 """The same of pieces that are packed in the driver: all columns of as many events are put in order at once, and few of
 them stay in the processor's cache."""
 SHARE_BYTES = 1 << 25
-"""What a task reads of tables' files."""
+"""Columns that a task reads from tables' files."""
 FEW_BYTES = 1 << 28
-"""Of files that the driver packs by itself: Spark takes seconds to plan, however few the rows are."""
+"""Size of files that the driver packs without Spark, which takes seconds to plan, however few the rows are."""
 
 _OF = {
     FETCH_LOG.name: (event_chunks_of_fetches, (*KEY, *COLUMNS_OF_FETCHES.values(), "later_by")),
     APPEND_LOG.name: (event_chunks_of_appends, (*KEY, *COLUMNS_OF_APPENDS.values())),
 }
-"""How pieces are made of a table, and of which columns."""
+"""Functions that make pieces from each table, with their columns."""
 
 
 _ROWS = pa.schema([field.with_nullable(True) for field in arrow_schema(FETCH_SEGMENTS)])
@@ -128,13 +128,13 @@ def damaged_segments_explained() -> Iterator[None]:
     try:
         yield
     except (PythonException, DamagedSegmentError) as error:
-        # Of an error in a worker, Spark has the text.
+        # Spark passes on only the text of a worker's error.
         _, name, damage = f"{type(error).__name__}: {error}".partition(f"{DamagedSegmentError.__name__}: ")
         if not name:
             raise
         raise SchemaError(
             f"{FETCH_SEGMENTS.name}: {damage.partition(chr(10))[0]}",
-            "move that table away and run the same command again, which packs fetch_log and append_log anew",
+            "move that table away and run the same command again, which packs fetch_log and append_log again",
         ) from error
 
 
@@ -217,7 +217,7 @@ def _rows_of(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _packed(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
-    """What a function makes of the segments of pieces."""
+    """Apply a function to the segments of pieces."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_packing_compiled()

@@ -1,10 +1,10 @@
 """The replay: one sort, one pass through the kernel for all rules.
 
-Rows of a set must come together and in order, and nothing else about them matters. Of a small log this process sorts
-them and runs the kernel; of a large one Spark exchanges and sorts them, and its workers run the kernel, each on its
-share. Nearly all events come packed, thousands a row (``fetch_segments``), so that few rows move. A worker streams its
-sets one after the other; what it holds is one Arrow batch, the segments that overlap, the state of one set, and a
-bounded buffer of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md, 0020-small-logs-in-the-driver.md).
+Rows of a set must come together and in order, and nothing else about them matters. For a small log, this process sorts
+them and runs the kernel; for a large one, Spark exchanges and sorts them, and each of its workers runs the kernel on
+its share. Nearly all events are packed, thousands per row (``fetch_segments``), so few rows move. A worker streams its
+sets one after the other; it holds one Arrow batch, the overlapping segments, the state of one set, and a bounded buffer
+of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md, 0020-small-logs-in-the-driver.md).
 """
 
 import json
@@ -62,23 +62,23 @@ from udfs.rules import REGISTRY
 
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 FEW_EVENTS = 20_000_000
-"""Fetches and appends that this process replays by itself, in 15 to 25 s and 1.3 GB."""
+"""Fetches and appends that this process replays without Spark, in 15 to 25 s and 1.3 GB."""
 FEW_RESULTS = 300_000
-"""Rows of results of Spark's that this process writes by itself, where workers do not."""
+"""Rows of Spark's results that this process writes, unless workers do."""
 MOST_EVENTS = 50_000_000
-"""Of a window all of whose timelines are written by default: under 22 rules some 2 GB."""
+"""Events of a window whose timelines are all written by default: about 2 GB with 22 rules."""
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
 """Sort order of the stream."""
 
 
 @dataclass(frozen=True)
 class ReplaySummary:
-    """What a replay read and wrote: rows by table."""
+    """Rows that a replay read and wrote, by table."""
 
     rows_in: int
     rows_out: dict[str, int]
     fingerprints: InputFingerprints
-    """Of the input that was replayed."""
+    """Fingerprint of the replayed input."""
     timelines: str = "all"
     """Which were written."""
 
@@ -110,9 +110,9 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
     Returns
     -------
     Rows
-        Of ``timeline_files.SCHEMA``, of these kinds of result; of those that ``stores`` name the workers write
-        the timelines, as far as they are in the window, and tell of their files; with ``around_shrinks`` only what is
-        near shrinks. With ``result_files`` they write results to files as well, and leave those that are few.
+        Rows of ``timeline_files.SCHEMA`` with these kinds of result. For the kinds in ``stores``, workers write the
+        timelines within the window to files and return the files; with ``around_shrinks``, only those near shrinks.
+        With ``result_files`` they also write results to files, unless there are few.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Results that scores are made of, from the workers of Spark to their tables' files.
+"""Let Spark's workers write the results that scores are based on to files of their tables.
 
-Of a log with many changes of the ISR, Spark took longer to write these than its workers to replay the log. A worker
-that has few leaves them to the driver, so that tables do not get a file for each task.
+For a log with many ISR changes, Spark took longer to write these than its workers to replay the log. A worker with
+few results leaves them to the driver, so that tables do not get a file per task.
 """
 
 import json
@@ -72,18 +72,18 @@ def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | No
 
 
 def results_written(results: Iterator[pa.RecordBatch], to: ResultFiles) -> Iterator[pa.RecordBatch]:
-    """Write results to files, in a worker, and let others pass.
+    """In a worker: write results to files, and pass other rows through.
 
     Parameters
     ----------
     results : iterator of RecordBatch
-        Of ``timeline_files.SCHEMA``, each kind in batches of its own, the sets of a rule one after the other.
+        Of ``timeline_files.SCHEMA``, each kind in separate batches, the sets of a rule one after the other.
     to : ResultFiles
 
     Yields
     ------
     RecordBatch
-        Of SCHEMA: what is not written, and the files.
+        Rows of SCHEMA: the results that are not written, and the files.
     """
     held = _Held(to)
     for batch in results:
@@ -150,7 +150,7 @@ class _Held:
 
 
 def _sets_that_may_go_on(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which rows are changes of the last set of a rule, of which more may come: they are judged together."""
+    """Select the changes of a rule's last set: more may follow, and a set's changes are judged together."""
     numbered = rows.select(_OF_SET).append_column("n", pa.array(np.arange(len(rows))))
     changes = numbered.filter(pc.equal(rows["result"], "change"))
     last = numbered.take(changes.group_by("rule").aggregate([("n", "max")])["n_max"]).select(_OF_SET)

@@ -1,4 +1,4 @@
-"""What a replay or a simulation gives (rows of ``udfs.batches.results.RESULT_SCHEMA``), as the rows of the tables."""
+"""Convert results of a replay or a simulation (``udfs.batches.results.RESULT_SCHEMA``) to rows of the tables."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +33,7 @@ def scored_result_tables(engine: Asks, results: Rows) -> dict[Table, Rows]:
     verdicts = {"restored_time": _RESTORED, **_DATED}
     return {
         ISR_CHANGES: engine(_selected(ISR_CHANGES, "{changes} AS changes", _DATED), changes=changes),
-        # The condition comes after the windows: what undoes a shrink is no shrink.
+        # The condition comes after the window functions: the change that reverts a shrink is not a shrink.
         SHRINK_VERDICTS: engine(
             f"SELECT * FROM ({_selected(SHRINK_VERDICTS, '{changes} AS changes', verdicts)}) AS judged "
             "WHERE kind = 'shrink'",

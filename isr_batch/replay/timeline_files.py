@@ -1,9 +1,9 @@
-"""Timelines, nearly all of a replay's rows, straight from the workers that make them to their tables' folders.
+"""Let workers write timelines, nearly all of a replay's rows, directly to their tables' folders.
 
-Most rows are those of several runs of rules. Each is written once, with a bit for each run that has it, to a file of
-its task and day. A task writes with Arrow wherever delta-rs reaches, and tells the driver of its files, which are in no
-table until one commit adds them (``timeline_tables``): those of a task that failed never are, and VACUUM removes them.
-docs/adr/0024-timelines-once.md has what this saves.
+Most rows are shared by several rule runs. Each is written once, with a bit for each run that shares it, to a file of
+its task and day. A task writes with Arrow to any store that delta-rs reaches, and reports its files to the driver. One
+commit adds them (``timeline_tables``); files of a failed task are never added, and VACUUM removes them.
+docs/adr/0024-timelines-once.md has the savings.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ from udfs.batches.results import RESULT_SCHEMA
 from udfs.kernel.ledger import DAY_US
 
 FILE: Final = "file"
-"""Kind of result that tells of a file or of a set of runs; the column of the same name has it as JSON."""
+"""Kind of result that reports a file or a set of runs; the column of the same name has it as JSON."""
 SCHEMA: Final = RESULT_SCHEMA.append(pa.field(FILE, pa.string()))
-"""Of results among which files are told of."""
+"""Schema of results with reports of files."""
 
 ROW_GROUP: Final = 1 << 16
 """Rows of a file that are held before they are written."""
@@ -47,18 +47,18 @@ _IN_RESULTS: Final = {"time": "time_us", "isr": "isr_after"}
 def timelines_kept(
     results: Iterator[pa.RecordBatch], stores: Mapping[str, Store], since_us: int, replay_id: str
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows of timelines, let others pass, and tell of the files and their runs at the end.
+    """Write the rows of timelines, pass others through, and report the files and their runs at the end.
 
     Parameters
     ----------
     results : iterator of RecordBatch
-        Each kind in batches of its own; timelines as they are stored (``udfs.batches.results.STATES``).
+        Each kind in separate batches; timelines in stored form (``udfs.batches.results.STATES``).
     stores : dict of Store
-        Of each table, by kind of result.
+        Store of each table, by kind of result.
     since_us : int
-        Rows before it are of another window, and dropped.
+        Rows before it belong to another window, and are dropped.
     replay_id : str
-        Tells the sets of runs of this replay from those of others.
+        Distinguishes the runs of this replay from those of others.
 
     Yields
     ------
@@ -87,7 +87,7 @@ def replay_of(run_set: str) -> str:
 
 
 Key = tuple[str, int]
-"""Kind of result, and day: what tells one file from another."""
+"""Key of a file: kind of result, and day."""
 
 
 class _Files:
@@ -145,7 +145,7 @@ class _Files:
     def abandon(self) -> None:
         """Leave the files as they are, in no table: a disk that is full would take no more of them."""
         for file in self.files.values():
-            file.writer.is_open = False  # else its end is written when nobody is there to hear of the failure
+            file.writer.is_open = False  # else the destructor writes the footer, and an error is lost
 
 
 def _date(day: int) -> str:
@@ -205,7 +205,7 @@ class _File:
         )
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
-        # In one piece: Parquet's writer begins anew with each, and there are hundreds.
+        # In one piece: Parquet's writer restarts with each chunk, and there are hundreds.
         rows = pa.Table.from_batches(batches, self.schema).unify_dictionaries().combine_chunks()
         self.writer.write_table(rows, row_group_size=len(rows))
 

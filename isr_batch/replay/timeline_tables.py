@@ -1,9 +1,9 @@
-"""What workers wrote of timelines, made part of the lake.
+"""Commit the timelines that workers wrote to the lake.
 
-Their files are added to ``replica_states`` and ``partition_states`` first. Then one commit of ``rule_runs`` says of the
-days and rules of the replay where their rows are from now on: until then the views show what there was, after it what
-there is now, of both timelines. Files whose replay no rule of their day names any more are taken out last. Whatever is
-killed, or goes on beside another, leaves rows that nothing names at the worst, and `maintain` takes them out.
+Their files are added to ``replica_states`` and ``partition_states`` first. Then one commit of ``rule_runs`` points the
+replay's days and rules to the new rows: until then the views show the old rows of both timelines, afterwards the new
+ones. Last, files of replays that no rule of their day refers to are removed. A killed or concurrent replay at worst
+leaves unreferenced rows, which `maintain` deletes.
 """
 
 import json
@@ -99,7 +99,7 @@ def commit_timelines(
 
 
 def take_out_unnamed(lake: Lake) -> None:
-    """Delete the rows of replays that nothing names any more; nobody may replay meanwhile."""
+    """Delete the rows of unreferenced replays; no replay may run meanwhile."""
     if not lake.has(RULE_RUNS.name):
         return
     for table in TIMELINES.values():

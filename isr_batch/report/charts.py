@@ -22,7 +22,7 @@ CAUSE_COLOURS = {
 }
 """Spurious causes are brown, genuine ones blue, the rest grey."""
 VERDICT_COLOURS = {"spurious": "#e08214", "genuine": "#3f7fb5", "excluded": "#bdbdbd", "unknown": "#737373"}
-"""The same families, where no cause is told apart."""
+"""The same families, without distinguishing causes."""
 AS_LOGGED = "as logged"
 """Shown instead of a cause for shrinks in the brokers' logs, which have none."""
 NAMES = alt.Axis(labelLimit=320)
@@ -308,7 +308,7 @@ def disagreement_chart(rows: Rows) -> Spec:
 
 
 def _alike(rows: Rows) -> dict[str, str]:
-    """Name each rule with all that make the same shrinks: no number tells them apart."""
+    """Group the rules that make the same shrinks, because all their figures are equal."""
     of: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
     for row in rows:
         for side, other in (("makes", "makes_not"), ("makes_not", "makes")):

@@ -28,7 +28,7 @@ SIGNS: Final = {
 
 
 class ClusterTimeline(NamedTuple):
-    """What the template draws: ``x`` and ``width`` in percent, the rest in pixels."""
+    """Content of the template: ``x`` and ``width`` in percent, the rest in pixels."""
 
     height: int
     lanes: list[dict[str, Any]]
@@ -41,7 +41,7 @@ class ClusterTimeline(NamedTuple):
 
 
 class TimelineTarget(NamedTuple):
-    """Where a bar leads: to a place on the page, or without one to a command."""
+    """Target of a bar: an anchor on the page, or without one a command."""
 
     place: str
     command: str

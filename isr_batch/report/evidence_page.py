@@ -1,4 +1,4 @@
-"""Write the page of what server.log alone tells, where there is nothing to replay."""
+"""Write the page of the evidence in server.log alone, for logs without anything to replay."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

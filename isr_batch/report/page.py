@@ -138,7 +138,7 @@ def _least_and_most(values: Sequence[Any]) -> object:
 
 
 def _by_lines(lake: Lake) -> dict[str, dict[str, Any]]:
-    """Say what server.log alone tells of each cluster in which a replica left an ISR, and what request logs add."""
+    """Report the evidence of server.log for each cluster in which a replica left an ISR, and what request logs add."""
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names)
     rows = rows.sort_by([(name, "ascending") for name in ("change_time", "source_file", "source_line", "replica_id")])
     clusters = sorted(set(rows["cluster_id"].to_pylist()))
@@ -215,7 +215,7 @@ def _vega() -> str:
         unfinished.touch(mode=0o600)
         unfinished.write_text(script, encoding="utf-8")
         unfinished.replace(kept)
-    except OSError:  # a home that cannot be written is no reason to have no report
+    except OSError:  # a read-only home directory must not prevent the report
         pass
     return str(script)
 

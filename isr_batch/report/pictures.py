@@ -128,7 +128,7 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
         made(
             "tradeoff", "Mistakes against detection",
             "The nearer to the lower left corner, the better: failures are detected sooner to the left, and there are "
-            "fewer mistakes further down. The number beside a mark is the lag time in seconds, a bar the 95 % "
+            "fewer mistakes further down. The number next to a mark is the lag time in seconds, a bar the 95 % "
             "interval; rules with equal results share a mark. A hollow mark is a rule without mistakes, drawn at the "
             "upper end of its interval. Rules that detected no failure are not shown.",
             alike_rules_in_picture(charts.tradeoff_chart),
@@ -138,7 +138,7 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
             "sweeps", "The same along the lag time",
             "Each curve is a rule, each mark one of its lag times, in seconds; otherwise as above. "
             "Where a curve is flat, a longer lag time has no benefit.",
-            charts.sweeps_chart, "There is no sweep of this cluster: `isr-batch sweep` makes one.",
+            charts.sweeps_chart, "This cluster has no sweep: `isr-batch sweep` makes one.",
         ),
         made(
             "in_time", "When",
@@ -153,7 +153,7 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
             f"lag times: red is beyond the limit, where the rule drops it. If all followers of one leader turn red "
             f"together, the leader is the likely cause; if one follower turns red with all leaders, the follower is. "
             f"Nothing is drawn where no term has the follower.",
-            charts.heat_map, f"There is no timeline of {own}.",
+            charts.heat_map, f"The replay has no timeline of {own}.",
         ),
         made(
             "durations", "How long mistakes last, and how long until the next",
@@ -178,7 +178,7 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
             charts.held_by_leader_chart, "No follower was dropped whose delay is known.",
         ),
         made(
-            "costs", "What a rule costs beside its mistakes",
+            "costs", "Costs of a rule other than its mistakes",
             "There are fewer mistakes to the left and lower costs further down: time in which acks=all producers are "
             "refused, time in which the high watermark is stalled below the log end offset, and acknowledged records "
             "that a clean election could lose. A rule that another one beats in every panel has no advantage. Rules "

@@ -13,7 +13,7 @@ STANDS: Final = {
     "out": "Dropped before by",
     "apart": "Some dropped, some kept by",
 }
-"""What other rules do about a shrink, before their names."""
+"""Decisions of other rules on a shrink, before their names."""
 _CAUSES: Final = {
     "caught_up": "it lacked nothing",
     "keeping_pace": "it kept pace with the log",
@@ -29,7 +29,7 @@ _CAUSES: Final = {
 def shrink_sentences(
     facts: Sequence[Row], partition: str, rule: str, lag_time_ms: int, stands: Mapping[str, Sequence[str]]
 ) -> tuple[str, list[str]]:
-    """Tell a shrink: a headline, a sentence or three of each follower, and what other rules do.
+    """Describe a shrink: a headline, one to three sentences per follower, and the decisions of other rules.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def shrink_sentences(
         The brokers' own.
     lag_time_ms : int
     stands : mapping of str to sequence of str
-        Rules by what they do, as STANDS has it.
+        Rules by their decision, see STANDS.
     """
     first = facts[0]
     lines = dict.fromkeys(f"{row['source_file']}:{row['source_line']}" for row in facts if row["source_file"])
@@ -50,7 +50,9 @@ def shrink_sentences(
     sentences = [_follower(row, lag_time_ms) for row in facts]
     sentences += [f"{said} {', '.join(stands[stand])}." for stand, said in STANDS.items() if stands.get(stand)]
     sentences.append(
-        f"The brokers ran {rule}; the line: {', '.join(lines)}." if lines else f"By {rule}, replayed: no line tells it."
+        f"The brokers ran {rule}; the line: {', '.join(lines)}."
+        if lines
+        else f"By a replay of {rule}; the logs have no line about it."
     )
     return headline, sentences
 

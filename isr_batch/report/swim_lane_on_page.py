@@ -1,4 +1,4 @@
-"""Lay out one partition around a shrink: offsets, lag, troubles, and who was out of the ISR under which rule."""
+"""Lay out one partition around a shrink: offsets, lag, troubles, and the replicas outside the ISR under each rule."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ WIDE: Final = 1000
 TOP: Final = 3
 BROKERS: Final = "the brokers"
 COLOURS: Final = 4
-"""Followers that have a colour of their own."""
+"""Followers with a separate colour."""
 
 Span = tuple[int, int]
 
@@ -42,19 +42,20 @@ class CurvesOfSwimLane(NamedTuple):
 
 
 class SwimLaneOnPage(NamedTuple):
-    """What the template draws; ``x`` and ``width`` in percent.
+    """Content of the template; ``x`` and ``width`` in percent.
 
     Attributes
     ----------
     at : float
-        Where the shrink is.
+        Position of the shrink.
     curves : list of CurvesOnPage
     rows : list of dict
-        ``name``, ``bars`` (with ``x``, ``width``, ``css`` and ``says``) and ``follower``, whose first row has its name.
+        ``name``, ``bars`` (with ``x``, ``width``, ``css`` and ``says``) and ``follower``, set in a follower's first
+        row.
     ticks : list of dict
         ``x`` and ``text``.
     stands : dict of str to list of str
-        What the other rules do: made, kept, out or apart.
+        Decisions of the other rules: made, kept, out or apart.
     """
 
     at: float
@@ -79,7 +80,7 @@ def swim_lane_on_page(
         The shrink.
     lag_time_ms : int
     rules : iterable of str
-        All replayed rules: one without a bar keeps the follower.
+        All replayed rules; a rule without a bar keeps the follower.
     """
     of: dict[str, list[Row]] = defaultdict(list)
     for row in rows:

@@ -1,1 +1,1 @@
-"""What a rule got right and what it cost, compared with the brokers and with other rules."""
+"""Score rules: correct decisions and costs, compared with the brokers and with other rules."""

@@ -1,8 +1,8 @@
-"""What the brokers decided against what the replay of their own rule decides.
+"""Compare the brokers' decisions with those of a replay of the rule that they ran.
 
-Only timing is taken from the log: the phase of isr-expiration, when a logged check ran (``broker_events``), and that
-one came late (`isr_batch.scoring.late_checks`). Who leaves, who joins, and every offset and time behind it is the
-replay's own. `predict` compares a replay to which no line of a change gave a time.
+Only timing is taken from the log: the phase of isr-expiration, when a logged check ran (``broker_events``), and which
+checks were late (`isr_batch.scoring.late_checks`). The replay itself decides which replicas leave and join, with
+every offset and time behind it. `predict` compares a replay without any times from the lines of changes.
 """
 
 import json
@@ -32,8 +32,8 @@ from udfs.kernel.partition import CHECK_SLACK_US
 from udfs.rules import REGISTRY, rule_of_release
 
 RACE_MS: Final = 5
-"""A fetch or an append so near to a change may have come before or after it: stamps are cut to milliseconds
-and written some time after the fact. Wider, and every miss on a busy partition would pass for a race."""
+"""A fetch or an append this close to a change may have come before or after it: timestamps are truncated to
+milliseconds and written some time after the event. With a wider limit, misses on busy partitions would all be races."""
 
 NEAR_MS: Final = 1
 """Kafka cuts its clock to whole milliseconds, and so does the log its stamps."""
@@ -48,7 +48,7 @@ _TEXTS: Final = {
     "at_the_end": quoted(
         f"less than {IN_FLIGHT_MS} ms before the leader's request log ends: requests in flight are not in it"
     ),
-    "no_server_log": quoted("no server.log of the leader has this time, so nothing tells whether it made this change"),
+    "no_server_log": quoted("no server.log of the leader covers this time: the change may not be the leader's"),
     "in_flight_ms": IN_FLIGHT_MS, "race_ms": RACE_MS, "near_ms": NEAR_MS, "close_ms": CLOSE_MS,
     "late_for_us": int(LATE_FOR_US), "awake_us": int(AWAKE_US), "least_us": CHECK_SLACK_US,
 }  # fmt: skip
@@ -62,10 +62,10 @@ _CHANGE: Final = (*SET_KEY, "rule", "params_json", "replica_id", "kind", "change
 
 @dataclass(frozen=True)
 class BrokerCheckSummary:
-    """A row a cluster, leader and kind of change, all of them counts.
+    """One row of counts per cluster, leader and kind of change.
 
-    ``races`` are changes without a twin whose order the log cannot tell; ``unknown`` are those for which the log cannot
-    vouch; the last four columns count matched changes, and the last three of them are null where no figure was logged.
+    ``races`` are unmatched changes whose order the log does not show; ``unknown`` are those outside the coverage of the
+    log; the last four columns count matched changes, and the last three of them are null if no figure was logged.
     """
 
     rows: list[dict[str, Any]]
@@ -77,7 +77,7 @@ class BrokerCheckSummary:
 
     @property
     def matched_ratio(self) -> float:
-        """Matched by all changes that either side has; 1 when there are none."""
+        """Share of matched changes in the changes of both sides; 1 without changes."""
         total = sum(row["matched"] + row["missing"] + row["extra"] for row in self.rows)
         return self.matched / total if total else 1.0
 
@@ -117,7 +117,7 @@ def validate(lake: Lake) -> BrokerCheckSummary:
 def _doubt(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
     """Make changes possible; they are many if the brokers ran another rule than their release's."""
     with leased(lake):
-        # Last the table from which Spark computes them anew: also after a crash in between nothing is left out.
+        # The table from which Spark recomputes them comes last: so nothing is left out after a crash in between.
         for table in (SHRINK_VERDICTS, ISR_CHANGES):
             engine.amend(table, refuted, _CHANGE, "depends_on", "certainty")
         write_scores(lake)

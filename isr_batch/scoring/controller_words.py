@@ -1,4 +1,4 @@
-"""What the controller says, of a cluster or a partition. Also for Spark's workers, which lack most packages."""
+"""Statements of the controller about a cluster or partition. Also for Spark's workers, which lack most packages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ControllerWord(NamedTuple):
-    """What the controller says at a time: of all topics if ``topic`` is None, of all partitions likewise."""
+    """A statement of the controller at a time: about all topics if ``topic`` is None, and likewise for partitions."""
 
     at_us: int
     number: int
@@ -22,7 +22,7 @@ class ControllerWord(NamedTuple):
 
 @dataclass(frozen=True)
 class ControlledCluster:
-    """What is known of a cluster as a whole.
+    """State of a cluster as a whole.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class ControlledCluster:
     source : str
         Of ``elr_enabled``: given, recorded, release, logged, snapshot or unknown.
     enabled : bool, optional
-        Whether it has eligible leader replicas, until a Word says otherwise; None: nothing tells.
+        Whether it has eligible leader replicas, until a statement changes it; None if unknown.
     """
 
     words: Sequence[ControllerWord]

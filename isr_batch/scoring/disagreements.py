@@ -31,7 +31,7 @@ RUN = ("rule", "params_json")
 TABLES: Final = ("shrink_verdicts", "partition_scores", "leader_epochs", "isr_changes")
 
 MADE, KEPT, OUT = "made", "kept", "out"
-"""What a run did about an event: the shrink, nothing though the follower was in its ISR, or it had none to make."""
+"""Decision of a run on an event: it made the shrink, kept the follower in its ISR, or had it out already."""
 
 _FOLLOWER: Final = ", ".join(FOLLOWER)
 _SET: Final = ", ".join(SET_KEY)
@@ -84,20 +84,20 @@ def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineR
 
 
 def runs_that_may_disagree(engine: LakeEngine, scores: EngineRows, terms: EngineRows) -> EngineRows:
-    """Runs that terms were replayed with, and on which days: those that may disagree.
+    """Runs that replayed each term, by day: those that may disagree.
 
     Parameters
     ----------
     engine : LakeEngine
     scores : EngineRows
-        Rows of ``partition_scores``: there is one for each day that a run was replayed for, however quiet.
+        Rows of ``partition_scores``: one per replayed day and run, however quiet.
     terms : EngineRows
         Rows of ``leader_epochs``.
 
     Returns
     -------
     EngineRows
-        SET_KEY, RUN, event_date, ``run`` (its name), and ``isr``, with which all runs begin the term.
+        SET_KEY, RUN, event_date, ``run`` (its name), and ``isr``, the ISR of all runs at the start of the term.
     """
     # A leader that is started again without a new epoch has two rows of its term, and two scores on that day.
     return engine(
@@ -155,7 +155,7 @@ _EVENTS: Final = pa.schema(
 def disagreements_at_events(
     engine: LakeEngine, shrinks: EngineRows, replayed: EngineRows, changes: EngineRows
 ) -> EngineRows:
-    """What each run that was replayed for an event's day did about it: where they disagree.
+    """Decision of each run that was replayed for an event's day, for events on which they disagree.
 
     Parameters
     ----------
@@ -170,12 +170,12 @@ def disagreements_at_events(
     Returns
     -------
     EngineRows
-        A row an event and run: FOLLOWER, ``event_us``, ``event_date``, ``run`` (its name), RUN, ``stand`` (MADE, KEPT
-        or OUT); and of its own shrink ``at_us``, ``primary_cause``, ``verdict``.
+        One row per event and run: FOLLOWER, ``event_us``, ``event_date``, ``run`` (its name), RUN, ``stand`` (MADE,
+        KEPT or OUT); and for its own shrink ``at_us``, ``primary_cause``, ``verdict``.
     """
     key = f"{_FOLLOWER}, rule, params_json"
     # ``code`` is the time of a change, twice, and one more if it is an expand. The nearest change before the event and
-    # the nearest one since (the event's own included) tell who was in the ISR; else how the term began.
+    # the nearest one since (the event's own included) show the ISR; otherwise the start of the term does.
     order = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     return engine(
         f"""
@@ -218,7 +218,7 @@ def disagreements_at_events(
 def compare_rules(lake: Lake, first: str, second: str) -> Rows:
     """Count the shrinks that one rule makes, that the other makes, and that both make, by primary cause.
 
-    Only days that both were replayed for count. A rule that does not make a shrink may have dropped the follower
+    Only days with a replay of both are counted. A rule that does not make a shrink may have dropped the follower
     before.
 
     Returns
@@ -230,7 +230,7 @@ def compare_rules(lake: Lake, first: str, second: str) -> Rows:
     Raises
     ------
     UsageError
-        When a name is no rule's, or both are the same.
+        When a name is not a rule, or both are the same.
     NoInputError
         When the lake has no replay of a rule.
     """

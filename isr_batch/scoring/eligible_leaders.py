@@ -1,7 +1,7 @@
-"""Who could lead if the leader died, under each rule run: table eligible_leaders, and what the shrinks cost by it.
+"""Find the brokers that could lead if the leader died, under each rule run: table eligible_leaders, and its costs.
 
-KIP-966 keeps eligible leader replicas (ELR) beside the ISR since 4.1, where a cluster has the feature. A rule's own
-ISR gives its own ELR: what the brokers' ISR made of theirs says nothing of another rule's.
+Since 4.1, KIP-966 keeps eligible leader replicas (ELR) in addition to the ISR, if the feature is enabled. Each
+rule's ELR follows from its own ISR: the brokers' ELR is not valid for another rule.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ _PARTITION: Final = ", ".join(PARTITION)
 
 
 def write_eligible_leaders(lake: Lake, elr: Elr) -> int:
-    """Make ``eligible_leaders`` anew, of all runs and days that the lake has: an ELR depends on all changes before it.
+    """Rebuild ``eligible_leaders`` for all runs and days of the lake: an ELR depends on all earlier changes.
 
     Returns
     -------
@@ -171,8 +171,8 @@ def eligible_leader_cluster(words: Sequence[ControllerWord], facts: Mapping[str,
     if elr != "auto":
         return ControlledCluster(others, "given", elr == "on")
     if levels or together:
-        # A new cluster and each snapshot write all features that are on. What they say of the time before is the best
-        # that there is; a record that comes alone changes a cluster that had the feature off.
+        # A new cluster and each snapshot write all features that are on. They are the best evidence for the time
+        # before; a single record changes a cluster that had the feature off.
         before = bool(levels and levels[0].at_us in together and levels[0].value)
         return ControlledCluster(sorted([*levels, *others], key=_in_order), "recorded", before)
     if facts["major"] is not None and facts["major"] < FIRST_RELEASE:

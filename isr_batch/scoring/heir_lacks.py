@@ -1,4 +1,4 @@
-"""What an heir lacks in one span of time. Also runs in Spark's workers, which lack most packages."""
+"""Records that an heir lacks in one span of time. Also runs in Spark's workers, which lack most packages."""
 
 from typing import Any, Final
 

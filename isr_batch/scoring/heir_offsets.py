@@ -1,6 +1,6 @@
-"""What an heir would lack: its log end beside what is acknowledged, while an ISR is under min.insync.replicas.
+"""Records that an heir would lack: acknowledged beyond its log end, while an ISR is below min.insync.replicas.
 
-The high watermark stands still then (3.7 on), and what comes with acks=0 or 1 is acknowledged above it.
+The high watermark is stalled then (since 3.7), and records with acks=0 or 1 are acknowledged above it.
 """
 
 from typing import Final
@@ -36,8 +36,8 @@ def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, E
     tables : dict of str to EngineRows
         TABLES.
     """
-    # Where no log tells whether there are eligible leader replicas, what they would lack. A day without timelines has
-    # nothing to tell of offsets: what the day before ends with is no longer true.
+    # If no log shows whether the cluster has eligible leader replicas, compute what they would lack. A day without
+    # timelines has no offsets: the last ones of the day before are no longer valid.
     watched = engine.keep(
         engine(
             f"""
@@ -92,4 +92,4 @@ _EVENTS: Final = f"""
     SELECT {_KEY}, 'acked', NULL, greatest(at_us, from_us), max(value), NULL
     FROM acked GROUP BY {_KEY}, greatest(at_us, from_us)
 """
-"""Of each span, what held at its start, and what changed in it: an offset at an instant is the last one of it."""
+"""For each span, the state at its start, and its changes: of several offsets at one instant, the last is used."""

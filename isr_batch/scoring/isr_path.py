@@ -76,7 +76,7 @@ class _State:
         self.isr = wanted
 
     def lose(self, broker: int | None) -> None:
-        """Nobody is eligible any more, or one broker is not."""
+        """Remove all brokers from the ELR, or one."""
         if broker is None:
             self.elr = self.elr_if_on = 0
             return
@@ -95,11 +95,11 @@ def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, ControlledCluster])
     Parameters
     ----------
     rows : pa.Table
-        Of one partition. Of its terms (``kind`` term): start ``at_us``, ``end_us``, ``assigned``, ``isr`` at the start,
-        ``min_isr`` of the run and ``min_isr_of_term``, ``write_us`` (until an ISR write is answered), and of the first
-        term of the log ``elr``, the recorded one. Of the changes
-        of the ISR (shrink, expand, relinquish): ``at_us``, ``isr_before``, ``isr``, ``made_by``. Of the ISR writes of
-        which lines tell (``kind`` write): ``at_us``, and ``end_us``, the answer.
+        Rows of one partition. For its terms (``kind`` term): start ``at_us``, ``end_us``, ``assigned``, ``isr`` at the
+        start, ``min_isr`` of the run and ``min_isr_of_term``, ``write_us`` (until an ISR write is answered), and for
+        the first term of the log ``elr``, the recorded one. For ISR changes (shrink, expand, relinquish): ``at_us``,
+        ``isr_before``, ``isr``, ``made_by``. For logged ISR writes (``kind`` write): ``at_us``, and ``end_us``, the
+        answer.
     clusters : mapping of str to Cluster
 
     Returns
@@ -157,10 +157,10 @@ def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
 def _isr_commits(
     changes: Iterable[Mapping[str, Any]], term: Mapping[str, Any], writes: Mapping[int, int]
 ) -> Iterator[tuple[int, frozenset[int]]]:
-    """Give the instants at which an ISR is committed, and that ISR.
+    """Yield the instants at which an ISR is committed, and that ISR.
 
-    What the rule asks for is committed when its write is answered, unless something else came first: then the next
-    change begins with another ISR.
+    A change requested by the rule is committed when its write is answered, unless another one came first: then the
+    next change begins with a different ISR.
     """
     asked: tuple[int, frozenset[int]] | None = None
     isr = frozenset(term["isr"])

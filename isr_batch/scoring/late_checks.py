@@ -1,9 +1,9 @@
-"""Find checks that came late: the brokers' own rule would have dropped somebody, and no line says so.
+"""Find late checks: the brokers' own rule would have dropped a follower, and no line says so.
 
-A leader that gets no CPU checks late, by seconds, and the replay has its checks when they were due. Of those that drop
-somebody the log has lines. Where it has none the check cannot have run yet: it is moved to the next one of which a line
-tells, or to when the leader had woken up, and all rules are replayed with it there. What is dropped then without a line
-is moved again, but never out of the time in which the leader was late: such a shrink stays ``extra``.
+A leader without CPU runs its checks seconds late, while the replay runs them when they were due. A check that drops a
+follower is logged. Without such a line, the check cannot have run yet: it is moved to the next logged check, or to the
+leader's wake-up, and all rules are replayed with it. If it then drops a follower without a line, it is moved again, but
+never beyond the period in which the leader was late: such a shrink stays ``extra``.
 """
 
 from typing import Final
@@ -20,15 +20,14 @@ from isr_batch.scoring.broker_check import HELD, ask_broker_check, compared, own
 from udfs.batches.results import SET_COLUMNS
 
 ROUNDS: Final = 12
-"""A check that is moved may drop somebody where it is then, and is moved again; what is left after so many stays."""
+"""A moved check may drop a follower at its new time, and is moved again; after this many rounds it stays."""
 
 
 def find_late_checks(lake: Lake) -> int:
-    """Write what is new into ``late_checks``; returns how many rows.
+    """Write new rows of ``late_checks``; returns how many.
 
-    The lake's own replay is the first that is compared. Of the partitions in which a check is moved, the brokers' rules
-    are replayed again, until no check is left to move, or ROUNDS are over. What the lake holds of these days is stale
-    then.
+    The lake's own replay is compared first. For the partitions with a moved check, the brokers' rules are replayed
+    again, until no check is left to move, or for ROUNDS rounds. The lake's results for these days are stale then.
 
     Raises
     ------

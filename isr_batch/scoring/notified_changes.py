@@ -4,7 +4,7 @@ import pyarrow as pa
 
 
 def with_notified(changes: pa.Table) -> pa.Table:
-    """Add ``notified_us``, when it is told, to each change of one broker under one rule: ``change_us``."""
+    """Add ``notified_us``, the time of its notification, to each change of one broker under one rule: ``change_us``."""
     # The kernels take a second to import, which commands that show results need not wait for.
     from isr_batch.replay.kernel_cache import keep_compiled
     from udfs.kernel.notifications import notified_at_us

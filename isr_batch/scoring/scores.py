@@ -1,8 +1,8 @@
 """Score rules: sum up the replay's ledger and the verdicts, in any grouping.
 
-What is known of a rule run comes from a few sources. Each is summed up by itself, in all groupings at once, and what
-comes of that is put side by side. Sixty aggregates over the rows of all sources in one frame took two to three times
-as long. The SQL is in what Spark and DuckDB have in common. docs/verdicts.md has the definitions.
+The figures of a rule run come from a few sources. Each is aggregated separately, in all groupings at once, and the
+results are joined. Sixty aggregates over a union of all sources took two to three times as long. The SQL is in the
+common subset of Spark and DuckDB. docs/verdicts.md has the definitions.
 """
 
 import json
@@ -30,7 +30,7 @@ FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "replica_id", *RUN)
 LAG_TIME_MS: Final = "CAST(get_json_object(params_json, '$.replica_lag_time_max_ms') AS BIGINT)"
 
 REPLICATES: Final = 200
-"""Of the bootstrap: enough for a 95 % interval that is told with two digits."""
+"""Draws of the bootstrap: enough for a 95 % interval with two digits."""
 PRIME: Final = 2**31 - 1
 RULE_OF_THREE: Final = 3.0
 """Upper end of a 95 % interval for the number of events, when none was seen."""
@@ -45,7 +45,7 @@ def _percentile(name: str, share: float, verdict: str) -> str:
 
 
 def _between(share: str) -> str:
-    """A percentile of values of which each came ``appends`` times: ``upto`` so often or before, ``total`` in all."""
+    """Weighted percentile: ``appends`` is the weight of a value, ``upto`` the running total, ``total`` the sum."""
     place = f"{share} * (total - 1)"
     low, high = (f"min(CASE WHEN upto > {end}({place}) THEN latency_ms END)" for end in ("floor", "ceil"))
     return f"{low} + ({high} - {low}) * ({share} * (max(total) - 1) - floor({share} * (max(total) - 1)))"
@@ -130,9 +130,9 @@ DERIVED: Final = {
 
 @dataclass(frozen=True)
 class Results:
-    """What a replay, sweep or experiment found: rows with the columns of the tables of these names.
+    """Results of a replay, sweep or experiment: rows with the columns of the tables of these names.
 
-    Who could lead is found out after a replay only: without it, what that tells is null.
+    The eligible leaders are only known after a replay; without them, figures based on them are null.
     """
 
     isr_changes: EngineRows
@@ -151,7 +151,7 @@ def results_in(engine: LakeEngine, replayed: EngineRows) -> Results:
 
 
 Facts = Mapping[str, EngineRows]
-"""By source: DIMENSIONS (without a follower, where it tells of whole partitions), and what its AGGREGATES name."""
+"""By source: DIMENSIONS (without a follower for rows about whole partitions), and the columns of its AGGREGATES."""
 
 
 def score_inputs(engine: LakeEngine, results: Results) -> Facts:
@@ -207,7 +207,7 @@ _SOURCES: Final = {
 
 
 def _notifications(engine: LakeEngine, changes: EngineRows) -> EngineRows:
-    """A row a change: the notification that tells of it. A broker's changes under one rule are told together."""
+    """One row per change, with its notification. A broker notifies several changes under one rule together."""
     keys = ("cluster_id", *RUN, "leader_id")
     rows = engine(
         f"""
@@ -257,7 +257,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         return f"GROUP BY GROUPING SETS ({sets})"
 
     def side_by_side(source: str, own: Mapping[str, str]) -> str:
-        """The columns of all sources, of which this one has its own."""
+        """The columns of all sources; those of other sources are null."""
         known = keys_of(source)
         return ", ".join(
             [*(name if name in known else f"NULL AS {name}" for name in keys),
@@ -341,7 +341,7 @@ _POISSON: Final = " + ".join(
 
 
 def write_scores(lake: Lake) -> int:
-    """Make ``rule_scores`` and ``rule_scores_by_broker`` anew, of all runs and days that the lake has.
+    """Rebuild ``rule_scores`` and ``rule_scores_by_broker`` for all runs and days of the lake.
 
     Returns
     -------

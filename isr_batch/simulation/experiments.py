@@ -1,6 +1,6 @@
 """Run experiments: simulate a scenario under a grid of rules and parameters, with the rule in the loop.
 
-Each cell of the grid is simulated by itself, and scored like a replay: the simulation has the same counters. Few cells
+Each cell of the grid is simulated separately, and scored like a replay: the simulation has the same counters. Few cells
 are simulated in this process, many by Spark's workers.
 """
 
@@ -37,7 +37,7 @@ from udfs.simulation.groups import score_group
 
 SIMULATED: Final = (*LOOPED, *FLEETS)
 FEW_HOURS: Final = 10
-"""Of all cells together, and of fleets partition hours, that this process simulates by itself in some seconds."""
+"""Hours of all cells together (for fleets, partition hours) that this process simulates in some seconds."""
 
 
 class Experiment(BaseModel):
@@ -167,7 +167,7 @@ def experiment_outcome(experiment: Experiment, row: dict[str, Any]) -> str:
 
 
 def _simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell]) -> Rows:
-    """Simulate the cells, in Spark a task each, to rows of ``udfs.batches.results.RESULT_SCHEMA``; a cluster a cell."""
+    """Simulate the cells, one Spark task and one cluster each; gives rows of ``udfs.batches.results.RESULT_SCHEMA``."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_compiled()

@@ -1,4 +1,4 @@
-"""Write a scenario into a lake: the same input tables as an ingest writes, for a cluster of its own.
+"""Write a scenario into a lake: the input tables of an ingest, for a separate cluster.
 
 A story is a few rows. A fleet is simulated, a group of brokers at a time; a large one by Spark's workers.
 """
@@ -43,7 +43,7 @@ from udfs.simulation.world import APPEND_COLUMNS, EVENT_COLUMNS, EVENT_KINDS, FE
 SHRINK_PRINTS = ("high_watermark", "leader_log_end_offset", "follower_log_end_offset", "last_caught_up_time_ms")
 """Columns that a leader's Shrinking line has."""
 FEW_PARTITION_HOURS = 3
-"""Of a fleet that this process simulates by itself: each has some 300,000 rows, which take 300 MB of memory."""
+"""Partition hours of a fleet that this process simulates: each has about 300,000 rows, which take 300 MB of memory."""
 SCENARIOS = tuple(dict.fromkeys((*STORIES, *LOOPED, *FLEETS)))
 
 _DATED_BY = (
@@ -63,16 +63,16 @@ def generate_scenario(lake: Lake, fleet: FleetOfGroups, cluster_id: str | None =
     Parameters
     ----------
     lake : Lake
-        Where to.
+        The lake to write to.
     fleet : FleetOfGroups
-        Without a rule, a story is the proposal's own example, and nothing but its name matters.
+        For a story, the proposal's own example, only its name is used, unless it has a rule.
     cluster_id : str, optional
         By default the scenario's name.
 
     Raises
     ------
     UsageError
-        When there is no such scenario.
+        When the scenario does not exist.
     """
     name = fleet.scenario
     cluster_id = cluster_id or name

@@ -1,4 +1,4 @@
-"""Small logs that tell rules apart: the proposals' own examples, and what those do not show.
+"""Small logs on which rules differ: the proposals' own examples, and further cases.
 
 As in ``proposal_examples``, one partition and one term each, and times are ms from the start of the term.
 """

@@ -112,7 +112,7 @@ def kafka_4485_example(batches: int = 300) -> ExampleTerm:
 
 
 def kafka_10853_example() -> ExampleTerm:
-    """One append that nobody has yet, and then nothing moves in the leader for a minute."""
+    """One append that no follower has yet, and then nothing moves in the leader for a minute."""
     fetches = []
     for follower in 2, 3:
         fetches += [_fetch(0, follower, 100, waited=100), _fetch(210, follower, 100, handled=60_210)]
@@ -163,7 +163,7 @@ def lag_messages_burst_example() -> ExampleTerm:
 def lag_messages_trickle_example(hours: int = 48) -> ExampleTerm:
     """A message an hour for two days; the follower asks every 9 s, and never gets any further."""
     return ExampleTerm(
-        "replica.lag.max.messages at low throughput: a message an hour, and a follower that gets none",
+        "replica.lag.max.messages at low throughput: one message per hour, and a follower that gets none",
         (1, 2),
         0,
         hours * HOUR_MS,

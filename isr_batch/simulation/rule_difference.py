@@ -21,7 +21,7 @@ WORDS = ("asked", "a", "b")
 DECISIONS = ("at_s", "rule", "what", "replica", "isr", "lag_s", "high_watermark", "log_end_offset")
 _SAME = ("at_s", "what", "replica", "isr")
 _MOST = 5
-"""Decisions of each rule that are told, from where they part."""
+"""Number of decisions of each rule that are shown, from the first difference on."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class DifferenceOnLog:
 
 
 def rule_difference_in_words(a: Rule, b: Rule) -> list[Row]:
-    """What the two say where they differ, with the keys of WORDS: a row for each function and fact, and parameters."""
+    """Describe the differences of two rules by the keys of WORDS: one row per function and fact, and parameters."""
     rows: list[Row] = []
     for field in fields(Rule):
         one, other = getattr(a, field.name), getattr(b, field.name)
         if callable(one):
-            # What a replay may pass over is no decision.
+            # Skipping quiet stretches is not a decision of a rule.
             if field.name != "acts_in_quiet" and compiled_text(one) != compiled_text(other):
                 rows.append({"asked": field.name, "a": _says(one), "b": _says(other)})
         elif field.name in ("checks_per_lag_time", "isr_write_in_background") and one != other:
@@ -64,10 +64,10 @@ def _says(function: Function) -> str:
 
 
 def first_rule_difference(a: Rule, b: Rule) -> DifferenceOnLog | None:
-    """Replay worked logs, under the rules with their defaults, until the two part.
+    """Replay example logs under the rules with their defaults, until the two differ.
 
-    A log on which they change the ISR or leadership otherwise goes before one on which only the high watermark moves
-    otherwise. None: no log tells them apart.
+    A log on which ISR changes or leadership differ takes precedence over one on which only the high watermark
+    differs. None: they are the same on all logs.
     """
     keep_compiled()
     by_high_watermark: DifferenceOnLog | None = None

@@ -193,7 +193,7 @@ def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
     once = meeting(sql, pa.concat_tables([rows, before.cast(rows.schema)]), "NOT repeated")
     once = once.append_column("place", pa.array(np.arange(once.num_rows)))
     between = ranges_of_offsets(sql, named_offsets(sql, once, fetched, shrinks, terms, known), starts, last)
-    # What the logs before had seen the end of is not seen here a second time.
+    # Appends whose end earlier logs had are not added again.
     between = sql(
         f"""
         WITH seen AS (SELECT {TERM}, max(reached) AS reached FROM known GROUP BY {TERM})

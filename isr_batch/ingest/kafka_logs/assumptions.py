@@ -54,7 +54,7 @@ def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], 
         if inferred:
             found_out.append(Note(
                 what, f"of {inferred} partitions inferred from fetches; followers that were down are missing",
-                "put the output of kafka-topics --describe beside the broker folders",
+                "put the output of kafka-topics --describe next to the broker folders",
             ))  # fmt: skip
     unnamed = sum(row["start_offset"] is None for row in led)
     if unnamed:
@@ -108,7 +108,7 @@ def _list(numbers: set[int]) -> str:
 
 
 def unnamed_topics(rows: list[dict[str, Any]], topics: pa.Table) -> int:
-    """Count the topics of which only the id is known."""
+    """Count the topics known only by their id."""
     named = set(topics["topic"].to_pylist())
     return len({row["topic"] for row in rows if row["topic"] not in named
                 and re.fullmatch(r"[\w-]{21}[AQgw]", row["topic"])})  # fmt: skip

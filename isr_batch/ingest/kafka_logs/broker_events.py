@@ -206,8 +206,8 @@ def check_phases(sql: ArrowSql, checks: pa.Table) -> pa.Table:
 def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
     """List the checks with the time at which each was due: broker_id, kind, at_us, end_us.
 
-    The check right after a silence is the first one that was due in it; the broker then catches up on the others. Where
-    nothing tells when checks are due, it may have been due since the silence began.
+    The check right after a silence is the first one that was due in it; the broker then catches up on the others. If no
+    line shows when checks are due, it may have been due since the silence began.
     """
     spread = _PHASE_SPREAD_MS * 1000
     return sql(

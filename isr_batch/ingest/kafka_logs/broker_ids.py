@@ -117,7 +117,7 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
         for numbers in (beside, alike):
             if by_lines is None and len(numbers) == 1:
                 (by_lines,) = numbers
-        # properties with an id that is none: then the folder's name may be as wrong
+        # properties with an invalid id: then the folder's name may be wrong too
         in_names = None if own and stated is None else each.in_names
         broker_id = next((n for n in (by_lines, stated, in_names) if n is not None), None)
         first = each.folder not in noted and each.source is None
@@ -143,9 +143,9 @@ def _remarks(
         )
         if len(beside) >= SHARED:
             how = f"brokers {', '.join(map(str, beside))} by the lines of their logs"
-        yield Refused(properties, "no server.properties", f"taken for {how}")
+        yield Refused(properties, "no server.properties", f"assigned to {how}")
     elif by_lines not in {None, stated}:
-        detail = f"it is of broker {stated}, and the lines of the logs beside it are of broker {by_lines}"
+        detail = f"it is of broker {stated}, but the lines of the logs next to it are of broker {by_lines}"
         yield Refused(properties, "another broker's server.properties", detail)
     if by_lines is not None and in_names not in {None, by_lines}:
         detail = f"the lines are of broker {by_lines}, the name says {in_names}"

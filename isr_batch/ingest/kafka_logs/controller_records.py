@@ -146,9 +146,9 @@ def _settings(sources: Sources) -> pa.Table:
 
 
 def _unclean_restarts(sources: Sources) -> pa.Table:
-    """Find brokers that register again without a controlled shutdown since they registered before.
+    """Find brokers that register again without a controlled shutdown since their previous registration.
 
-    The controller knows by the file that a clean shutdown leaves behind, of which no record tells.
+    The controller knows it from the file that a clean shutdown leaves behind, which is not in the records.
     """
     return sources.sql(
         """

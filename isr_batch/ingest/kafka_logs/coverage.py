@@ -1,14 +1,14 @@
-"""Find the time that each broker's request log covers: only there does a missing line mean that no fetch was made.
+"""Find the time that each broker's request log covers: only within it does a missing line mean a missing fetch.
 
 A log may begin long after its broker started, and may have gaps: an hourly file was not copied, or the logger was off.
 The lines themselves distinguish such a gap from a time in which the broker was idle:
 
 - A follower's requests are numbered: by the session epoch in a fetch session, before Kafka 1.1 by the correlation id.
   If the numbers continue across a quiet time, no line is missing (the leader was paused, say). If they jump, or if a
-  follower's first number is not a first one, lines are missing.
+  follower does not start with a first number, lines are missing.
 - Requests in progress across a quiet time prove nothing about the log: a client may wait for seconds.
-- Followers that are down where a log begins count from the first number when they are back. So a log begins with its
-  broker only if server.log has a start of the broker there; numbers alone decide where there is no server.log.
+- Followers that are down when a log begins restart their numbers when they are back. So a log begins with its broker
+  only if server.log shows the broker's start there; without a server.log, the numbers alone decide.
 """
 
 from collections import defaultdict
@@ -48,15 +48,15 @@ _STRETCHES = pa.schema([
 
 @dataclass(frozen=True)
 class Stretch:
-    """A stretch of time that the request log of one broker covers without a gap, in epoch microseconds.
+    """A period that the request log of one broker covers without a gap, in epoch microseconds.
 
     Parameters
     ----------
     broker_id : int
     first_us, until_us : int
-        Completion of its first and of its last request.
+        Completion times of its first and last request.
     from_start : bool
-        Whether the log reaches back to the followers' first fetch, so that there was no fetch before it either.
+        Whether the log reaches back to the followers' first fetch, so that no fetch came before it.
     lines : int
         Requests in it.
     """

@@ -1,4 +1,4 @@
-"""What later logs go on from: logs that were read before and are not in the folder any more."""
+"""Earlier logs, read before and no longer in the folder, which later logs continue."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ AS_IT_BEGAN = (
     *AS_IT_BEGAN_LOGGED, "begins_mid_term", "term_source", "assigned", "assigned_source", "isr_at_start", "isr_source",
     "previous_leader_id",
 )  # fmt: skip
-"""Columns of a term that the logs of its beginning tell, and later ones do not; all of one that began before them."""
+"""Columns of a term that only the logs of its start have; for a term from before the logs, all columns."""
 AS_IT_ENDED = ("end_us", "ends_mid_term")
 _TERM = ("leader_id", "topic", "partition_id", "leader_epoch", "start_us")
 APPENDS = arrow_columns(
@@ -107,14 +107,14 @@ class LastRows:
 
 @dataclass(frozen=True)
 class EarlierLogs:
-    """What a lake has of the logs that are gone.
+    """The content of a lake from logs that are gone.
 
     Attributes
     ----------
     lines : pa.Table
         Their lines of interest (`KEPT_LINES`).
     files : pa.Table
-        Those of them that are no request logs (`FILES`).
+        The files other than request logs (`FILES`).
     requests : sequence of (int, int)
         Their request logs: broker, and the last completion of a request.
     stretches : sequence of Stretch
@@ -124,11 +124,10 @@ class EarlierLogs:
     silences : pa.Table
         Of brokers (`SILENCES`).
     terms : sequence of dict
-        Those that these lines are about, and those whose end no line tells: leader_id, topic, partition_id,
-        leader_epoch, start_us, and the columns of
-        `AS_IT_BEGAN` and `AS_IT_ENDED`.
+        The terms that these lines are about, and those without a logged end: leader_id, topic, partition_id,
+        leader_epoch, start_us, and the columns of `AS_IT_BEGAN` and `AS_IT_ENDED`.
     last_rows : callable
-        Gives the rows shortly before the times at which the request logs of leaders go on.
+        Returns the rows shortly before the times at which the request logs of leaders continue.
     """
 
     lines: pa.Table = field(default_factory=KEPT_LINES.empty_table)
@@ -168,7 +167,7 @@ class EarlierLogs:
         return [stretch for broker_id in sorted(of_broker) for stretch in of_broker[broker_id]]
 
     def _goes_on(self, before: Stretch, after: Stretch, signs: pa.Table | None) -> bool:
-        """Whether nothing is missing between two stretches: there is no gap, or no number says that there is more."""
+        """Whether nothing is missing between two stretches: no gap, or consecutive request numbers."""
         if after.first_us <= before.until_us + GAP_US:
             return True
         return signs is not None and not any(
@@ -204,7 +203,7 @@ class EarlierLogs:
         ]  # fmt: skip
 
     def fill_in_what_was_logged(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Give terms what only the logs of their beginning, and of their end, tell; changes the rows in place."""
+        """Add to terms the values that only the logs of their start or end have; changes the rows in place."""
         began = {tuple(term[name] for name in _TERM): term for term in self.terms}
         for row in rows:
             if term := began.get(tuple(row[name] for name in _TERM)):

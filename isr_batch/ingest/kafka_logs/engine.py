@@ -1,7 +1,7 @@
 """Process the rows of an ingest in this process if they are few, in Spark's workers if they are many.
 
-What is done with the rows is written once: functions of Arrow batches, and SQL over Arrow tables (DuckDB). A small log
-is not worth a Spark plan, which takes the driver longer than the rows take (docs/adr/0020-small-logs-in-the-driver.md).
+The operations are written once, as functions of Arrow batches and SQL over Arrow tables (DuckDB). For a small log,
+planning in Spark takes longer than processing the rows (docs/adr/0020-small-logs-in-the-driver.md).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ Rows: TypeAlias = pa.Table | Spread
 
 
 class Engine(Protocol):
-    """What an ingest does with its rows."""
+    """The operations of an ingest on its rows."""
 
     def over(self, parts: pa.Table, work: OfBatches, schema: pa.Schema) -> Rows:
         """Give what a function makes of each row of ``parts``, which say what to read."""
@@ -31,7 +31,7 @@ class Engine(Protocol):
         """Give what a function makes of the rows; ordered rows come in their order."""
 
     def sql(self, rows: Rows, query: str, schema: pa.Schema, **small: pa.Table) -> Rows:
-        """Answer a query on any part of the ``rows`` by itself, and on small tables as a whole."""
+        """Run a query on each part of the ``rows`` separately, joined with whole small tables."""
 
     def select(self, rows: Rows, names: Sequence[str]) -> Rows:
         """Keep some columns."""

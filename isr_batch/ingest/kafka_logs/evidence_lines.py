@@ -10,14 +10,14 @@ from isr_batch.ingest.log_files.kinds import SERVER, STATE_CHANGE
 
 
 def find_evidence(read: LinesOfInterest, every: LinesOfInterest | None = None) -> FoundLines:
-    """Find the evidence in what an ingest has read; lines that it has refused are none.
+    """Find the evidence in the lines of an ingest, without those that it has refused.
 
     Parameters
     ----------
     read : LinesOfInterest
-        Of the logs that are there.
+        Lines of the logs in the folder.
     every : LinesOfInterest, optional
-        With those that are kept of earlier logs.
+        The same with the kept lines of earlier logs.
     """
     lines = [
         table.filter(pc.is_valid(table["message"])).select(LINES.names).cast(LINES)

@@ -63,7 +63,7 @@ def _in_sessions(batches: Iterator[pa.RecordBatch], stretches: Sequence[Stretch]
         given = int64_array(batch.column("given_session"))
         found = np.where(opens, np.where(given == 0, NULL, given), asked)
         later = np.asarray(numbered["log_stretch"]).astype(np.int64) * STRETCH_OF_SESSION
-        # A request without a session is one of its own.
+        # A request without a session forms a separate session.
         session = np.where(found == NULL, -int64_array(batch.column("source_line")), found + later)
         yield pa.RecordBatch.from_arrays(
             [*(batch.column(name) for name in IN_SESSIONS.names[:-1]), pa.array(session)], schema=IN_SESSIONS

@@ -1,7 +1,7 @@
-"""The rows of an ingest in Spark's workers, for logs that are too large for one process.
+"""Process the rows of an ingest in Spark's workers, for logs that are too large for one process.
 
-Spark carries packets: some thousand rows each, as the bytes of an Arrow stream. To make rows of its own of them, and
-Arrow of these again for each worker, cost it more than the workers' work (docs/measurements/0020).
+Spark carries packets: some thousand rows each, as the bytes of an Arrow stream. Converting them to Spark rows, and
+back to Arrow for each worker, cost more than the workers' own processing (docs/measurements/0020).
 """
 
 from collections import Counter
@@ -71,7 +71,7 @@ Rows: TypeAlias = pa.Table | Spread
 
 
 class Query(NamedTuple):
-    """SQL that asks any part of some ``rows`` by itself, and the columns of the answer."""
+    """SQL that runs on each part of some ``rows`` separately, and the columns of its result."""
 
     text: str
     schema: pa.Schema
@@ -79,7 +79,7 @@ class Query(NamedTuple):
 
 @contextmanager
 def packets_at_once(spark: SparkSession) -> Iterator[None]:
-    """While packets are made and read: batches of few rows, each of which is large."""
+    """Use batches of few rows while packets are made and read, because each row is large."""
     usual = str(spark.conf.get(_AT_ONCE))
     spark.conf.set(_AT_ONCE, str(PACKETS_AT_ONCE))
     try:
@@ -220,10 +220,10 @@ def _collected(packets: DataFrame, schema: pa.Schema) -> pa.Table:
 
 
 def _kept(packets: DataFrame, schemas: Mapping[str, pa.Schema], few: int) -> dict[str, Rows]:
-    """Make the packets now, and once; tables of few rows come to this process.
+    """Compute the packets now, and only once; tables of few rows are collected to this process.
 
-    What follows is planned from these packets, and not again from the text of the logs. On disks: the heap would be
-    full of them. It costs that a lost executor ends the ingest, which is then done again.
+    Later stages are planned from these packets instead of the text of the logs. They are kept on disk, because they
+    would fill the heap. The cost: a lost executor ends the ingest, which must be repeated.
     """
     kept = packets.localCheckpoint(eager=False, storageLevel=StorageLevel.DISK_ONLY)
     sizes = Counter(dict.fromkeys(schemas, 0))
@@ -263,7 +263,7 @@ def _both(first: OfBatches, then: OfBatches, batches: Iterator[pa.RecordBatch]) 
 
 
 def _some(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
-    """Put batches together, as long as they have so many rows at most."""
+    """Combine batches up to a maximum number of rows."""
     parts: list[pa.RecordBatch] = []
     for batch in batches:
         if parts and sum(part.num_rows for part in parts) + batch.num_rows > rows:

@@ -17,9 +17,9 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 _RECORD_EARLY_US, _RECORD_LATE_US = 1_000_000, 5_000_000
 _LATE_ANSWER_US = 1_000_000
-"""An answer comes milliseconds after the controller's record, which by itself says no more than the median does."""
+"""An answer comes milliseconds after the controller's record, which alone is not more precise than the median."""
 _TICKS_US = 60_000_000
-"""Longer than any controller election; a controller that is down for longer is an outage of its own."""
+"""Longer than any controller election; a controller that is down for longer is a separate outage."""
 _CHANGE = "topic, partition_id, leader_epoch, leader_id, at_us, isr_before, isr_after, source_file, source_line"
 _STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, source_line"
 
@@ -166,7 +166,7 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
 def _with_maker(sources: Sources, changes: pa.Table, files: pa.Table, controller_known: bool) -> pa.Table:  # noqa: FBT001 as given
     """List the replicas that left without a Shrinking line, with ``made_by``.
 
-    Where the leader's server.log does not reach, the controller's records tell: it takes a replica out of the ISR if
+    Where the leader's server.log is missing, the controller's records decide: it removes a replica from the ISR if
     its broker is fenced or shuts down, and when it elects another leader.
     """
     return sources.sql(
@@ -206,8 +206,8 @@ def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.T
 def _by_order(sources: Sources, terms: pa.Table, begun: pa.Table) -> pa.Table:
     """List the changes in LeaderAndIsr requests: the ISR in a request compared with the last known ISR before it.
 
-    The requests are logged at TRACE. Without that, a leader's next line has the ISR that it changes: who is not in
-    there any more was taken out by then.
+    The requests are logged at TRACE. Without them, a leader's next line has the ISR that it changes: replicas
+    missing there were removed before.
     """
     return sources.sql(
         f"""
@@ -266,10 +266,10 @@ def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Ta
 
 
 def _from_leaders(sources: Sources, terms: pa.Table) -> pa.Table:
-    """List the partition states that leaders logged, from the earliest line of each; for lack of a metadata log.
+    """List the partition states that leaders logged, by the earliest line of each, in place of a metadata log.
 
-    ``begins``: a term whose line has no partition epoch (2.5 to 3.2), or that only a request tells of. Its ISR is what
-    the next update is relative to; its place is after the last update before it.
+    ``begins``: a term whose line has no partition epoch (2.5 to 3.2), or that is only known from a request. The next
+    update is relative to its ISR; it is ordered after the last update before it.
     """
     states = sources.sql(
         f"""

@@ -22,7 +22,7 @@ from isr_batch.ingest.kafka_logs.in_spark import Query
 from udfs.arrow_types import arrow_columns
 
 LEADER_AND_ISR = "leader and isr"
-"""What these lines are called in the account."""
+"""Name of these lines in the line account."""
 NOT_READ = "LeaderAndIsr request with partitions that cannot be read"
 
 LEADER_AND_ISR_LINES = Query(

@@ -45,7 +45,7 @@ class Sources:
     """The parsed log files: followers' fetches as rows of ``engine``, lines of interest of the others as Arrow tables.
 
     ``from_controller``: `leader_and_isr.accepted_requests`. ``topics``: topic_id, topic. ``min_isr``:
-    min.insync.replicas as set. What several tables are made of is parsed when it is first used.
+    min.insync.replicas as set. Inputs of several tables are parsed on first use.
     """
 
     sql: ArrowSql
@@ -86,9 +86,9 @@ class Sources:
 
     @cached_property
     def accepted(self) -> pa.Table:
-        """`server_log_zookeeper.accepted`, and requests of which state-change.log has no line.
+        """`server_log_zookeeper.accepted`, and requests without a line in state-change.log.
 
-        Those have the time at which server.log says that the term began, or else the end of the request.
+        Their time is the start of the term in server.log, or else the end of the request.
         """
         return self.sql(
             f"""

@@ -48,7 +48,7 @@ _IN_TABLES = ("broker_id", "source_file", "source_line", "stamp_us", "message", 
 
 @dataclass(frozen=True)
 class LinesOfInterest:
-    """What is read of the small logs, once each where files overlap.
+    """The lines of interest of the small logs, without duplicates if files overlap.
 
     Parameters
     ----------
@@ -58,16 +58,16 @@ class LinesOfInterest:
     records : pa.Table
         As `isr_batch.ingest.kafka_logs.metadata_log.parse_metadata` gives them.
     files : pa.Table
-        By kind, broker_id and source_file: ``lines``; first_us, last_us and days (since 1970) of their stamps;
-        ``informs``: it has a line at INFO, the level at which leaders log whom they drop.
+        By kind, broker_id and source_file: ``lines``; first_us, last_us and days (since 1970) of their
+        timestamps; ``informs``: it has a line at INFO, the level at which leaders log shrinks.
     activity : pa.Table
         Times of lines of server.log, in buckets of time: broker_id, at_us.
     kept : pa.Table
         Those of server.log and state-change.log, as `isr_batch.ingest.kafka_logs.earlier_logs.KEPT_LINES`.
     used : dict of str to int
-        Lines of interest by kind of log; all lines of state-change.log that have a stamp are.
+        Number of lines of interest by kind of log; in state-change.log, all lines with a timestamp.
     settings : dict of (int, str) to int
-        By broker and Kafka's name, of the files beside the logs.
+        Settings of the files next to the logs, by broker and Kafka's name.
     """
 
     server: pa.Table
@@ -106,7 +106,7 @@ def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> L
 
 
 def _settings(found: LogFolder) -> dict[tuple[int, str], int]:
-    """Collect what files beside the logs set; what the operator states comes first."""
+    """Collect the settings of files next to the logs; the operator's values take precedence."""
     brokers = {file.broker_id for file in found.files if file.broker_id is not None}
     settings = {}
     for broker in sorted(brokers):
@@ -178,7 +178,7 @@ def _read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _overlapping(files: Sequence[LogFile]) -> list[int | None]:
-    """List the brokers with several files of one kind, of which one may be an overlapping copy of another."""
+    """List the brokers with several files of one kind, which may be overlapping copies."""
     return [broker for broker, times in Counter(file.broker_id for file in files).items() if times > 1]
 
 

@@ -39,9 +39,9 @@ LOG_NAMES = {
 }
 """File names as log4j and log rotation write them; Kafka's own configuration writes kafka-request.log."""
 NOT_NEEDED = re.compile(r"(controller|log-cleaner|kafka-authorizer|zookeeper|connect)\.log([.-].+)?|.*[-_.]?gc\.log.*")
-"""Logs that lie beside them, from which nothing is read."""
+"""Other Kafka logs, from which nothing is read."""
 DOCUMENT = re.compile(r"readme.*|.*\.(md|rst|adoc|html?|pdf|docx?|xlsx?|csv|png|jpe?g|svg|py|sh|sql)", re.IGNORECASE)
-"""Files that people lay beside logs; they may quote lines of them."""
+"""Files that users put next to logs; they may quote log lines."""
 
 METADATA_NAME = re.compile(r".*(metadata|checkpoint).*\.(txt|log|json)(\.gz|\.zst)?")
 TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
@@ -69,7 +69,7 @@ class LogFile:
         None until it has been computed; its lines are those of this log.
     layout : Layout
     default : str
-        The log that lines which do not tell belong to.
+        The log of lines that do not identify theirs.
     source : str or None
         The container or host whose lines these are; None for all lines.
     alone : bool
@@ -112,14 +112,14 @@ class LogFolder:
 
 @dataclass(frozen=True)
 class LogOptions:
-    """What an operator says about the stamps of the logs.
+    """The operator's options about the timestamps of the logs.
 
     Parameters
     ----------
     stamp_format : str, optional
-        As Python's strftime has it, for stamps of an ambiguous form.
+        In Python's strftime syntax, for ambiguous timestamps.
     zones : dict of (int or None) to str
-        Time zone of stamps that name none, by broker; None is the one of all other brokers.
+        Time zone of timestamps without one, by broker; None is the zone of all other brokers.
     """
 
     stamp_format: str | None = None
@@ -151,14 +151,14 @@ class LogOptions:
 
 
 def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:
-    """Find the broker logs in ``folder`` and its subfolders, by what their lines say, and metadata dumps beside them.
+    """Find the broker logs in ``folder`` and its subfolders, by their lines, and metadata dumps next to them.
 
-    Anything that is not a plain file inside the folder is never opened.
+    Only regular files inside the folder are opened.
 
     Raises
     ------
     NoInputError
-        If there is no broker log.
+        If the folder has no broker log.
     UsageError
         If ``cluster.yaml`` has anything but a release and settings.
     """

@@ -20,7 +20,7 @@ _SNAPSHOT_END = r"^Snapshot end offset: (\d{1,18}), epoch"
 _SNAPSHOT_TIME = r"SnapshotHeader .*\"lastContainedLogTimestamp\":(\d{1,15})\b"
 _HAS_RECORD = "payload: "
 METADATA_LINES = f"{_HAS_RECORD}|{_SNAPSHOT_END}|{_SNAPSHOT_TIME}"
-"""What lines have that are of interest."""
+"""Marks of the lines of interest."""
 _TOPIC, _BROKER = 2, 4
 _NEEDED = {
     "TOPIC_RECORD": ("topicId", "name"),
@@ -33,7 +33,7 @@ _UNKNOWN = -1
 def metadata_records(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     """Parse the record in each line: record_offset, at_us, type, data, malformed.
 
-    ``malformed`` is null where there is no record; type and data are null if it cannot be parsed.
+    ``malformed`` is null for lines without a record; type and data are null if it cannot be parsed.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def metadata_records(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     types = dict.fromkeys(_NUMBERS, '"INTEGER"') | dict.fromkeys(_LISTS, '["INTEGER"]')
     types |= dict.fromkeys(_TEXTS, '"VARCHAR"')
     structure = "{" + ", ".join(f'"{name}": {types[name]}' for name in types) + "}"
-    # What is there and is not what it must be comes out as null, or was text.
+    # A present value of the wrong type becomes null, or was text.
     kind = "coalesce(json_type(json, '$.data.{}'), 'NULL')"
     odd = [f"{kind.format(name)} NOT IN ('NULL', 'BIGINT', 'UBIGINT')" for name in _NUMBERS]
     odd += [f"data.{name} IS NULL AND {kind.format(name)} != 'NULL'" for name in (*_NUMBERS, *_LISTS)]

@@ -19,7 +19,7 @@ UNKNOWN_EPOCH = -1
 EARLY_US = 100_000
 """State-change lines may be written this much after the term began."""
 LONG_BEFORE_US = 1_000_000
-"""A leader that served fetches of its epoch so long before a line that begins this epoch had begun it before."""
+"""A leader that served fetches of its epoch this long before the line that begins the epoch had started it earlier."""
 SEEN_OFTEN = 3
 """Fetches without an error after which a leader epoch is accepted that no line names."""
 
@@ -81,10 +81,10 @@ class Signs(NamedTuple):
         Fetches that a leader served without an error: broker_id, stretch (its number among those of the broker),
         topic, partition_id, leader_epoch, first_us, last_us, fetches.
     named : sequence of dict
-        Lines of a leader about a partition of its own: broker_id, topic, partition_id, at_us, leader_epoch (or
+        Lines of a leader about a partition that it leads: broker_id, topic, partition_id, at_us, leader_epoch (or
         UNKNOWN_EPOCH).
     led : mapping of (topic, partition) to sequence of (at_us, leader_id, leader_epoch, source)
-        Who led, by the controller's records and snapshots, in order of time.
+        Leaders by the controller's records and snapshots, in order of time.
     """
 
     starts: Sequence[Row]
@@ -258,7 +258,7 @@ def mid_term_isr(
     if last is None and following is None:
         return sorted(guess), INFERRED
     if last and following:
-        # Shrinks are always logged, expands are not: who is in the next list but not in the last may have joined since.
+        # Shrinks are always logged, expands are not: a replica that is only in the next list may have joined since.
         agreed, doubtful = set(last.after) & set(following), set(following) - set(last.after)
     else:
         # Some of the list may have been dropped after the snapshot, or have joined before the line: they were passed by
@@ -364,6 +364,6 @@ def mid_term_fetcher(topic: str, partition: int, fetchers: int) -> int:
 
 
 def _units(text: str) -> list[int]:
-    """Split a text into UTF-16 code units, of which Java computes its hash."""
+    """Split a text into UTF-16 code units, on which Java computes its hash."""
     data = text.encode("utf-16-be")
     return [data[i] << 8 | data[i + 1] for i in range(0, len(data), 2)]

@@ -232,10 +232,10 @@ def _held_at_start(
     for replica in row["assigned"]:
         own = [fetch for fetch in asked if fetch["replica_id"] == replica]
         if replica in kept and not any(fetch["first_us"] <= later_us for fetch in own):
-            # Whom a leader keeps for so long without a fetch lacks nothing (since 2.1).
+            # A follower that a leader keeps for this long without a fetch lacks nothing (since 2.1).
             held.append(at_log_end)
             continue
-        # Without records are answered those at the log end, and throttled ones. Of these two only one who is at the log
+        # Responses without records go to followers at the log end, and to throttled ones. Only a follower at the log
         # end joins later without ever naming an offset: it was fenced until then.
         outside = row["isr_source"] != INFERRED and replica not in row["isr_at_start"]
         joins = all(fetch["asked"] is None for fetch in own) and evidence.joins(key, replica, start_us, end_us)

@@ -28,9 +28,9 @@ class PartitionEvidence:
     replicas : dict of partition to (list of int, str)
         The last known assigned replicas, and their source.
     led : dict of partition to list of (at_us, leader_id, leader_epoch, source)
-        Who led, by records and snapshots.
+        Leaders by records and snapshots.
     named : list of dict
-        Lines of leaders about partitions of their own.
+        Lines of leaders about partitions that they lead.
     """
 
     isr: dict[Partition, list[IsrReport]] = field(default_factory=lambda: defaultdict(list))
@@ -48,7 +48,7 @@ class PartitionEvidence:
         return before[-1] if before and reaches else None
 
     def members_at(self, key: Partition, at_us: int) -> set[int]:
-        """Find who was in the ISR at a time: by the records, or, for followers that never fetched, by the next line."""
+        """Find the ISR at a time: by the records, or, for followers that never fetched, by the next line."""
         record = self.by_records(key, at_us)
         if record:
             return set(record.after)
@@ -143,7 +143,7 @@ def _of_records(evidence: PartitionEvidence, sources: Sources) -> None:
 
 
 def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: int) -> None:
-    """Add a listing where there is no other evidence, as it has no time."""
+    """Add a listing for partitions without other evidence, because it has no time."""
     key = partition.topic, partition.partition_id
     evidence.replicas.setdefault(key, (list(partition.replicas), SNAPSHOT))
     if not evidence.led[key]:

@@ -1,4 +1,4 @@
-"""Parse the output of ``kafka-topics --describe`` that an operator put beside the logs.
+"""Parse the output of ``kafka-topics --describe`` that an operator put next to the logs.
 
 =========  ==============================================================================================
 release    a partition's line
@@ -9,7 +9,7 @@ release    a partition's line
            ``Removing Replicas:`` while they move
 =========  ==============================================================================================
 
-A listing does not say when it was made.
+A listing has no timestamp.
 """
 
 import re

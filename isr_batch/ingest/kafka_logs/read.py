@@ -48,9 +48,9 @@ from udfs.batches.sessions import Members  # noqa: TC001 a type of a variable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY = (date.min - _EPOCH.date()).days
-"""Python has no year 0, which a line may have: such a time counts as the first that Python has."""
+"""Python has no year 0, which a line may have: such a time is replaced by Python's first."""
 
-# What is asked of all requests, fetches and appends while they are made: to go through them again costs more.
+# Queries on all requests, fetches and appends that run while these are made: a second pass costs more.
 _OF_REQUESTS = {
     "hashes": request_log.HASHES, "files": request_summary.FILES, "buckets": request_summary.BUCKETS,
     "numbers": coverage.NUMBERS, "refused": REFUSED_REQUESTS,
@@ -71,25 +71,24 @@ class KafkaLogs:
     Parameters
     ----------
     tables : dict of str to Rows
-        By name, each with the columns of `isr_batch.lake.tables.inputs`. Those that are worked on in Spark are computed
-        when they are used.
+        By name, each with the columns of `isr_batch.lake.tables.inputs`. Those in Spark are computed lazily.
     found : LogFolder
-        What the folder holds, with fingerprints.
+        The files of the folder, with fingerprints.
     requests : pa.Table
         The request logs by file, as `isr_batch.ingest.kafka_logs.request_summary.requests_by_file` gives it.
     lines : LinesOfInterest
-        Of the other logs, and of those that are gone.
+        Lines of the other logs, including logs that are gone.
     read_lines : LinesOfInterest
-        Without those that are gone.
+        The same without logs that are gone.
     refused : pa.Table
         Lines of the other logs that were refused: log, source_file, source_line, reason.
     replaced_appends : list of dict
-        Rows of append_log of logs that are gone, of which these say more: leader_id, topic, partition_id, source_file,
-        source_line, base_offset.
+        Rows of append_log from logs that are gone, which these logs complete: leader_id, topic, partition_id,
+        source_file, source_line, base_offset.
     numbers : pa.Table
         The last request of each fetch session in each file, as `isr_batch.ingest.kafka_logs.coverage.last_numbers`.
     notes : list of Note
-        For the user: what the rows are based on.
+        Notes for the user on the sources of the rows.
     """
 
     tables: dict[str, Rows]
@@ -108,7 +107,7 @@ class KafkaLogs:
         Raises
         ------
         AccountError
-            When they do not add up to the lines that there are.
+            When they do not add up to the number of lines.
         """
         tallies = line_account(self.found, self.requests, self.read_lines, self.refused)
         require_balance(tallies)
@@ -145,7 +144,7 @@ def survey_logs(
 ) -> log_folder.LogFolder:
     """List the logs in a folder, and compute the fingerprint of each.
 
-    A file with the same content as another of its broker and kind, such as a log beside its compressed copy, is
+    A file with the same content as another of its broker and kind, such as a log next to its compressed copy, is
     refused as a whole.
 
     Parameters
@@ -157,7 +156,7 @@ def survey_logs(
     beginnings : callable
         Returns the prefix lengths of a file, in decompressed bytes, whose hashes are wanted.
     options : LogOptions
-        What the operator says about the stamps.
+        The operator's options about timestamps.
 
     Raises
     ------
@@ -188,25 +187,25 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     sql: ArrowSql | None = None,
     earlier: EarlierLogs = EarlierLogs(),  # noqa: B008 frozen
 ) -> KafkaLogs:
-    """Read the broker logs in a folder. Lines are parsed once, here; the large tables are computed when they are used.
+    """Read the broker logs in a folder. Lines are parsed once, here; the large tables are computed lazily.
 
     Parameters
     ----------
     engine : Engine
-        Where the rows are worked on. The time zone of Spark must be UTC, and so must be that of the logs.
+        Processes the rows. The time zones of Spark and of the logs must be UTC.
     folder : Path
         One folder per broker, with request.log, server.log and state-change.log (also rotated or .gz) and
-        server.properties; optionally a decoded metadata log beside them. Workers must see the same path.
+        server.properties; optionally a decoded metadata log next to them. Workers must see the same path.
     cluster_id : str
-        Name for the cluster, put into every row.
+        Name of the cluster, stored in every row.
     run_id : str
         Put into the rows of quarantine.
     found : LogFolder, optional
-        What `survey_logs` found in the folder, by default asked here.
+        Result of `survey_logs` for the folder; by default it is called here.
     sql : ArrowSql, optional
-        As `isr_batch.ingest.kafka_logs.log_sql.log_sql` opens it, by default one of its own.
+        As opened by `isr_batch.ingest.kafka_logs.log_sql.log_sql`; by default a new one.
     earlier : EarlierLogs, optional
-        What is known of logs that are gone, and that these go on from.
+        Logs that are gone and that these continue.
 
     Raises
     ------

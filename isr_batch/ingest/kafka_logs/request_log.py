@@ -60,7 +60,7 @@ _OUTCOMES = (
     "truncated line", "two requests in one line", "request without api key or durations", UNKNOWN_VERSION,
     "values out of range", "offset or partition out of range",
 )  # fmt: skip
-"""What the outcomes of `udfs.request_log.requests` are called."""
+"""Names of the outcomes of `udfs.request_log.requests`."""
 
 _NO_REQUEST, _BLANK, _TEXT, _LEADER_AND_ISR, _FILE, _PROBLEM = range(scan.OUTCOMES, scan.OUTCOMES + 6)
 _REASONS = (*_OUTCOMES, "not a line of the request log", None, "text request of an unknown form", None, None, None)
@@ -70,7 +70,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def read_requests(engine: Engine, files: list[LogFile]) -> Rows:
-    """Read and parse request logs; a row a line, as `REQUESTS`, and a row for each file that is damaged."""
+    """Read and parse request logs; one row per line, as `REQUESTS`, and one per damaged file."""
     return engine.over(lines.ranges_of(files), _requests_of_ranges, REQUESTS)
 
 
@@ -92,7 +92,7 @@ def parse_requests(block: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def request_stamps_and_hashes(text: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Give the time at the start of each log line, in epoch microseconds (null if there is none), and its XXH64."""
+    """Parse the timestamp of each log line, in epoch microseconds (null if it has none), and compute its XXH64."""
     load_kernels()
     found = cut.room_for_cut_lines(len(text))
     cut.cut_lines(*_bytes_of(text), found)
@@ -197,9 +197,9 @@ class _Block:
 
 
 def _bytes_of(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    """Give the bytes of strings, and where each begins; a null has none.
+    """Return the bytes of strings, and the start of each; a null has no bytes.
 
-    The bytes can't be written to, whoever made them: for others numba compiles again.
+    The array is always read-only: for a writable one, numba would compile again.
     """
     _valid, edges, text = values.buffers()
     at = np.frombuffer(edges, np.int32)[values.offset : values.offset + len(values) + 1]
@@ -238,7 +238,7 @@ HASHES = Query(
     f"SELECT {', '.join(('line_hash', *_SAME_LINE))} FROM rows WHERE line_hash IS NOT NULL",
     _columns(("line_hash", *_SAME_LINE)),
 )
-"""Of requests: what `refuse_duplicate_requests` tells duplicates by."""
+"""Columns of requests by which `refuse_duplicate_requests` finds duplicates."""
 
 
 def refuse_duplicate_requests(engine: Engine, requests: Rows, hashes: Rows) -> Rows | None:

@@ -10,7 +10,7 @@ release          what a line holds
 1.0 - 2.7        the answer after ``,response:``; 1.1: fetch sessions; 2.1: ``current_leader_epoch``
 ===============  ========================================================================================
 
-Durations are whole milliseconds up to 0.10.2, each rounded down by itself: there ``remoteTime:0`` does not prove
+Durations are whole milliseconds up to 0.10.2, each rounded down separately: there ``remoteTime:0`` does not prove
 that a fetch was answered at once. From 0.11 on they have microseconds, with the decimal mark of the broker's locale.
 
 Client ids, rack ids and principal names are chosen by users. A line is read only if each of the separators

@@ -1,4 +1,4 @@
-"""What the other tables need of the request logs: few rows, aggregated from all requests."""
+"""Summaries of the request logs for the other tables: few rows, aggregated from all requests."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -105,16 +105,16 @@ BUCKETS = Query(
 def request_pauses(
     engine: Engine, buckets: Rows, settings: pa.Table, before_us: Mapping[int, int] | None = None
 ) -> pa.Table:  # fmt: skip
-    """Find the times in which a broker did nothing about requests, or completed none.
+    """Find the periods in which a broker processed no request, or completed none.
 
-    Activity is every step of a request: arrival, handling, processing, response. It is bucketed by time, and a row is
-    about a bucket that begins after a pause, that is the first one of a process, or that is the last one of all.
+    Activity is every step of a request: arrival, handling, processing, response. It is bucketed by time, and a row
+    describes a bucket that begins after a pause, the first one of a process, or the last one of all.
 
     Parameters
     ----------
     engine : Engine
     buckets : Rows
-        What `BUCKETS` says of the requests.
+        The requests summarised by `BUCKETS`.
     settings : pa.Table
         With broker_id and starts_us, the times at which its processes started.
     before_us : mapping of int to int, optional
@@ -126,7 +126,7 @@ def request_pauses(
         broker_id; before_us, first_us and last_us: the last step before the bucket, and its own; before_done_us and
         done_us: the completions before and after the pause; process_before and process, the numbers of the broker's
         process; is_last; waiting_since_us: since when a request has waited for its broker that is processed or answered
-        after the pause (null if none waited for `WAITED_US`).
+        after the pause (null if no request waited for `WAITED_US`).
     """
     starts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
     found = partial(_pauses, starts=starts, before_us=before_us or {})
@@ -156,7 +156,7 @@ def _pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Table:
              for name in ("first_us", "since_us", "done_us")}  # fmt: skip
     most = {name: np.maximum.reduceat(int64_array(rows[name], _EARLY), begins) for name in ("last_us", "last_done_us")}
     process = np.searchsorted(np.array(starts_us, np.int64) // BUCKET_US, bucket, side="right")
-    # Of each bucket the last one before it in which a request was completed.
+    # For each bucket, the last earlier one in which a request was completed.
     done_in = np.maximum.accumulate(np.where(most["last_done_us"] != _EARLY, np.arange(len(bucket)), -1))
     done_in = np.append(-1, done_in[:-1])
     before_done_us = np.where(done_in >= 0, most["last_done_us"][done_in], _LATE)
@@ -176,7 +176,7 @@ def _pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Table:
 
 
 def beginnings_of_requests(by_file: pa.Table) -> dict[int, int]:
-    """Find the time at which each broker's request log begins; ``by_file`` as `requests_by_file` gives it."""
+    """Find the start of each broker's request log; ``by_file`` is the result of `requests_by_file`."""
     begins_us: dict[int, int] = {}
     for row in by_file.to_pylist():
         if row["reason"] is None and row["first_us"] is not None:

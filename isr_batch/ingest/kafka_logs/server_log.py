@@ -63,11 +63,11 @@ SERVER_LINES = (
     r"Shrinking ISR|ISR updated |Log4jController|Kafka version ?: |Created log for partition|is scheduled for deletion"
     f"|{_STARTING}|{_CHECKS_SCHEDULED}|{OF_INTEREST}|{EVIDENCE}"
 )
-"""What lines of server.log have that are of interest."""
+"""Marks of the lines of interest in server.log."""
 STATE_CHANGE_LINES = (
     f"{STATE_CHANGES_OF_INTEREST}|starts at leader epoch|kipped the become-leader|with topic id |{EVIDENCE}"
 )
-"""What lines of state-change.log have that are of interest."""
+"""Marks of the lines of interest in state-change.log."""
 
 BROKER_SETTINGS = pa.schema([
     ("broker_id", pa.int32()), ("replica_lag_time_max_ms", pa.int64()), ("min_insync_replicas", pa.int32()),
@@ -188,7 +188,7 @@ def isr_write_times(sql: ArrowSql, shrinks: pa.Table, updates: pa.Table, led: pa
 
 
 def leader_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
-    """Parse starts of terms as leader; with ``tells_previous``, a null previous_leader_id means that there was none."""
+    """Parse starts of terms as leader; with ``tells_previous``, a null previous_leader_id means no previous leader."""
     columns = (
         "topic VARCHAR, partition_id INTEGER, leader_epoch INTEGER, start_offset BIGINT, partition_epoch INTEGER, "
         "start_high_watermark BIGINT, isr VARCHAR, previous_leader_id INTEGER"
@@ -316,7 +316,7 @@ def _numbers(release: str) -> list[int]:
 
 
 def _checks_per_lag_time(release: list[int] | None) -> int:
-    """Look up how often a release checks the ISR per lag time; an unknown release counts as the newest."""
+    """Look up how often a release checks the ISR per lag time; an unknown release is treated as the newest."""
     rules = [rule for since, rule in RELEASED_RULES if release is not None and release >= list(since)]
     return (rules or [RELEASED_RULES[-1][1]])[-1].checks_per_lag_time
 

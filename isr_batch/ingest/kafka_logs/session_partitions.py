@@ -68,7 +68,7 @@ def members_before(  # noqa: PLR0913, PLR0917 all that tells what a session had
         count = fetchers.get(row["replica_id"], threads[row["replica_id"]])
         of_terms: dict[str, set[int]] = defaultdict(set)
         for term in by_leader[row["broker_id"]]:
-            # What the leader takes over later is listed by the follower when it begins to fetch it.
+            # The follower lists partitions that the leader takes over later when it begins to fetch them.
             late_us = _LATE_US if term["begins_mid_term"] else 0
             at_work = term["start_us"] <= row["handled_us"] + late_us and row["handled_us"] <= term["end_us"]
             mine = not row["thread"] or (
@@ -89,7 +89,7 @@ def _went_on(
     fetchers: Mapping[int, int],
     others: Sequence[Mapping[str, Any]],
 ) -> dict[str, list[tuple[int, int, int]]]:
-    """Find what the last request of a session read in the logs before; nothing if that cannot be told apart."""
+    """Find the partitions of a session's last request in earlier logs; nothing if the session is ambiguous."""
     pair = opened["broker_id"], opened["replica_id"]
     before = [each for each in held if (each["leader_id"], each["replica_id"]) == pair]
     if sum((each["broker_id"], each["replica_id"]) == pair for each in others) > 1:

@@ -1,4 +1,4 @@
-"""Read the settings that lie beside the logs: server.properties of a broker, and cluster.yaml of the operator."""
+"""Read the settings next to the logs: server.properties of a broker, and cluster.yaml of the operator."""
 
 import re
 from dataclasses import dataclass
@@ -107,5 +107,5 @@ def number_setting(settings: dict[str, str], name: str) -> int | None:
 
 
 def int_setting(text: str) -> int | None:
-    """Read a Kafka INT that is not negative; None if the text is none."""
+    """Parse a non-negative Kafka INT; None for any other text."""
     return int(text) if re.fullmatch("[0-9]{1,10}", text) and int(text) <= MAX_INT else None

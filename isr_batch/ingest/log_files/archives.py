@@ -14,9 +14,9 @@ from isr_batch.ingest.log_files.limits import BadFileError, most_unpacked
 SUFFIXES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_MEMBERS: Final = 10_000
 DIRECTORY_BYTES: Final = 512
-"""Of a ZIP file's directory, for each member: Python reads the whole directory when it opens the file."""
+"""Bytes per member in a ZIP file's directory: Python reads the whole directory when it opens the file."""
 HEADER_BYTES: Final = 1 << 20
-"""Of a header with a long name: it is read at once."""
+"""Size of a header with a long name, which is read at once."""
 HELD_BYTES: Final = 1 << 25
 """A member up to this size is held, to be looked at and then read in one pass over a compressed archive."""
 DAMAGED: Final = (
@@ -101,7 +101,7 @@ class _Archive:
             detail = f"its files have more than {self.most_bytes >> 20} MiB: split it"
             raise BadFileError("decompression limit", detail)
         if is_file:
-            self.members.pop(name, None)  # the last one of a name counts
+            self.members.pop(name, None)  # a later entry replaces an earlier one of the same name
             self.members[name] = size
 
     def share(self, name: str) -> int:

@@ -28,7 +28,7 @@ RANGE_BYTES = 96 << 20
 
 _PACKED = {".gz", ".tgz", ".zst", ".xz", ".bz2", ".zip"}
 USUAL_RATIO = 20
-"""A log is at least so many times as large as when it is compressed."""
+"""Minimum compression ratio of a log."""
 
 HASHED_BYTES = tuple(64 << n for n in range(40))
 """Lengths of a file's beginnings, by which a shorter copy of it is known later; at least half of that is compared."""
@@ -84,7 +84,7 @@ _DAMAGED = (*DAMAGED, zlib.error, lzma.LZMAError)
 def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
     """Yield the decompressed bytes of a file; of an uncompressed file, those from ``start`` to before ``end``.
 
-    Of an export of a log viewer, its lines (`isr_batch.ingest.log_files.exports`).
+    For a log viewer's export, the bytes of its lines (`isr_batch.ingest.log_files.exports`).
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""What log viewers give for download, a table (CSV) or one JSON document, as lines: a JSON object for each event.
+"""Convert downloads from log viewers, a CSV table or one JSON document, to lines: one JSON object per event.
 
-The field that holds the broker's line is found by what is in it, as every viewer has its own name for it. Viewers show
-the latest event first; it comes out last.
+The field with the broker's line is found by its content, because every viewer names it differently. Viewers list the
+latest event first; here it comes last.
 """
 
 import csv
@@ -14,7 +14,7 @@ from typing import Any, Final
 from isr_batch.ingest.log_files.prefixes import BEGINS_AS_LOG, SOME
 
 MOST_BYTES: Final = 1 << 27
-"""Of an export, which is read at once, in ten times its memory. Viewers give far less."""
+"""Size of an export, which is read at once and takes ten times its size in memory. Viewers' exports are far smaller."""
 LINE: Final = "line"
 """Name that the field with the broker's line has in what comes out."""
 _NAME = re.compile(r"(?i)\.(csv|tsv|json)(\.(gz|zst|xz|bz2))?$")
@@ -26,7 +26,7 @@ Event = dict[str, object]
 
 
 class BadExportError(Exception):
-    """An export cannot be read: why, and what is known besides."""
+    """An export cannot be read: the reason, and further details."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason)
@@ -102,7 +102,7 @@ def lines_of_export(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _delimiter(header: str) -> str:
-    """What separates the names of a table's columns; empty if this is no header."""
+    """Delimiter of a CSV header; empty if this is not a header."""
     names = re.fullmatch(
         r'\ufeff?"?[\w@. \[\]/-]+"?(?:([,;\t])"?[\w@. \[\]/-]+"?(?:\1"?[\w@. \[\]/-]+"?)*)?\r?', header
     )
@@ -173,7 +173,7 @@ def _of_stream(each: object) -> list[Event] | None:
 
 
 def _of_table(each: object) -> list[Event] | None:
-    """Rows of one of Azure's tables: lists of values, beside the ``columns`` with their names."""
+    """Rows of an Azure table: lists of values, with their names in ``columns``."""
     if not isinstance(each, dict):
         return None
     columns, rows = each.get("columns"), each.get("rows")
@@ -217,7 +217,7 @@ def _field_of_lines(events: Sequence[Event]) -> str | None:
 
 
 _STAMP: Final = 40
-"""A text that is no longer is a stamp alone."""
+"""A text up to this length is only a timestamp."""
 
 
 def _is_latest_first(events: Sequence[Event], by: str) -> bool:

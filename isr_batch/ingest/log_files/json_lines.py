@@ -73,7 +73,7 @@ def _as_text(column: pa.Array) -> pa.StringArray:
 
 
 def load_json_line(line: str) -> object:
-    """Parse a line as JSON; None if it is none."""
+    """Parse a line as JSON; None if it is not JSON."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
@@ -87,6 +87,6 @@ def _at(each: object, path: str) -> object:
 
 
 def json_text_at(each: object, path: str) -> str | None:
-    """Read a field of a parsed object as text; None if there is no value."""
+    """Read a field of a parsed object as text; None if it is missing."""
     found = _at(each, path)
     return None if found is None or isinstance(found, dict | list) else str(found)

@@ -23,12 +23,12 @@ _REQUEST_MARK, _STATE_MARK = MARK.decode(), "(state.change.logger)"
 
 
 class LogKindFinder:
-    """Sorts the lines of one file by log; a line without a stamp belongs to the line before it.
+    """Sorts the lines of one file by log; a line without a timestamp belongs to the line before it.
 
     Parameters
     ----------
     default : str
-        The log that the file is named after; that of lines which do not tell.
+        The log that the file is named after, used for lines that do not identify theirs.
     """
 
     def __init__(self, default: str) -> None:

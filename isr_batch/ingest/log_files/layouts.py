@@ -1,6 +1,6 @@
-"""Layouts of log lines: how a file's is found out, and how its lines are brought into Kafka's own.
+"""Layouts of log lines: detect that of a file, and convert its lines to Kafka's own.
 
-Kafka's own is ``[2026-11-21 16:30:12,613] INFO message (logger)``, in UTC. What comes after knows that only.
+Kafka's own is ``[2026-11-21 16:30:12,613] INFO message (logger)``, in UTC. Later steps only know this layout.
 """
 
 import json
@@ -61,13 +61,13 @@ class Layout:
     Parameters
     ----------
     prefixes : tuple of str
-        What comes in front of a line, from the outside in (`isr_batch.ingest.log_files.prefixes`).
+        Prefixes of a line, from the outside in (`isr_batch.ingest.log_files.prefixes`).
     arrangement : str
         Of stamp, level, logger and message: a key of `ARRANGEMENTS`, or `JSON`.
     stamp : str
         Name of the form of the stamps, or a format.
     fields : tuple of str
-        Of a JSON event: names of message, stamp, level and logger; empty where there is none.
+        Of a JSON event: names of message, stamp, level and logger; empty for a missing one.
     has_thread : bool
         Whether a thread in brackets stands between level and message.
     coloured : bool
@@ -92,7 +92,7 @@ class Layout:
 
     @property
     def unchanged(self) -> bool:
-        """Whether lines stay as they are, each by itself."""
+        """Whether lines are left unchanged, and events have one line each."""
         return self.is_own and self.zone is None and not self.prefixes and not self.coloured
 
     @property
@@ -137,7 +137,7 @@ def layout_of(lines: Sequence[str], stamp_format: str | None = None) -> Layout |
     ----------
     lines : sequence of str
     stamp_format : str, optional
-        Of the stamps, as Python's strftime has it, in place of the known forms.
+        Format of the timestamps in Python's strftime syntax, instead of the known forms.
     """
     lines = [line for line in lines if line.strip()]
     coloured = any("\x1b" in line for line in lines)
@@ -379,7 +379,7 @@ class LayoutConverter:
 def _lines_apart(
     values: pa.StringArray, numbers: npt.NDArray[np.int64], goes_on: npt.NDArray[np.bool_] | None
 ) -> tuple[pa.StringArray, npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
-    """Give each line of an event by itself: the broker prints all its settings in one."""
+    """Split an event into its lines: the broker prints all its settings in one event."""
     if not pc.any(pc.match_substring(values, "\n")).as_py():
         return values, numbers, goes_on
     pieces = pc.split_pattern(values, "\n")

@@ -1,4 +1,4 @@
-"""What a compressed file may unpack to, and why a file is not read any further."""
+"""Limits on the unpacked size of compressed files, and the errors that stop reading a file."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ MAX_RATIO, RATIO_COUNTS_FROM = 200, 64 << 20
 """Request logs shrink to a 20th or 40th, quiet ones to a 100th. A small file of equal lines may do better."""
 
 MAX_UNPACKED_BYTES: Final = 64 << 30
-"""A compressed file is one task; at this size it takes an hour or two, and nobody rotates so late."""
+"""A compressed file is one task; at this size it takes an hour or two, and logs are rotated earlier."""
 
 
 class BadFileError(Exception):

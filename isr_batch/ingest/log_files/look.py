@@ -35,12 +35,12 @@ OF_USE = {
     SERVER: r"Shrinking ISR|Expanding ISR|ISR updated |Kafka version ?: |Created log for partition|Log4jController"
     r"|\t(?:replica\.lag\.time\.max\.ms|min\.insync\.replicas) = |starts at [Ll]eader [Ee]poch|Cached zkVersion",
 }
-"""What a line of each log looks like if anything is read from it."""
+"""Patterns of the lines that are read, by log."""
 
 
 @dataclass
 class SeenByLook:
-    """What the looked-at lines of one source of a file hold."""
+    """Findings of `look` about one source of a file."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     of_use: Counter[str] = field(default_factory=Counter)
@@ -59,7 +59,7 @@ class SeenByLook:
 
 @dataclass(frozen=True)
 class Look:
-    """What a look at a file found.
+    """Findings of `look` about a file.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Look:
     size_bytes : int
         On disk.
     sources : dict of (str or None) to Seen
-        By container or host; None is the only one of a file that names none.
+        By container or host; None for a file without named sources.
     """
 
     path: str
@@ -163,7 +163,7 @@ def _parts(path: str, size: int) -> tuple[list[list[str]], bool]:
 
 
 def _unread_export(path: str) -> BadFileError | None:
-    """Say why nothing of an export is read: it is no log by its name, so that nobody else would."""
+    """Report why an export is not read at all; no other step would, because its name is not that of a log."""
     try:
         if is_export_file(path):
             next(content_chunks(path), b"")

@@ -1,4 +1,4 @@
-"""What container runtimes and log collectors put in front of, or around, each line of a broker's log."""
+"""Prefixes and envelopes that container runtimes and log collectors add to each line of a broker's log."""
 
 import json
 import re
@@ -23,10 +23,10 @@ BEGINS_AS_LOG = re.compile(
 
 @dataclass(frozen=True)
 class Prefix:
-    """Something in front of a line: its name for people, and a regular expression with the group ``rest``.
+    """A prefix of a line: its display name, and a regular expression with the group ``rest``.
 
-    Groups besides: ``source``, the container or pod that wrote the line, and ``part``, which is P if the line goes on
-    in the next one.
+    Optional groups: ``source``, the container or pod that wrote the line, and ``part``, which is P if the line
+    continues in the next one.
     """
 
     name: str

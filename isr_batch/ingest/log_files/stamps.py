@@ -64,7 +64,7 @@ TIME_ALONE = re.compile(r"[\[(]?([01]\d|2[0-3]):[0-5]\d:[0-5]\d[.,]\d{3}\b")
 
 
 def stamp_form(name: str) -> StampForm:
-    """Look a form up by its name, or make one of an operator's format.
+    """Look up a timestamp form by name, or build one from the operator's format.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def stamp_form(name: str) -> StampForm:
         if form.name == name:
             return form
     if "%" not in name:
-        raise UsageError(f"{name} is no format of time stamps", "write it like '%d/%m/%Y %H:%M:%S,%f'")
+        raise UsageError(f"{name} is not a timestamp format", "write it like '%d/%m/%Y %H:%M:%S,%f'")
     seen: list[str] = []
 
     def part(found: "re.Match[str]") -> str:
@@ -98,7 +98,7 @@ def stamp_zone(text: str) -> tzinfo:
     Raises
     ------
     UsageError
-        When it is none.
+        When it is not a time zone.
     """
     offset = _offset_us(text)
     try:
@@ -169,7 +169,7 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
 
 
 def _parsed(texts: pa.StringArray) -> pa.TimestampArray:
-    """Parse; null where there is no such day."""
+    """Parse timestamps; null for dates that do not exist."""
     try:
         return texts.cast(pa.timestamp("ms"))
     except pa.ArrowInvalid:

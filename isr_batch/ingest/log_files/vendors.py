@@ -13,10 +13,10 @@ _OLD_MAJOR = 0
 
 
 def vendor_release(printed: str) -> str | None:
-    """Name the Kafka release of a printed version; None if it is no version that is known.
+    """Map a printed version to its Kafka release; None if it is unknown.
 
-    Apache's own numbers stay as they are. Others are completed: ``7.6.1-ccs (Kafka 3.6)`` of Confluent Platform,
-    ``2.5.0.7.1.7.0-551 (Kafka 2.5.0)`` of distributions that put their number behind Kafka's.
+    Apache's own numbers stay as they are. Others are annotated: ``7.6.1-ccs (Kafka 3.6)`` for Confluent Platform,
+    ``2.5.0.7.1.7.0-551 (Kafka 2.5.0)`` for distributions that append their number to Kafka's.
     """
     found = _NUMBERS.match(printed)
     if not found:

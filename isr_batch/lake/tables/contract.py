@@ -1,4 +1,4 @@
-"""What a table's contract is made of, and what several of them share."""
+"""The parts of a table's contract, and the columns that several contracts share."""
 
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +14,7 @@ class Column:
 
 
 def columns(ddl: str) -> tuple[Column, ...]:
-    """Parse the columns of a contract, one on a line: ``name TYPE [NOT NULL] -- comment``.
+    """Parse the columns of a contract, one per line: ``name TYPE [NOT NULL] -- comment``.
 
     A line that begins with ``--`` continues the comment of the line before.
     """
@@ -42,7 +42,7 @@ class Table:
     skipped_by: tuple[str, ...] = ()
     """Columns whose least and largest values Delta keeps of each file; of a table with few rows, the first 32."""
     change_feed: bool = False
-    """Whether Delta tells which rows a commit has put in and taken out."""
+    """Whether Delta records the rows that a commit has added and removed."""
 
     @property
     def column_names(self) -> list[str]:
@@ -51,7 +51,7 @@ class Table:
 
     @property
     def schema_ddl(self) -> str:
-        """Types only, as ``spark.createDataFrame`` and ``cast`` take them."""
+        """Types only, as ``spark.createDataFrame`` and ``cast`` accept them."""
         return ", ".join(f"{column.name} {column.type}" for column in self.columns)
 
 

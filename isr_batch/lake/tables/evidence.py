@@ -1,4 +1,4 @@
-"""Table of what server.log alone tells about shrinks."""
+"""Table of the evidence about shrinks from server.log alone."""
 
 from isr_batch.lake.tables.contract import DATE, SOURCE, Table, columns, key_columns
 

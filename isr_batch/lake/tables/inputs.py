@@ -1,4 +1,4 @@
-"""Contracts of the input tables: columns, their meaning, and what must hold for a row.
+"""Contracts of the input tables: columns, their meaning, and constraints.
 
 One list serves the DDL, the check of an existing table, and the documentation page. Types are
 Spark's; ``*_time`` is UTC with microseconds, ``*_ms`` is epoch or duration in milliseconds,
@@ -273,4 +273,4 @@ INPUT_TABLES = (
     CONTROLLER_RECORDS,
     QUARANTINE,
 )
-"""What an ingest writes."""
+"""Tables of an ingest."""

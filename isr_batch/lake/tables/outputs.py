@@ -32,7 +32,7 @@ DEPENDS_ON = {
     "not_logged": "something that the logs do not show: the brokers' own rule makes this change here, and they "
     "logged none",
 }
-"""What a possible change depends on, and that in words."""
+"""Values of depends_on, with descriptions."""
 SHOWN_ERROR_MS = 100
 """Texts say how uncertain the time of a shrink is from here on."""
 

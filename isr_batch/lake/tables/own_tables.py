@@ -1,4 +1,4 @@
-"""Tables of clusters whose fetches come from a table: what was given, and what each day of it says."""
+"""Tables of clusters whose fetches come from a table: the sources, and facts derived from each day."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, SET, Column, Table, columns, key_columns
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS

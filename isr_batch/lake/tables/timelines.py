@@ -1,6 +1,6 @@
-"""Timelines: the tables that hold them, a row once for all rule runs that share it, and the views that give each run's.
+"""Timelines: the tables, with one row for all rule runs that share it, and the views per run.
 
-docs/adr/0024-timelines-once.md says why.
+docs/adr/0024-timelines-once.md has the reason.
 """
 
 from typing import Literal
@@ -8,7 +8,7 @@ from typing import Literal
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, columns
 
 Timelines = Literal["all", "around-shrinks", "none"]
-"""What a replay writes of them: all, the rows around shrinks (docs/adr/0025-timelines-around-shrinks.md), or none."""
+"""Timelines that a replay writes: all, the rows around shrinks (docs/adr/0025-timelines-around-shrinks.md), or none."""
 
 _RUNS = columns("""
     run_set STRING NOT NULL -- the rule runs that the bits of `runs` stand for: `rule_runs` has them

@@ -131,7 +131,7 @@ def test_what_there_is_not(slept: Lake) -> None:
         ("tt", 0, "kafka-3.7", "no topic tt", "did you mean t?"),
         ("t", 1, "kafka-3.7", "no partition 1", "it has 0"),
         ("t", 0, "kafka-0.8", "no replay of kafka-0.8", "--rules kafka-0.8"),
-        ("t", 0, "kafka-10853-hw", "drops nobody from t-0", "makes no shrink in this lake"),
+        ("t", 0, "kafka-10853-hw", "drops no follower from t-0", "makes no shrink in this lake"),
     ):
         with pytest.raises(NoInputError, match=message) as raised:
             explain_shrink(slept, topic, partition, AskedTime(us(0)), rule)
@@ -200,4 +200,4 @@ def test_command(slept: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit) as exited:
         cli.main(["explain", *options, "--rule", "kafka-10853-hw"])
     assert exited.value.code == 3
-    assert "drops nobody" in capsys.readouterr().err
+    assert "drops no follower" in capsys.readouterr().err

@@ -131,7 +131,7 @@ def test_damage_is_told_with_what_to_do(lake: Lake) -> None:
     lake.replace(FETCH_SEGMENTS, rows, "true")
     with pytest.raises(SchemaError, match=r"fetch_segments: .*'t', 0, 1.*checksum differs") as told:
         replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7"])))
-    assert "packs fetch_log and append_log anew" in told.value.hint
+    assert "packs fetch_log and append_log again" in told.value.hint
 
 
 def test_few_segments_are_read_at_a_time(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -305,7 +305,7 @@ def test_the_sql_that_is_shown_gives_what_is_drawn(page: str, sample_lake: Lake)
 
 def test_a_picture_of_a_missing_table_says_so(page: str, sample_lake: Lake) -> None:
     assert not sample_lake.has("sweep_scores")
-    assert "There is no sweep of this cluster: <code>isr-batch sweep</code> makes one." in page
+    assert "This cluster has no sweep: <code>isr-batch sweep</code> makes one." in page
 
 
 def test_the_notebook_runs(

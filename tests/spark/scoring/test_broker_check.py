@@ -130,8 +130,8 @@ STORY: Mapping[int, list[tuple[str, str | None]]] = {
     7: [("extra", None), ("missing", None), ("matched", None)],
     8: [("unknown", "within a lag time and a check of where the leader's request log begins")],
     9: [("missing", None)],
-    10: [("unknown", "no server.log of the leader has this time, so nothing tells whether it made this change")],
-    11: [("unknown", "no server.log of the leader has this time, so nothing tells whether it made this change"),
+    10: [("unknown", "no server.log of the leader covers this time: the change may not be the leader's")],
+    11: [("unknown", "no server.log of the leader covers this time: the change may not be the leader's"),
          ("extra", None)],
 }  # fmt: skip
 

@@ -134,8 +134,8 @@ def test_who_dropped_it_is_not_known_where_server_log_does_not_reach() -> None:
     assert said[:2] == [
         "server.log of broker 1 is missing.",
         (
-            "1 replica left an ISR from 16:00:50.000 to 16:00:50.000, a time that no server.log of the leader covers: "
-            "nobody can tell whether it or the controller did it."
+            "1 replica left an ISR from 16:00:50.000 to 16:00:50.000, a time without server.log of the leader: "
+            "either it or the controller removed them."
         ),
     ]
 

@@ -24,7 +24,7 @@ def test_recorded_logs_of_release_4_1() -> None:
     )
     first = found["Which broker dropped out first, and when?"]
     assert (first.answer, first.how_sure) == ("Broker 1, 16:30:45.931 UTC", "strong evidence")
-    lag_time = found["What lag time would have avoided it?"]
+    lag_time = found["Which lag time would have avoided it?"]
     assert "more than 6378 ms" in lag_time.answer
     assert (lag_time.how_sure, lag_time.lines[0]) == ("bound", "broker-1/server.log:16")
     assert found["How long under min ISR?"].answer == (
@@ -73,14 +73,14 @@ def test_request_logs_add_verdicts_clients_and_the_lag_time_that_is_enough() -> 
     )
     behind = found["Were they really behind, and by how much?"]
     assert behind.answer.startswith("By their own fetches they lagged 0 to 5000 ms; 1 of 3 had all the records.")
-    lag_time = found["What lag time would have avoided it?"]
+    lag_time = found["Which lag time would have avoided it?"]
     assert lag_time.answer.startswith(
         "By the replay, 9000 ms is enough for all 2 shrinks whose follower caught up, and 6000 ms for half of them; "
         "of 1 the log or the term ends before it did."
     )
     assert behind.how_sure == lag_time.how_sure == "replayed"
     wrote = found["Which client wrote when it happened?"]
-    assert wrote.answer == "Most: loader to t (7 records, before 1 shrink); 2 records by no logged request"
+    assert wrote.answer == "Most: loader to t (7 records, before 1 shrink); 2 records without a logged request"
     assert (wrote.how_sure, wrote.lines) == ("printed", ["b1/request.log:4"])
 
 

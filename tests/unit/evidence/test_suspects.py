@@ -107,7 +107,7 @@ def test_a_follower_that_most_leaders_keep_is_weaker_evidence() -> None:
 def test_one_pair_alone_cannot_be_told_apart() -> None:
     kept = rows(of_brokers(b1=[(100, old("t-0", 1, "1,2,3", "1,2"))], b2=[(10, updated("u-0", 2, "2,1,3", 1))]))
     assert said(kept) == {(1, 3, "link_or_follower", 3, "strong", "none")}
-    assert "cannot be told apart" in kept[0]["reason"]
+    assert "the lines fit both" in kept[0]["reason"]
     only = said(rows(of_brokers(b1=[(100, old("t-0", 1, "1,3", "1"))])))
     assert only == {(1, 3, "link_or_follower", 3, "weak", "none")}
     each_other = rows(of_brokers(b1=[(100, old("t-0", 1, "1,2,3", "1,2"))], b3=[(101, old("t-1", 3, "3,1,2", "3,2"))]))

@@ -106,12 +106,12 @@ def test_what_a_table_of_fetches_does_not_tell() -> None:
         )
     )
     assert (
-        "Nobody fetched from broker 1 for 4,000 ms, from 2026-01-01 11:59:55.000 to 2026-01-01 11:59:59.000; "
-        "why is not known." in told
+        "No follower fetched from broker 1 for 4,000 ms, from 2026-01-01 11:59:55.000 to 2026-01-01 11:59:59.000; "
+        "the reason is unknown." in told
     )
     assert "how long the leader held its fetches is not known, as the log names one instant of each; how long" in told
-    assert "yes  unknown           nobody fetched from the leader for a time, and it may have been silent" in told
-    assert "the leader accounts for none of the time, as far as the log tells" in told
+    assert "yes  unknown           no follower fetched from the leader for a time, and it may have been silent" in told
+    assert "the leader accounts for none of the time, as far as the log shows" in told
     known = lines(leader_held_ms=None, leader_silent_ms=4200)
     assert any(line.strip().endswith("one instant of each; the leader was silent for 4,200 ms") for line in known)
     assert cause(known, "slow_leader").startswith("yes slow_leader the leader accounts for 4,200 ms")

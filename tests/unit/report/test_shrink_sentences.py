@@ -51,7 +51,7 @@ def test_two_that_are_not_certain_and_not_back() -> None:
         "with a lag time of 4,000 ms; its true lag was 5,000 ms, and the leader knew of 20 records that it "
         "lacked. The log ends, or the term does, before it is back."
     )
-    assert said[-1] == "By kafka-3.7, replayed: no line tells it."
+    assert said[-1] == "By a replay of kafka-3.7; the logs have no line about it."
 
 
 def test_one_that_never_fetched() -> None:
