@@ -90,25 +90,18 @@ def write_report_of_job(job: Job, file: Path, own: "OwnShrinks | None" = None) -
 
 
 def _answer_and_report(job: Job, file: Path) -> None:
-    from isr_batch.evidence.answer import evidence_answer
-    from isr_batch.evidence.evidence_table import read_evidence_table
-    from isr_batch.incidents.better_rule import better_rule
-    from isr_batch.incidents.own_shrinks import own_shrinks
-    from isr_batch.incidents.rule_choices import read_scores_for_choices
-    from isr_batch.incidents.sentences import cluster_headline, incidents_answer, unjudged_clusters
+    from isr_batch.incidents.sentences import cluster_headline
+    from isr_batch.report.answer import answer_of
 
-    own, scores = own_shrinks(job.lake), read_scores_for_choices(job.lake)
-    write_report_of_job(job, file, own)
-    better = {one["cluster_id"]: better_rule(own, scores, one["cluster_id"]) for one in own.clusters}
-    by_lines = {
-        name: evidence_answer(read_evidence_table(job.lake, name), request_log=True) for name in unjudged_clusters(own)
-    }
+    answer = answer_of(job.lake)
+    write_report_of_job(job, file, answer.own)
     if job.out.as_json:
-        for cluster in own.clusters:
+        for cluster in answer.own.clusters:
             name = cluster["cluster_id"]
-            job.out.say(cluster=name, answer=[*cluster_headline(own, cluster), *better[name], *by_lines.get(name, ())])
+            more = (*answer.better[name], *answer.by_lines.get(name, ()))
+            job.out.say(cluster=name, answer=[*cluster_headline(answer.own, cluster), *more])
     else:
-        job.out.text(incidents_answer(own, better, by_lines))
+        job.out.text(answer.lines)
 
 
 def rules_of_job(job: Job) -> "Rows":

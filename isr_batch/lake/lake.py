@@ -270,6 +270,14 @@ class Lake:
         log = self.log(name)
         return log.file_uris() if log else self.read(name).inputFiles()
 
+    def in_memory(self, name: str) -> "pa.Table | None":  # noqa: ARG002, PLR6301 of a lake in memory
+        """Rows of a table that are in this process; None for tables in files."""
+        return None
+
+    def is_read_here(self, name: str) -> bool:
+        """Whether a table is read without Spark."""
+        return self.direct_store(name) is not None and self.is_plain(name)
+
     def is_plain(self, name: str) -> bool:
         """Whether a table's data files say by themselves what its rows are: no deletion vectors, no names mapped."""
         self._require(name)

@@ -7,6 +7,7 @@ killed after its rows were in.
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -28,6 +29,7 @@ from isr_batch.lake.day_files import days_as_sql, files_by_day, made_from
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.duckdb_engine import InProcess, replace_arrow
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.memory_lake import MemoryLake
 from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.contract import Table
@@ -46,7 +48,7 @@ def derive_tables(lake: Lake) -> None:
     with ArrowSql() as sql:
         lake.ensure_all((FETCH_DAYS, BROKER_DAYS))
         now, stale = files_by_day(lake), set[date]()
-        for table, make in ((FETCH_DAYS, _fetch_days), (BROKER_DAYS, _broker_days)):
+        for table, make in ((FETCH_DAYS, partial(_fetch_days, sql=sql)), (BROKER_DAYS, _broker_days)):
             before = made_from(lake, table.name, "made_from")
             stale |= {day for day in now.keys() | before.keys() if now.get(day) != before.get(day)}
             for day in sorted(day for day in stale if now.get(day) != before.get(day)):
@@ -57,6 +59,33 @@ def derive_tables(lake: Lake) -> None:
         terms, events = _terms_and_events(lake, sql, clusters, stale)
         _replace_changed_days(lake, sql, LEADER_EPOCHS, clusters, terms)
         _replace_changed_days(lake, sql, BROKER_EVENTS, clusters, events)
+
+
+def derive_in_memory(lake: MemoryLake, sql: ArrowSql, broker_days: pa.Table | None = None) -> None:
+    """Put the same tables beside the input tables of a lake in memory.
+
+    Parameters
+    ----------
+    lake : MemoryLake
+        Of `isr_batch.ingest.own_table.in_memory.input_tables`.
+    sql : ArrowSql
+        With the functions of `isr_batch.ingest.kafka_logs.log_sql`.
+    broker_days : pa.Table, optional
+        Rows of ``broker_days``, if the lake has only some partitions of its brokers.
+    """
+    clusters = read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"])["cluster_id"].to_pylist()
+    of_rows = (read_columns(lake, table.name, ["event_date"])["event_date"] for table in (FETCH_LOG, APPEND_LOG))
+    days = sorted({day for column in of_rows for day in pc.unique(column).to_pylist()})
+    for table, make in ((FETCH_DAYS, partial(_fetch_days, sql=sql)), (BROKER_DAYS, _broker_days)):
+        if table is BROKER_DAYS and broker_days is not None:
+            lake.put(table, broker_days)
+            continue
+        rows = (_complete(table, make(lake, clusters, day), "", day) for day in days)
+        schema = contract_schema(table.name, table.column_names)
+        lake.put(table, pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in rows)]))
+    terms, events = _terms_and_events(lake, sql, clusters, days)
+    lake.put(LEADER_EPOCHS, terms)
+    lake.put(BROKER_EVENTS, events)
 
 
 def _terms_and_events(
@@ -96,9 +125,9 @@ def _with_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Table
     return terms
 
 
-def _fetch_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:
-    here = all(lake.direct_store(table.name) and lake.is_plain(table.name) for table in (FETCH_LOG, APPEND_LOG))
-    with InProcess(lake) if here else BySpark(lake) as engine, ArrowSql() as sql:
+def _fetch_days(lake: Lake, clusters: Sequence[str], day: date, sql: ArrowSql) -> pa.Table:
+    here = all(lake.is_read_here(table.name) for table in (FETCH_LOG, APPEND_LOG))
+    with InProcess(lake, sql) if here else BySpark(lake) as engine:
         wanted = f"cluster_id IN ({', '.join(map(engine.literal, clusters))}) AND {days_as_sql([day])}"
         first = engine.struct({"arrival_us": "unix_micros(arrival_time)", "fetch_offset": "fetch_offset"})
         text = text_of("isr_batch.ingest.own_table", "fetch_days", first=first, wanted=wanted)

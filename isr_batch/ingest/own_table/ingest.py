@@ -148,6 +148,24 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
         If another run is writing.
     """
     inputs = inputs_of_mapping(lake, places, mapping, window)
+    return ingest_inputs(
+        lake, inputs, mapping,
+        full=full, replaced=replaced, may_lose=may_lose, max_refused=max_refused, most_rows=most_rows,
+    )  # fmt: skip
+
+
+def ingest_inputs(  # noqa: PLR0913 all but three have a default
+    lake: Lake,
+    inputs: Sequence[Input],
+    mapping: TableMapping,
+    *,
+    full: bool = False,
+    replaced: Replaced | None = None,
+    may_lose: bool = False,
+    max_refused: float = 1.0,
+    most_rows: int = MOST_ROWS,
+) -> IngestOfTable:
+    """Do the same with tables that are open; parameters and errors are those of `ingest_own_table`."""
     to_read = [(given, [*given.source.items] if full or replaced else new_items(lake, given)) for given in inputs]
     skipped: Counter[str] = Counter()
     for given, items in to_read:
@@ -165,6 +183,7 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
             part = read_input(sql, given, items)
             read[given.section] = read[given.section].with_more(part) if given.section in read else part
         if not read["fetches"].rows_in and not skipped["fetches"]:
+            places = (given.source.place for given, _ in fetches)
             raise NoInputError(f"{', '.join(places)} has no rows")
         _require_few_refused(read, max_refused)
         with leased(lake):
