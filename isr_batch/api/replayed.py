@@ -20,8 +20,9 @@ from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.memory_lake import MemoryLake
 from isr_batch.lake.tables.contract import Table
-from isr_batch.lake.tables.inputs import BROKER_EVENTS, FETCH_LOG, QUARANTINE
+from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.leaders import BROKER_DAYS, LEADER_EPOCHS
+from isr_batch.lake.tables.own_tables import GIVEN_TERMS
 from isr_batch.lake.tables.timelines import VIEWS
 from isr_batch.replay.one_partition import timeline_rows
 from isr_batch.replay.event_stream import event_stream, stream_facts
@@ -31,6 +32,7 @@ from isr_batch.replay.result_tables import SCORED_TABLES, scored_result_tables
 from udfs.batches.replay import RuleRun
 from udfs.batches.results import SCORED
 
+_OF_PARTITIONS = (FETCH_LOG, APPEND_LOG, OBSERVED_ISR_CHANGES, GIVEN_TERMS)
 OF_BROKERS = (LEADER_EPOCHS, BROKER_EVENTS, BROKER_DAYS)
 
 
@@ -45,6 +47,25 @@ class BrokerFacts:
     """
 
     tables: tuple[pa.Table, ...]
+
+    def put_all(self, lake: MemoryLake) -> None:
+        """Put them into tables."""
+        for table, rows in zip(OF_BROKERS, self.tables, strict=True):
+            lake.put(table, rows)
+
+    def put_beside(self, lake: MemoryLake) -> None:
+        """Put them beside the input tables of some partitions, terms of these alone."""
+        names = ["cluster_id", "topic", "partition_id"]
+        here = pa.concat_tables(
+            read_columns(lake, table.name, names).group_by(names).aggregate([]) for table in _OF_PARTITIONS
+        )
+        own, *others = self.tables
+        for name in names:
+            own = own.filter(pc.is_in(own[name], here[name]))
+        known = {*zip(*(here[name].to_pylist() for name in names), strict=True)}
+        own = own.filter(pa.array([key in known for key in zip(*(own[name].to_pylist() for name in names), strict=True)], pa.bool_()))
+        for table, rows in zip(OF_BROKERS, (own, *others), strict=True):
+            lake.put(table, rows)
 
 
 def tables_of(
@@ -62,15 +83,21 @@ def tables_of(
     facts : BrokerFacts, optional
         Of more rows than these.
     """
-    sources = [(name, RowsHere(name, rows)) for name, rows in frames.items()]
-    lake = input_tables(sql, inputs_of_sources(sources, mapping), mapping)
+    lake = frames_read(sql, frames, mapping)
     if facts:
-        for table, rows in zip(OF_BROKERS, facts.tables, strict=True):
-            lake.put(table, rows)
+        facts.put_beside(lake)
     else:
         derive_in_memory(lake, sql)
     pack_in_memory(lake)
     return lake
+
+
+def frames_read(
+    sql: ArrowSql, frames: Mapping[str, pa.Table], mapping: TableMapping, also: Collection[str] = ()
+) -> MemoryLake:
+    """Read frames into input tables alone; ``also`` are clusters without rows here."""
+    sources = [(name, RowsHere(name, rows)) for name, rows in frames.items()]
+    return input_tables(sql, inputs_of_sources(sources, mapping), mapping, also)
 
 
 def facts_of(lake: MemoryLake) -> BrokerFacts:

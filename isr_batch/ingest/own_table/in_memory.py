@@ -1,6 +1,6 @@
 """Tables that are in this process as the input tables of a lake in memory, read and checked as an ingest does."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,7 +56,9 @@ class RowsHere:
         return lake.spark.createDataFrame(self._table.select(columns))
 
 
-def input_tables(sql: ArrowSql, inputs: Sequence[Input], mapping: TableMapping) -> MemoryLake:
+def input_tables(
+    sql: ArrowSql, inputs: Sequence[Input], mapping: TableMapping, also: Collection[str] = ()
+) -> MemoryLake:
     """Read tables, and make of their rows what an ingest into an empty lake would write.
 
     Parameters
@@ -65,6 +67,8 @@ def input_tables(sql: ArrowSql, inputs: Sequence[Input], mapping: TableMapping) 
     inputs : sequence of Input
         Of `isr_batch.ingest.own_table.read_source.inputs_of_sources`.
     mapping : TableMapping
+    also : collection of str
+        Clusters that count as mapped though they have no rows here.
 
     Raises
     ------
@@ -72,7 +76,7 @@ def input_tables(sql: ArrowSql, inputs: Sequence[Input], mapping: TableMapping) 
         If the condition of the mapping cannot be asked of the rows.
     """
     read = {given.section: read_input(sql, given, given.source.items) for given in inputs}
-    clusters = sorted({name for each in read.values() for name in each.clusters()})
+    clusters = sorted({*also, *(name for each in read.values() for name in each.clusters())})
     lake = MemoryLake({})
     for table in (*INPUT_TABLES, GIVEN_TERMS):
         lake.ensure(table)
