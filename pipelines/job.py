@@ -32,6 +32,14 @@ Json = Annotated[bool, typer.Option("--json", help="JSON lines for programs.")]
 Env = Annotated[str | None, typer.Option("--env", help="Take conf/<env>.yaml as well.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="A rule's parameter.")]
 Rules = Annotated[str | None, typer.Option("--rules", help="all, or names between commas.")]
+EngineOf = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="auto|spark|local",
+        help="Spark or this process; by default Spark if it is much, or if Spark was started for it.",
+    ),
+]
 Logs = Annotated[Path, typer.Option("--logs", help="A folder per broker, or per cluster with those.")]
 Cluster = Annotated[str | None, typer.Option("--cluster", help="Name for the cluster; by default the folder's.")]
 Release = Annotated[
@@ -72,14 +80,17 @@ class Job:
     lake: "Lake"
 
 
-def settings_of_job(env: str | None, rules: str | None = None, params: list[str] | None = None) -> Settings:
+def settings_of_job(
+    env: str | None, rules: str | None = None, params: list[str] | None = None, engine: str | None = None
+) -> Settings:
     """Read the settings in force, those of the options included."""
     replay: dict[str, Any] = {}
     if rules is not None:
         replay["rules"] = rules
     if params:
         replay["params"] = parse_rule_params(params)
-    return load_settings(env, {"replay": replay} if replay else {})
+    options = {"replay": replay, "spark": {"engine": engine} if engine is not None else {}}
+    return load_settings(env, {section: given for section, given in options.items() if given})
 
 
 def require_path_of_job(path: str, what_to_do: str) -> None:
@@ -143,6 +154,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
     """
     require_lake_of_job(lake, catalog, new=new)
     from isr_batch.lake.catalogs import require_catalog_schema, require_tables
+    from isr_batch.lake.engine_choice import choice_of_settings
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import new_run_id
 
@@ -161,6 +173,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
     # A folder of this machine can be asked many things without Spark; only that knows where another one lies.
     on_disk = lake is not None and _is_here(lake)
     tables = Lake(start if on_disk else start(), lake or catalog or "", new_run_id(), catalog=not lake)
+    tables.engine = choice_of_settings(settings.spark, out.progress)
     require_catalog_schema(tables)
     if not (new or on_disk):
         require_tables(tables)

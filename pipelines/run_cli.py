@@ -19,6 +19,7 @@ from pipelines.ingest_cli import (
 from pipelines.job import (
     Catalog,
     Cluster,
+    EngineOf,
     Env,
     Job,
     Json,
@@ -141,13 +142,14 @@ def run_command(
     file: Annotated[
         Path | None, typer.Option("--out", help="The report to write; by default report.html in the lake's folder.")
     ] = None,
+    engine: EngineOf = None,
     rules: Rules = None, params: Set = None, timelines: TimelinesOf = None, env: Env = None,
     show_all: Annotated[bool, typer.Option("--all", help="Also print the tables of logs, lines and rules.")] = False,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Ingest, replay, compare and report in one go; without follower fetches, report what server.log alone shows."""
     out = Output(quiet=quiet, as_json=as_json, brief=not show_all)
-    settings, wanted = settings_of_job(env, rules, params), timelines_of_job(timelines)
+    settings, wanted = settings_of_job(env, rules, params, engine), timelines_of_job(timelines)
     if (logs is None) == (tables is None) or (tables is None) != (mapping is None):
         raise UsageError("what is to be replayed?", "give --logs DIR, or --table TABLE and --mapping FILE")
     require_lake_of_job(lake, catalog, new=True)

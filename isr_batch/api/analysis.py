@@ -1,25 +1,27 @@
 """What an analysis found: frames of the kind that was given."""
 
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeVar
 
-from isr_batch.ingest.own_table.ingest import IngestOfTable
 from isr_batch.lake.lake import Lake
 
+F = TypeVar("F")
+F_co = TypeVar("F_co", covariant=True)
+"""The kind of frame that was given."""
 
-class Tables(Protocol):
+
+class Tables(Protocol[F_co]):
     """Where the members of an `Analysis` come from."""
 
     @property
     def engine(self) -> str:
         """Which engine does the work, and why."""
 
-    def frame(self, name: str, where: Mapping[str, str] | None = None) -> Any:
+    def frame(self, name: str, where: Mapping[str, str] | None = None) -> F_co:
         """Rows of a table or a view whose columns have these values."""
 
     def lake(self) -> AbstractContextManager[Lake]:
@@ -29,7 +31,7 @@ class Tables(Protocol):
         """Add the rows to a lake, and replay it."""
 
 
-class Analysis:
+class Analysis(Generic[F]):
     """What the rules did, as frames; each is made when it is first asked for.
 
     Columns, types and units are those of the tables of a lake (docs/tables.md): a query on a member runs on the lake as
@@ -37,7 +39,7 @@ class Analysis:
     A frame of Spark's is a plan: each action on it replays, unless it is cached.
     """
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables[F]) -> None:
         self._tables = tables
 
     def __repr__(self) -> str:
@@ -49,42 +51,42 @@ class Analysis:
         return self._tables.engine
 
     @cached_property
-    def shrinks(self) -> Any:
+    def shrinks(self) -> F:
         """Judged shrinks: ``shrink_verdicts``, one row per replica that a rule removed."""
         return self._tables.frame("shrink_verdicts")
 
     @cached_property
-    def spurious(self) -> Any:
+    def spurious(self) -> F:
         """Those of `shrinks` whose verdict is ``spurious``."""
         return self._tables.frame("shrink_verdicts", {"verdict": "spurious"})
 
     @cached_property
-    def changes(self) -> Any:
+    def changes(self) -> F:
         """Shrinks and expands: ``isr_changes``."""
         return self._tables.frame("isr_changes")
 
     @cached_property
-    def replica_timeline(self) -> Any:
+    def replica_timeline(self) -> F:
         """States of each follower under each rule, a row at each change. Many: replayed anew for this."""
         return self._tables.frame("replica_timeline")
 
     @cached_property
-    def partition_timeline(self) -> Any:
+    def partition_timeline(self) -> F:
         """States of each partition under each rule, likewise."""
         return self._tables.frame("partition_timeline")
 
     @cached_property
-    def scores(self) -> Any:
+    def scores(self) -> F:
         """What each rule got right, and what it cost: ``rule_scores``, by cluster, day and topic, and over all."""
         return self._tables.frame("rule_scores")
 
     @cached_property
-    def coverage(self) -> Any:
+    def coverage(self) -> F:
         """Times for which a broker's logs are complete: ``coverage``. Of tables nobody knows, and there are no rows."""
         return self._tables.frame("coverage")
 
     @cached_property
-    def quarantine(self) -> Any:
+    def quarantine(self) -> F:
         """Rows that were refused, and why: ``quarantine``."""
         return self._tables.frame("quarantine")
 

@@ -31,7 +31,7 @@ def analyze(  # noqa: PLR0913 all but one have a default
     min_insync_replicas: int | None = None,
     cluster_id: str | None = None,
     engine: Engine = "auto",
-) -> Analysis:
+) -> Analysis[Any]:
     """Replay a frame of follower fetches through rules, and judge what they do.
 
     Parameters
@@ -99,7 +99,9 @@ def analyze(  # noqa: PLR0913 all but one have a default
             raise UsageError("engine='spark', and no Spark session is there", "start one, or leave engine out")
         frames = {name: spark.createDataFrame(frame) for name, frame in frames.items()}
     if spark is None or engine == "local":
-        events = sum(frames[name].count() if spark else frames[name].num_rows for name in frames.keys() & {"fetches", "appends"})
+        events = sum(
+            frames[name].count() if spark else frames[name].num_rows for name in frames.keys() & {"fetches", "appends"}
+        )
         if events > FEW_EVENTS:
             raise UsageError(
                 f"{events:,} fetches and appends are more than the {FEW_EVENTS:,} that this process holds",
@@ -117,7 +119,7 @@ def analyze(  # noqa: PLR0913 all but one have a default
 
 def open_lake(
     lake: str | PathLike[str] | None = None, *, catalog: str | None = None, frames: Kind | None = None
-) -> Analysis:
+) -> Analysis[Any]:
     """Open a lake that was replayed, with the members that `analyze` gives.
 
     Parameters

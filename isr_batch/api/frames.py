@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     Frame: TypeAlias = pa.Table | pd.DataFrame | DataFrame
 
 Kind = Literal["pandas", "arrow", "spark"]
-_CLASSES: Final = {"arrow": ("pyarrow", "Table"), "pandas": ("pandas", "DataFrame"), "spark": ("pyspark.sql", "DataFrame")}
+_CLASSES: Final[dict[Kind, tuple[str, str]]] = {
+    "arrow": ("pyarrow", "Table"),
+    "pandas": ("pandas", "DataFrame"),
+    "spark": ("pyspark.sql", "DataFrame"),
+}
 
 
 def kind_of(name: str, frame: object) -> Kind:
@@ -30,7 +34,7 @@ def kind_of(name: str, frame: object) -> Kind:
         # Who has a frame of a library has imported it.
         known = getattr(sys.modules.get(module), of_class, None)
         if known is not None and isinstance(frame, known):
-            return kind  # type: ignore[return-value]
+            return kind
     made = type(frame)
     raise UsageError(
         f"{name} is a {made.__module__.partition('.')[0]} {made.__qualname__}{_columns(frame)}, and a DataFrame of "

@@ -104,7 +104,9 @@ def _by_name(section: type[MappedColumns], schema: pa.Schema, known: Mapping[str
 
 def _missing(name: str, schema: pa.Schema, columns: Mapping[str, Any]) -> list[str]:
     section = SECTIONS[name]
-    missing = [column for column, field in section.model_fields.items() if field.is_required() and column not in columns]
+    missing = [
+        column for column, field in section.model_fields.items() if field.is_required() and column not in columns
+    ]
     if section is FetchColumns and not {"handled_time", "arrival_time"} & columns.keys():
         missing.append("handled_time or arrival_time")
     there = ", ".join(schema.names) or "none"

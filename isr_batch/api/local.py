@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from isr_batch.api.frames import Kind, given_back
-from isr_batch.api.replayed import put_results, tables_of, timelines
+from isr_batch.api.replayed import facts_of, frames_read, results_of, stream_of, timelines_of
 from isr_batch.api.stored import rows_where, save
 from isr_batch.errors import QualityGateError
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
@@ -64,21 +64,24 @@ class LocalTables:
         self._frames, self._mapping, self._runs, self._kind, self._spark = frames, mapping, runs, kind, spark
         self.engine = f"local: {engine}"
         with log_sql() as sql:
-            self._tables = tables_of(sql, frames, mapping)
+            self._tables = frames_read(sql, frames, mapping)
             _require_fetches(self._tables)
-            put_results(sql, self._tables, runs)
+            self._stream = stream_of(self._tables, facts_of(sql, self._tables))
+            for table, rows in results_of(sql, self._tables, self._stream, runs).items():
+                self._tables.put(table, rows)
 
     def frame(self, name: str, where: Mapping[str, str] | None = None) -> Any:  # noqa: D102 as `Tables`
         if name in VIEWS:
             rows = self._timelines[name]
         else:
-            rows = read_columns(self._scored if name == "rule_scores" else self._tables, name, contract_of(name).column_names)
+            tables = self._scored if name == "rule_scores" else self._tables
+            rows = read_columns(tables, name, contract_of(name).column_names)
         return given_back(rows_where(rows, where), self._kind, self._spark)
 
     @cached_property
     def _timelines(self) -> dict[str, pa.Table]:
         with log_sql() as sql:
-            return timelines(sql, self._tables, self._runs)
+            return timelines_of(sql, self._tables, self._stream, self._runs)
 
     @cached_property
     def _scored(self) -> MemoryLake:
@@ -107,7 +110,5 @@ def _require_fetches(tables: MemoryLake) -> None:
     if not refused.num_rows:
         raise QualityGateError("no fetch of a follower is left", "look at `where` in the mapping, and at replica_id")
     first = refused.slice(0, 1).to_pylist()[0]
-    raise QualityGateError(
-        f"all {refused.num_rows} rows were refused, the first for: {first['reason']}: {first['detail'] or ''} {first['raw']}",
-        "mend the frame or its mapping",
-    )
+    why = f"{first['reason']}: {first['detail'] or ''} {first['raw']}"
+    raise QualityGateError(f"all {refused.num_rows} rows were refused, the first for: {why}", "mend the mapping")

@@ -1,39 +1,35 @@
 """A replay of rows that are in this process: a notebook's, or those of a task of Spark's."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.errors import NoInputError
-from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.own_table.derived_tables import derive_in_memory
 from isr_batch.ingest.own_table.in_memory import RowsHere, input_tables
 from isr_batch.ingest.own_table.mapping import TableMapping
 from isr_batch.ingest.own_table.read_source import inputs_of_sources
 from isr_batch.lake.arrow_read import contract_schema, read_columns
-from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.memory_lake import MemoryLake
 from isr_batch.lake.tables.contract import Table
-from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
-from isr_batch.lake.tables.leaders import BROKER_DAYS, LEADER_EPOCHS
+from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, OBSERVED_ISR_CHANGES
+from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.lake.tables.own_tables import GIVEN_TERMS
 from isr_batch.lake.tables.timelines import VIEWS
+from isr_batch.replay.event_stream import rows_of_segments, stream_facts
 from isr_batch.replay.one_partition import timeline_rows
-from isr_batch.replay.event_stream import event_stream, stream_facts
-from isr_batch.replay.packing import pack_in_memory
+from isr_batch.replay.packing import packed_in_memory
 from isr_batch.replay.replay import replayed_stream
 from isr_batch.replay.result_tables import SCORED_TABLES, scored_result_tables
 from udfs.batches.replay import RuleRun
 from udfs.batches.results import SCORED
 
-_OF_PARTITIONS = (FETCH_LOG, APPEND_LOG, OBSERVED_ISR_CHANGES, GIVEN_TERMS)
-OF_BROKERS = (LEADER_EPOCHS, BROKER_EVENTS, BROKER_DAYS)
+_OF_PARTITIONS: Final = (FETCH_LOG, APPEND_LOG, OBSERVED_ISR_CHANGES, GIVEN_TERMS)
+_PARTITION: Final = ["cluster_id", "topic", "partition_id"]
 
 
 @dataclass(frozen=True)
@@ -42,54 +38,26 @@ class BrokerFacts:
 
     Attributes
     ----------
-    tables : tuple of pa.Table
-        Rows of ``leader_epochs``, ``broker_events`` and ``broker_days``.
+    rows : pa.Table
+        Of `isr_batch.replay.event_stream.stream_facts`.
     """
 
-    tables: tuple[pa.Table, ...]
+    rows: pa.Table
 
-    def put_all(self, lake: MemoryLake) -> None:
-        """Put them into tables."""
-        for table, rows in zip(OF_BROKERS, self.tables, strict=True):
-            lake.put(table, rows)
-
-    def put_beside(self, lake: MemoryLake) -> None:
-        """Put them beside the input tables of some partitions, terms of these alone."""
-        names = ["cluster_id", "topic", "partition_id"]
+    def of_partitions_in(self, lake: MemoryLake) -> pa.Table:
+        """Choose those of the partitions that some tables have rows of."""
         here = pa.concat_tables(
-            read_columns(lake, table.name, names).group_by(names).aggregate([]) for table in _OF_PARTITIONS
+            read_columns(lake, table.name, _PARTITION).group_by(_PARTITION).aggregate([]) for table in _OF_PARTITIONS
         )
-        own, *others = self.tables
-        for name in names:
+        own = self.rows
+        for name in _PARTITION:
             own = own.filter(pc.is_in(own[name], here[name]))
-        known = {*zip(*(here[name].to_pylist() for name in names), strict=True)}
-        own = own.filter(pa.array([key in known for key in zip(*(own[name].to_pylist() for name in names), strict=True)], pa.bool_()))
-        for table, rows in zip(OF_BROKERS, (own, *others), strict=True):
-            lake.put(table, rows)
+        known = set(_keys(here))
+        return own.filter(pa.array([key in known for key in _keys(own)], pa.bool_()))
 
 
-def tables_of(
-    sql: ArrowSql, frames: Mapping[str, pa.Table], mapping: TableMapping, facts: BrokerFacts | None = None
-) -> MemoryLake:
-    """Read frames by a mapping into the tables that a replay is made of.
-
-    Parameters
-    ----------
-    sql : ArrowSql
-        Of `log_sql`.
-    frames : mapping of str to pa.Table
-        By section of the mapping.
-    mapping : TableMapping
-    facts : BrokerFacts, optional
-        Of more rows than these.
-    """
-    lake = frames_read(sql, frames, mapping)
-    if facts:
-        facts.put_beside(lake)
-    else:
-        derive_in_memory(lake, sql)
-    pack_in_memory(lake)
-    return lake
+def _keys(rows: pa.Table) -> Iterator[tuple[object, ...]]:
+    return zip(*(rows[name].to_pylist() for name in _PARTITION), strict=True)
 
 
 def frames_read(
@@ -100,22 +68,39 @@ def frames_read(
     return input_tables(sql, inputs_of_sources(sources, mapping), mapping, also)
 
 
-def facts_of(lake: MemoryLake) -> BrokerFacts:
-    """Take what is known of brokers out of tables."""
-    return BrokerFacts(tuple(read_columns(lake, table.name, table.column_names) for table in OF_BROKERS))
-
-
-def put_results(sql: ArrowSql, lake: MemoryLake, runs: Sequence[RuleRun], kinds: Collection[str] = SCORED) -> None:
-    """Replay tables, and put the results of these kinds beside them."""
+def facts_of(sql: ArrowSql, lake: MemoryLake) -> BrokerFacts:
+    """Find out what is to be known of brokers, from all input tables of a lake in memory, and put it beside them."""
+    derive_in_memory(lake, sql)
     engine = InProcess(lake, sql)
-    results = replayed_stream(engine, event_stream(engine, stream_facts(engine)), runs, kinds)
-    for table, rows in scored_result_tables(engine, results).items():
-        lake.put(table, rows.cast(arrow_schema(table)))
+    return BrokerFacts(engine.arrow(stream_facts(engine)))
 
 
-def timelines(sql: ArrowSql, lake: MemoryLake, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:
-    """Replay tables for the timelines, which take five times as long as all else: rows of each view."""
+def stream_of(lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
+    """Make the rows of a replay of input tables; of facts about more partitions, those of these alone."""
+    return pa.concat_tables(
+        [facts.of_partitions_in(lake), rows_of_segments(packed_in_memory(lake))], promote_options="default"
+    )
+
+
+def results_of(
+    sql: ArrowSql,
+    lake: MemoryLake,
+    stream: pa.Table,
+    runs: Sequence[RuleRun],
+    tables: Sequence[Table] = SCORED_TABLES,
+) -> dict[Table, pa.Table]:
+    """Replay a stream for some of the tables that scores are made of."""
     engine = InProcess(lake, sql)
+    kinds = SCORED if {*tables} - {ISR_CHANGES, SHRINK_VERDICTS} else ("change",)
+    results = replayed_stream(engine, stream, runs, kinds)
+    return {
+        table: rows.cast(contract_schema(table.name, table.column_names))
+        for table, rows in scored_result_tables(engine, results, tables).items()
+    }
+
+
+def timelines_of(sql: ArrowSql, lake: MemoryLake, stream: pa.Table, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:
+    """Replay a stream for its timelines, which take five times as long as all else: rows of each view."""
     kinds = [name.removesuffix("_timeline") for name in VIEWS]
-    results = replayed_stream(engine, event_stream(engine, stream_facts(engine)), runs, kinds)
+    results = replayed_stream(InProcess(lake, sql), stream, runs, kinds)
     return {name: timeline_rows(name, results) for name in VIEWS}

@@ -19,13 +19,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.api.frames import Kind, given_back, require_rows
-from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, put_results, tables_of, timelines
+from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, results_of, stream_of, timelines_of
 from isr_batch.api.stored import rows_where, save
 from isr_batch.errors import UsageError
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.own_table.added_rows import DAY_US
 from isr_batch.ingest.own_table.broker_days import FetchDay
-from isr_batch.ingest.own_table.derived_tables import broker_days_of, derive_in_memory, put_days
+from isr_batch.ingest.own_table.derived_tables import broker_days_of, put_days
 from isr_batch.ingest.own_table.in_memory import RowsHere
 from isr_batch.ingest.own_table.ingest import MOST_ROWS
 from isr_batch.ingest.own_table.mapping import TableMapping, mapped_columns
@@ -36,8 +36,10 @@ from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.memory_lake import MemoryLake
-from isr_batch.lake.tables.inputs import FETCH_LOG, QUARANTINE
-from isr_batch.lake.tables.leaders import BROKER_DAYS
+from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.inputs import BROKER_EVENTS, FETCH_LOG, QUARANTINE
+from isr_batch.lake.tables.leaders import BROKER_DAYS, LEADER_EPOCHS
+from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.own_tables import FETCH_DAYS
 from isr_batch.lake.tables.scores import RULE_SCORES
 from isr_batch.lake.tables.timelines import VIEWS
@@ -46,9 +48,8 @@ from isr_batch.scoring.eligible_leaders import write_eligible_leaders
 from isr_batch.scoring.scores import write_scores
 from udfs.batches.replay import RuleRun
 
-OfTask = Callable[[ArrowSql, MemoryLake], pa.Table]
-CHANGES_ALONE: Final = ("change",)
-"""Kinds of results that ``isr_changes`` and ``shrink_verdicts`` are made of."""
+OfTask = Callable[[ArrowSql, MemoryLake, Any], pa.Table]
+OF_BROKERS: Final = (LEADER_EPOCHS, BROKER_EVENTS, BROKER_DAYS)
 _INSTANTS: Final = pa.schema([
     ("cluster_id", pa.string()), ("leader_id", pa.int32()), ("replica_id", pa.int32()),
     ("handled_time", pa.timestamp("us", "UTC")),
@@ -100,8 +101,10 @@ class SparkTables:
         table = contract_of(name)
         if name == "coverage":
             return given_back(arrow_schema(table).empty_table(), self._kind, self._spark)
-        facts = None if table is QUARANTINE else self.facts
-        frame = self._worked(partial(_rows_of_table, table.name, self._runs), arrow_schema(table), facts)
+        if table is QUARANTINE:
+            frame = self._worked(partial(_read, name), arrow_schema(table), None)
+        else:
+            frame = self._worked(partial(_replayed, name, self._runs), arrow_schema(table), self.facts)
         for column, value in (where or {}).items():
             frame = frame.where(F.col(column) == value)
         return frame if self._kind == "spark" else given_back(frame.toArrow(), self._kind)
@@ -127,9 +130,13 @@ class SparkTables:
         # Text and numbers of one partition meet.
         return [topic.cast("string").alias("_topic"), partition_id.try_cast("double").alias("_partition")]
 
-    @cached_property
+    @property
     def facts(self) -> BrokerFacts:
         """What no partition knows alone."""
+        return self._known[0]
+
+    @cached_property
+    def _known(self) -> tuple[BrokerFacts, dict[Table, pa.Table]]:
         days = self._worked(_fetch_days, contract_schema(FETCH_DAYS.name, FETCH_DAYS.column_names), None).toArrow()
         require_rows("fetches", days.num_rows)
         instants = self._frames["fetches"].mapInArrow(partial(_instants, self._mapping), from_arrow_schema(_INSTANTS))
@@ -140,15 +147,15 @@ class SparkTables:
         none = {name: _empty(frame) for name, frame in self._frames.items() if name not in few}
         with log_sql() as sql:
             clusters = pc.unique(days["cluster_id"]).to_pylist()
-            lake = _NearSilences(self._fetch_log, frames_read(sql, none | few, self._mapping, clusters))
+            lake = _NearSilences(self._fetch_log, frames_read(sql, none | few, self._mapping, clusters).tables)
             lake.put(FETCH_DAYS, days)
             lake.put(BROKER_DAYS, brokers)
-            derive_in_memory(lake, sql)
-            return facts_of(lake)
+            facts = facts_of(sql, lake)
+            return facts, {table: read_columns(lake, table.name, table.column_names) for table in OF_BROKERS}
 
     def _fetch_log(self) -> DataFrame:
         schema = arrow_schema(FETCH_LOG)
-        return self._worked(partial(_rows_of_table, FETCH_LOG.name, ()), schema, None)
+        return self._worked(partial(_read, FETCH_LOG.name), schema, None)
 
     @cached_property
     def _scored(self) -> MemoryLake:
@@ -157,8 +164,7 @@ class SparkTables:
         rows = {name: [empty] for name, empty in none.items()}
         for name, packet in zip(packets["name"].to_pylist(), packets["rows"], strict=True):
             rows[name].append(pa.ipc.open_stream(packet.as_buffer()).read_all())
-        lake = MemoryLake({table: pa.concat_tables(rows[table.name]) for table in SCORED_TABLES})
-        self.facts.put_all(lake)
+        lake = MemoryLake({table: pa.concat_tables(rows[table.name]) for table in SCORED_TABLES} | self._known[1])
         write_eligible_leaders(lake, "auto")
         write_scores(lake)
         return lake
@@ -185,21 +191,24 @@ class SparkTables:
 class _NearSilences(MemoryLake):
     """Tables in memory, but for fetches, of which Spark is asked those near a silence of a leader, if there is one."""
 
-    def __init__(self, fetch_log: Callable[[], DataFrame], tables: MemoryLake) -> None:
-        super().__init__({})
-        self._tables = tables._tables
+    def __init__(self, fetch_log: Callable[[], DataFrame], tables: Mapping[Table, pa.Table]) -> None:
+        super().__init__(tables)
         self._fetch_log = fetch_log
 
     def in_memory(self, name: str) -> pa.Table | None:
+        """As `Lake.in_memory`."""
         return None if name == FETCH_LOG.name else super().in_memory(name)
 
-    def direct_store(self, name: str) -> None:  # noqa: ARG002, PLR6301
-        return None
+    def direct_store(self, name: str) -> None:  # noqa: ARG002
+        """As `Lake.direct_store`."""
+        return
 
-    def log(self, name: str) -> None:  # noqa: ARG002, PLR6301
-        return None
+    def log(self, name: str) -> None:  # noqa: ARG002
+        """As `Lake.log`."""
+        return
 
     def read(self, name: str) -> DataFrame:
+        """As `Lake.read`."""
         assert name == FETCH_LOG.name
         return self._fetch_log()
 
@@ -227,24 +236,25 @@ def _worked(
     rows = pa.Table.from_batches(parts)
     frames = {name: pa.Table.from_struct_array(rows[name].filter(rows[name].is_valid())) for name in rows.column_names}
     with log_sql() as sql:
-        lake = tables_of(sql, frames, mapping, facts) if facts else frames_read(sql, frames, mapping)
-        yield from work(sql, lake).select(schema.names).cast(schema).to_batches()
+        lake = frames_read(sql, frames, mapping)
+        yield from work(sql, lake, facts).select(schema.names).cast(schema).to_batches()
 
 
-def _rows_of_table(name: str, runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake) -> pa.Table:
-    if name in VIEWS:
-        return timelines(sql, lake, runs)[name]
-    if runs and name in {table.name for table in SCORED_TABLES}:
-        put_results(sql, lake, runs, CHANGES_ALONE)
+def _read(name: str, _sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> pa.Table:
     return read_columns(lake, name, contract_of(name).column_names)
 
 
-def _packets(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake) -> pa.Table:
+def _replayed(name: str, runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
+    stream = stream_of(lake, facts)
+    if name in VIEWS:
+        return timelines_of(sql, lake, stream, runs)[name]
+    return results_of(sql, lake, stream, runs, [TABLES[name]])[TABLES[name]]
+
+
+def _packets(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
     """Rows of several tables, those of each as the bytes of an Arrow stream."""
-    put_results(sql, lake, runs)
     packets = []
-    for table in SCORED_TABLES:
-        rows = read_columns(lake, table.name, table.column_names)
+    for table, rows in results_of(sql, lake, stream_of(lake, facts), runs).items():
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as stream:
             stream.write_table(rows)
@@ -252,7 +262,7 @@ def _packets(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake) -> pa.Tab
     return pa.Table.from_pylist(packets, _PACKETS)
 
 
-def _fetch_days(sql: ArrowSql, lake: MemoryLake) -> pa.Table:
+def _fetch_days(sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> pa.Table:
     put_days(lake, sql, FETCH_DAYS)
     return read_columns(lake, FETCH_DAYS.name, FETCH_DAYS.column_names)
 
@@ -272,7 +282,9 @@ def _instants(mapping: TableMapping, batches: Iterator[pa.RecordBatch]) -> Itera
     yield from rows.select(_INSTANTS.names).cast(_INSTANTS).to_batches()
 
 
-def _broker_days(mapping: TableMapping, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _broker_days(
+    mapping: TableMapping, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Rows of ``broker_days`` of the pairs of a task, day by day."""
     parts = list(batches)
     if not parts:
@@ -284,9 +296,9 @@ def _broker_days(mapping: TableMapping, schema: pa.Schema, batches: Iterator[pa.
         of_cluster = np.asarray(pc.equal(rows["cluster_id"], cluster_id))
         for number in np.unique(us[of_cluster] // DAY_US):
             chosen = of_cluster & (us // DAY_US == number)
-            pairs = (rows[name].to_numpy()[chosen] for name in ("leader_id", "replica_id"))
+            leaders, replicas = (rows[name].to_numpy()[chosen] for name in ("leader_id", "replica_id"))
             day = FetchDay(np.datetime64(int(number), "D").item())
-            day.add(*pairs, us[chosen])
+            day.add(leaders, replicas, us[chosen])
             made = broker_days_of(cluster_id, day, mapped)
             made = made.append_column("made_from", pa.repeat("", made.num_rows))
             yield from made.select(schema.names).cast(schema).to_batches()

@@ -1,7 +1,7 @@
 """An analysis that is in a lake, and one that is put into a lake."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,10 +17,11 @@ from isr_batch.lake.arrow_read import contract_of, read_columns
 from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lease import sole_writer
-from isr_batch.lake.run_log import RunCounts, new_run_id, write_run_log
+from isr_batch.lake.run_log import new_run_id, write_run_log
 from isr_batch.lake.tables.timelines import VIEWS
 from isr_batch.nightly import replay_window
 from isr_batch.scoring.broker_check import can_be_compared, validate
+from isr_batch.scoring.late_checks import find_late_checks
 from isr_batch.session import start_session
 from isr_batch.settings import Settings
 from udfs.batches.replay import RuleRun
@@ -57,10 +58,10 @@ def save(place: str, sources: Sequence[tuple[str, Source]], mapping: TableMappin
         run.add(found.counts)
         replay_window(lake, runs, run=run)
         if can_be_compared(lake):
-            try:
-                run.add(RunCounts(rows_out=sum(row["matched"] for row in validate(lake).rows)))
-            except NoInputError:  # the brokers' own rule is not among these
-                pass
+            with suppress(NoInputError):  # the brokers' own rule is not among these
+                if find_late_checks(lake):
+                    replay_window(lake, runs, run=run)
+                validate(lake)
     return lake
 
 
@@ -98,4 +99,6 @@ class StoredTables:
         yield self._lake
 
     def save(self, lake: str) -> None:  # noqa: D102
-        raise UsageError(f"this is {self._lake.root} already", f"copy its folder to {lake}, or save what `analyze` gives")
+        raise UsageError(
+            f"this is {self._lake.root} already", f"copy its folder to {lake}, or save what `analyze` gives"
+        )

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any, Final
 
 import deltalake
+import pyarrow as pa
 from delta.tables import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyspark.errors import PySparkException
@@ -19,6 +20,7 @@ from isr_batch.errors import NoInputError, SchemaError, UsageError, explained_er
 from isr_batch.lake.addresses import absolute_address, is_address
 from isr_batch.lake.create_table import create_table
 from isr_batch.lake.ddl import column_types, column_types_in_log, create_statement, ddl_differences
+from isr_batch.lake.engine_choice import EngineChoice
 from isr_batch.lake.spark_writes import amending, conformed, renew_constraints, retrying
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.stores import DIRECT, Store, hadoop_setting, log_store, store_of
@@ -60,6 +62,7 @@ class Lake:
         self._logs: dict[str, deltalake.DeltaTable] = {}
         self._written: set[str] = set()
         self._reading = Lock()
+        self.engine = EngineChoice()
 
     @property
     def spark(self) -> SparkSession:
@@ -194,9 +197,8 @@ class Lake:
     def direct_store(self, name: str) -> Store | None:
         """Where a table lies, if it is read and committed to without Spark: a folder of this machine, S3, or HDFS.
 
-        Spark takes half a second to get to know a table, and elsewhere dozens of requests; delta-rs takes milliseconds,
-        or some requests. Spark is left what delta-rs does not reach; a catalog elsewhere than in a folder, as it knows
-        what that grants; and what has a log store of its own for several writers, which delta-rs would not ask.
+        Spark takes half a second to get to know a table, delta-rs milliseconds. Spark is left what delta-rs does not
+        reach; a catalog elsewhere than in a folder; and what has a log store of its own for several writers.
         """
         if name not in self._direct:
             location = self._location(name)
@@ -225,8 +227,7 @@ class Lake:
     def log(self, name: str) -> deltalake.DeltaTable | None:
         """Read the newest version of a table's log; None where Spark has to.
 
-        Elsewhere than in a folder it is kept until this process writes to the table (`was_written`); then what came
-        later is asked for. Who only reads sees one version, and who writes has a conflict if others did.
+        Elsewhere than in a folder it is kept until this process writes to the table (`was_written`).
         """
         store = self.direct_store(name)
         if store is None:
@@ -270,9 +271,8 @@ class Lake:
         log = self.log(name)
         return log.file_uris() if log else self.read(name).inputFiles()
 
-    def in_memory(self, name: str) -> "pa.Table | None":  # noqa: ARG002, PLR6301 of a lake in memory
-        """Rows of a table that are in this process; None for tables in files."""
-        return None
+    def in_memory(self, name: str) -> pa.Table | None:
+        """Rows of a table of a lake in memory, as Arrow; None for one in files."""
 
     def is_read_here(self, name: str) -> bool:
         """Whether a table is read without Spark."""
@@ -341,7 +341,7 @@ class Lake:
         Returns
         -------
         rows, columns
-            Rows as dictionaries, and the names of the columns in their order.
+            Rows as dictionaries, and the columns in their order.
 
         Raises
         ------

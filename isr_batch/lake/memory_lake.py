@@ -22,25 +22,28 @@ class MemoryLake(Lake):
 
     def __init__(self, tables: Mapping[Table, pa.Table]) -> None:
         super().__init__(_no_spark, "memory")
-        self._tables = {table.name: rows for table, rows in tables.items()}
+        self.tables = dict(tables)
 
     def put(self, table: Table, rows: pa.Table) -> None:
         """Put rows in place of a table's."""
-        self._tables[table.name] = rows
+        self.tables[table] = rows
 
     def has(self, name: str) -> bool:
         """As `Lake.has`."""
-        return all(map(self.has, VIEWS[name][1])) if name in VIEWS else name in self._tables
+        return all(map(self.has, VIEWS[name][1])) if name in VIEWS else self._rows(name) is not None
 
     def ensure(self, table: Table) -> None:
         """As `Lake.ensure`."""
-        self._tables.setdefault(table.name, arrow_schema(table).empty_table())
+        self.tables.setdefault(table, arrow_schema(table).empty_table())
 
     def in_memory(self, name: str) -> pa.Table | None:
         """As `Lake.in_memory`."""
-        return self._tables.get(name)
+        return self._rows(name)
 
-    def is_read_here(self, name: str) -> bool:  # noqa: ARG002, PLR6301 always
+    def _rows(self, name: str) -> pa.Table | None:
+        return next((rows for table, rows in self.tables.items() if table.name == name), None)
+
+    def is_read_here(self, name: str) -> bool:  # noqa: ARG002 always
         """As `Lake.is_read_here`."""
         return True
 

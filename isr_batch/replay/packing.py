@@ -44,7 +44,7 @@ from udfs.batches.event_chunks import (
     event_chunks_of_fetches,
 )
 from udfs.batches.results import SET_COLUMNS
-from udfs.batches.segments import DamagedSegmentError, pack_segments
+from udfs.batches.segments import SEGMENTS, DamagedSegmentError, pack_segments
 
 PIECES_AT_A_TIME = 1024
 """Rows that are read from a file at a time, and that go to a worker: a piece has 70 kB at most."""
@@ -105,7 +105,7 @@ def pack_stale_days(lake: Lake) -> int:
         small = SmallTables(lake, sql)
         store = lake.direct_store(FETCH_SEGMENTS.name) if small.takes(FETCH_SEGMENTS, bounds, where) else None
         files = {table.name: _data_files(lake, table, stale) for table in (FETCH_LOG, APPEND_LOG)}
-        few = _pieces_of_few(files) if store else None
+        few = _pieces_of_few(files) if store and lake.engine.wanted != "spark" else None
         if few is not None:
             keep_packing_compiled()
             rows = pa.Table.from_batches(conform(pack_segments(iter(few))), _ROWS)
@@ -162,15 +162,15 @@ def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
     )
 
 
-def pack_in_memory(lake: MemoryLake) -> None:
-    """Pack all fetches and appends of a lake in memory into its ``fetch_segments``."""
+def packed_in_memory(lake: MemoryLake) -> pa.Table:
+    """Pack all fetches and appends of a lake in memory: rows of ``udfs.batches.segments.SEGMENTS``."""
     keep_packing_compiled()
     pieces = _in_order(
         batch
         for name, (make, columns) in _OF.items()
         for batch in make(iter(read_columns(lake, name, columns).to_batches(CHUNK_ROWS)))
     )
-    lake.put(FETCH_SEGMENTS, pa.Table.from_batches(_conformed({}, pack_segments(iter(pieces))), _ROWS))
+    return pa.Table.from_batches(pack_segments(iter(pieces)), SEGMENTS)
 
 
 def _in_order(made: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:

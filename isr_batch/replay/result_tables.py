@@ -27,35 +27,25 @@ _RESTORED: Final = f"""
 """When a dropped follower was back under the same rule, within the same term."""
 
 
-def scored_result_tables(engine: Asks, results: Rows) -> dict[Table, Rows]:
-    """Return the rows of the tables that scores are made of, with their time and day."""
+def scored_result_tables(engine: Asks, results: Rows, tables: Sequence[Table] = SCORED_TABLES) -> dict[Table, Rows]:
+    """Return the rows of some of the tables that scores are made of, with their time and day."""
     changes = engine(_CHANGES, results=results)
-    verdicts = {"restored_time": _RESTORED, **_DATED}
-    return {
-        ISR_CHANGES: engine(_selected(ISR_CHANGES, "{changes} AS changes", _DATED), changes=changes),
+    return {table: engine(_text_of(table), changes=changes, results=results) for table in tables}
+
+
+def _text_of(table: Table) -> str:
+    if table is ISR_CHANGES:
+        return _selected(ISR_CHANGES, "{changes} AS changes", _DATED)
+    if table is SHRINK_VERDICTS:
+        verdicts = {"restored_time": _RESTORED, **_DATED}
         # The condition comes after the windows: what undoes a shrink is no shrink.
-        SHRINK_VERDICTS: engine(
-            f"SELECT * FROM ({_selected(SHRINK_VERDICTS, '{changes} AS changes', verdicts)}) AS judged "
-            "WHERE kind = 'shrink'",
-            changes=changes,
-        ),
-        PARTITION_SCORES: engine(
-            _selected(
-                PARTITION_SCORES,
-                "{results} AS results WHERE result = 'score'",
-                {**_measures(MEASURES), **_FIRST_VIOLATION, **_DATED},
-            ),
-            results=results,
-        ),
-        REPLICA_SCORES: engine(
-            _selected(
-                REPLICA_SCORES,
-                "{results} AS results WHERE result = 'follower_score'",
-                {**_measures(FOLLOWER_MEASURES), **_DATED},
-            ),
-            results=results,
-        ),
-    }
+        judged = _selected(SHRINK_VERDICTS, "{changes} AS changes", verdicts)
+        return f"SELECT * FROM ({judged}) AS judged WHERE kind = 'shrink'"
+    if table is PARTITION_SCORES:
+        measures = {**_measures(MEASURES), **_FIRST_VIOLATION, **_DATED}
+        return _selected(PARTITION_SCORES, "{results} AS results WHERE result = 'score'", measures)
+    measures = {**_measures(FOLLOWER_MEASURES), **_DATED}
+    return _selected(REPLICA_SCORES, "{results} AS results WHERE result = 'follower_score'", measures)
 
 
 def replace_together(

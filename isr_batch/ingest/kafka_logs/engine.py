@@ -123,8 +123,8 @@ MOST_BYTES = min(2 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES
 
 
 def ingest_engine_for(lake: Lake, sql: ArrowSql, size_bytes: int) -> Engine:
-    """Choose by the size of the log text."""
-    return Here(sql) if size_bytes <= MOST_BYTES else InSpark(lake.spark)
+    """Choose by what is wanted, and by the size of the log text."""
+    return InSpark(lake.spark) if lake.engine.by_spark(size_bytes, MOST_BYTES, "bytes of log text") else Here(sql)
 
 
 def _here(rows: Rows) -> pa.Table:

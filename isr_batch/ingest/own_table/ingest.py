@@ -171,9 +171,11 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
     for given, items in to_read:
         skipped[given.section] += len(given.source.items) - len(items)
     fetches = [(given, items) for given, items in to_read if given.section == "fetches"]
-    many = sum(given.source.count(items) for given, items in fetches) > most_rows
-    if many and replaced:
+    rows_in = sum(given.source.count(items) for given, items in fetches)
+    if replaced and rows_in > most_rows:
         raise UsageError(f"--replace takes up to {most_rows:,} rows at once", "shorten the days --from and --to")
+    # Nothing new costs Spark as much as it costs this process, which also replaces rows by itself.
+    many = not replaced and rows_in > 0 and lake.engine.by_spark(rows_in, most_rows, "rows of fetches")
     with ArrowSql() as sql:
         spread = _spread(lake, fetches) if many else None
         read: dict[str, ReadTable] = {"fetches": spread.read} if spread else {}

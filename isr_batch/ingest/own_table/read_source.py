@@ -129,7 +129,9 @@ def inputs_of_mapping(lake: Lake, places: Sequence[str], mapping: TableMapping, 
 
 
 def inputs_of_sources(
-    sources: Sequence[tuple[str, Source]], mapping: TableMapping, window: Window = Window()  # noqa: B008 frozen
+    sources: Sequence[tuple[str, Source]],
+    mapping: TableMapping,
+    window: Window = Window(),  # noqa: B008 frozen
 ) -> list[Input]:
     """Find the columns of a mapping in tables that are open.
 
