@@ -68,6 +68,8 @@ To = Annotated[str | None, typer.Option("--to", help="The day after the last one
 _LITTLE_BYTES: Final = 10 << 20
 """Of ``fetch_log`` and of compressed logs, which both have some ten bytes an event: about a million events."""
 
+_LEAST_TASKS: Final = 8
+"""Of an exchange; each takes about a million events else."""
 _CLUSTER = ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
 
 
@@ -165,8 +167,10 @@ def open_job(  # noqa: PLR0913 two of them have a default
 
             os.environ["TZ"] = "UTC"  # Spark hands instants to Python in the machine's zone
             time.tzset()
-            little = (logs is not None or not new) and is_little_job(lake, logs)
-            spark = start_session(settings.spark, java=jvm.jvm_options(little=little))
+            size = size_of_job(lake, logs) if logs is not None or not new else None
+            java = jvm.jvm_options(little=size is not None and size <= _LITTLE_BYTES)
+            tasks = None if size is None else max(_LEAST_TASKS, -(-size // _LITTLE_BYTES))
+            spark = start_session(settings.spark, java=java, tasks=tasks)
         out.watched = lambda: running_tasks(spark)
         return spark
 
@@ -184,8 +188,8 @@ def _is_here(path: str) -> bool:
     return not _elsewhere(path) and "SPARK_HOME" not in os.environ
 
 
-def is_little_job(lake: str | None, logs: Path | None = None) -> bool:
-    """Whether a command has little to do, as far as sizes of files tell.
+def size_of_job(lake: str | None, logs: Path | None = None) -> int | None:
+    """How much a command has to do, in bytes of packed fetches; None where sizes of files do not tell.
 
     Parameters
     ----------
@@ -194,12 +198,12 @@ def is_little_job(lake: str | None, logs: Path | None = None) -> bool:
     logs : Path, optional
         Folder of the logs that are ingested.
     """
-    if lake is None or is_address(lake):
-        return False
+    if lake is None or is_address(lake) or not (logs or Path(lake).is_dir()):
+        return None
     from isr_batch.ingest.log_files.content import USUAL_RATIO, text_bytes
 
     size = sum(path.stat().st_size for path in Path(lake, "fetch_log").rglob("*.parquet"))
-    return size + (text_bytes(logs) // USUAL_RATIO if logs else 0) <= _LITTLE_BYTES
+    return size + (text_bytes(logs) // USUAL_RATIO if logs else 0)
 
 
 @contextmanager

@@ -1,17 +1,15 @@
 """An analysis of rows that are in this process."""
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from isr_batch.api.frames import Kind, given_back
 from isr_batch.api.replayed import facts_of, frames_read, results_of, stream_of, timelines_of
-from isr_batch.api.stored import rows_where, save
+from isr_batch.api.stored import folder_of, rows_where, save
 from isr_batch.errors import QualityGateError
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.own_table.in_memory import RowsHere
@@ -91,13 +89,12 @@ class LocalTables:
 
     @contextmanager
     def lake(self) -> Iterator[Lake]:  # noqa: D102
-        yield self._stored[1]
+        yield self._stored
 
     @cached_property
-    def _stored(self) -> tuple[tempfile.TemporaryDirectory[str], Lake]:
-        folder = tempfile.TemporaryDirectory(prefix="isr-batch-")
+    def _stored(self) -> Lake:
         sources = [(name, RowsHere(name, rows)) for name, rows in self._frames.items()]
-        return folder, save(str(Path(folder.name) / "lake"), sources, self._mapping, self._runs)
+        return save(folder_of(self), sources, self._mapping, self._runs)
 
     def save(self, lake: str) -> None:  # noqa: D102
         save(lake, [(name, RowsHere(name, rows)) for name, rows in self._frames.items()], self._mapping, self._runs)

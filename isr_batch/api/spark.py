@@ -4,11 +4,9 @@ What no partition knows alone (`BrokerFacts`) is asked of all rows first, once. 
 the rows of all frames, exchanged by topic and partition. A task holds its rows in memory.
 """
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial, reduce
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.api.frames import Kind, given_back, require_rows
 from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, results_of, stream_of, timelines_of
-from isr_batch.api.stored import rows_where, save
+from isr_batch.api.stored import folder_of, rows_where, save
 from isr_batch.errors import UsageError
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.own_table.added_rows import DAY_US
@@ -171,18 +169,17 @@ class SparkTables:
 
     @contextmanager
     def lake(self) -> Iterator[Lake]:  # noqa: D102
-        yield self._stored[1]
+        yield self._stored
 
     @cached_property
-    def _stored(self) -> "tuple[tempfile.TemporaryDirectory[str], Lake]":
+    def _stored(self) -> Lake:
         rows = self._sources[0][1].count(self._sources[0][1].items)
         if rows > MOST_ROWS:
             raise UsageError(
                 f"{rows:,} fetches are more than this process ({MOST_ROWS:,}) puts into a lake of its own",
                 "save the analysis to a lake that all workers reach, then ask isr_batch.open(lake)",
             )
-        folder = tempfile.TemporaryDirectory(prefix="isr-batch-")
-        return folder, save(str(Path(folder.name) / "lake"), self._sources, self._mapping, self._runs)
+        return save(folder_of(self), self._sources, self._mapping, self._runs)
 
     def save(self, lake: str) -> None:  # noqa: D102
         save(lake, self._sources, self._mapping, self._runs)

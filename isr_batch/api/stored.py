@@ -1,5 +1,8 @@
 """An analysis that is in a lake, and one that is put into a lake."""
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -63,6 +66,13 @@ def save(place: str, sources: Sequence[tuple[str, Source]], mapping: TableMappin
                     replay_window(lake, runs, run=run)
                 validate(lake)
     return lake
+
+
+def folder_of(owner: object) -> str:
+    """Make a folder that goes when its owner does."""
+    folder = tempfile.mkdtemp(prefix="isr-batch-")
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return f"{folder}/lake"
 
 
 def rows_where(rows: pa.Table, where: Mapping[str, str] | None) -> pa.Table:

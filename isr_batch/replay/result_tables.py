@@ -20,9 +20,11 @@ _FOLLOWER: Final = ", ".join((*SET_KEY, "rule", "params_json", "replica_id"))
 _SHRINK: Final = (*SET_KEY, "rule", "params_json", "replica_id", "change_time")
 """Tells one shrink from another."""
 _DATED: Final = {"change_time": "timestamp_micros(time_us)", "event_date": "CAST(timestamp_micros(time_us) AS DATE)"}
+_IN_ORDER: Final = "ORDER BY time_us, CASE kind WHEN 'shrink' THEN 0 ELSE 1 END"
+"""At one instant checks and appends, which drop a follower, come before the fetch that brings it back."""
 _RESTORED: Final = f"""
-    CASE WHEN lead(kind) OVER (PARTITION BY {_FOLLOWER} ORDER BY time_us) = 'expand'
-      THEN timestamp_micros(lead(time_us) OVER (PARTITION BY {_FOLLOWER} ORDER BY time_us)) END
+    CASE WHEN lead(kind) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER}) = 'expand'
+      THEN timestamp_micros(lead(time_us) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER})) END
 """
 """When a dropped follower was back under the same rule, within the same term."""
 
@@ -110,7 +112,7 @@ _CHANGES: Final = f"""
     SELECT *, CASE WHEN depends_on IS NULL THEN 'certain' ELSE 'possible' END AS certainty FROM (
       SELECT {_UNDOUBTED}, CASE kind WHEN 'shrink' THEN depends_on WHEN 'expand' THEN lag(
           CASE WHEN kind = 'shrink' THEN depends_on END
-        ) OVER (PARTITION BY {_FOLLOWER} ORDER BY time_us) END AS depends_on
+        ) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER}) END AS depends_on
       FROM (
         SELECT {_UNDOUBTED}, max(CASE WHEN kind = 'doubt' THEN depends_on END) OVER (
           PARTITION BY {_FOLLOWER} ORDER BY time_us RANGE BETWEEN CURRENT ROW AND CURRENT ROW

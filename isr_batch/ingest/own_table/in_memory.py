@@ -113,7 +113,8 @@ def _days(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, target: Ro
     if epochs:
         none = none.append_column("leader_epoch", pa.array([], pa.int32()))
     merged = target.merged(none, given, epochs)
-    distinct = merged.rows if bool(merged.is_first.all()) else merged.rows.take(pa.array(np.sort(merged.new)))
+    # In the order of the set, not of the frame: what came at one instant is replayed in it.
+    distinct = merged.rows.take(pa.array(merged.distinct))
     days = np.asarray(distinct[TIMES[target.checked.table.name]].combine_chunks()) // DAY_US
     return [
         target.completed(distinct if len(found) == 1 else distinct.filter(pa.array(days == day)),
