@@ -65,7 +65,7 @@ Date = Annotated[str | None, typer.Option("--date", help="One UTC day.")]
 From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
 To = Annotated[str | None, typer.Option("--to", help="The day after the last one.")]
 
-_LITTLE_BYTES: Final = 10 << 20
+LITTLE_BYTES: Final = 10 << 20
 """Of ``fetch_log`` and of compressed logs, which both have some ten bytes an event: about a million events."""
 
 _LEAST_TASKS: Final = 8
@@ -168,8 +168,8 @@ def open_job(  # noqa: PLR0913 two of them have a default
             os.environ["TZ"] = "UTC"  # Spark hands instants to Python in the machine's zone
             time.tzset()
             size = size_of_job(lake, logs) if logs is not None or not new else None
-            java = jvm.jvm_options(little=size is not None and size <= _LITTLE_BYTES)
-            tasks = None if size is None else max(_LEAST_TASKS, -(-size // _LITTLE_BYTES))
+            java = jvm.jvm_options(little=size is not None and size <= LITTLE_BYTES)
+            tasks = None if size is None else max(_LEAST_TASKS, -(-size // LITTLE_BYTES))
             spark = start_session(settings.spark, java=java, tasks=tasks)
         out.watched = lambda: running_tasks(spark)
         return spark

@@ -77,7 +77,10 @@ class Analysis(Generic[F]):
 
     @cached_property
     def scores(self) -> F:
-        """What each rule got right, and what it cost: ``rule_scores``, by cluster, day and topic, and over all."""
+        """What each rule got right, and what it cost: ``rule_scores``, by cluster, day and topic, and over all.
+
+        As after ``replay --timelines none``: what would be lost if leaders died is null, and known in a lake.
+        """
         return self._tables.frame("rule_scores")
 
     @cached_property

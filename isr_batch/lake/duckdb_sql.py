@@ -15,6 +15,7 @@ from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.outputs import TABLES
 
 _OWN: Final = "rows_of_"
+_QUERY: Final = re.compile(r"(?i)[\s(]*(SELECT|FROM|WITH|VALUES|DESCRIBE|SHOW|SUMMARIZE|PIVOT|UNPIVOT)\b")
 
 
 def answered_by_duckdb(lake: Lake, text: str) -> tuple[list[dict[str, Any]], list[str]]:
@@ -36,6 +37,8 @@ def answered_by_duckdb(lake: Lake, text: str) -> tuple[list[dict[str, Any]], lis
     UsageError
         When DuckDB does not understand the query, or it is none.
     """
+    if not _QUERY.match(text):
+        raise UsageError("this is no query", "such as SELECT * FROM spurious_shrinks")
     names = lake.names()
     asked = _asked(text, names)
     try:
@@ -44,8 +47,6 @@ def answered_by_duckdb(lake: Lake, text: str) -> tuple[list[dict[str, Any]], lis
     except duckdb.Error as error:
         there = f"the lake has {', '.join(names) or 'no table'}"
         raise UsageError(f"DuckDB: {str(error).strip().partition(chr(10))[0]}", there) from error
-    except AttributeError as error:  # a statement that answers nothing
-        raise UsageError("this is no query", "such as SELECT * FROM spurious_shrinks") from error
     return found.to_pylist(), found.column_names
 
 
