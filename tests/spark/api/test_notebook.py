@@ -51,7 +51,9 @@ def test_rows_are_those_of_one_process(spark_session: SparkSession, mapping: str
     for member in ("shrinks", "spurious", "changes", "scores", "quarantine", "coverage", "replica_timeline"):
         found, expected = getattr(result, member).toArrow(), getattr(local, member)
         assert counted(found.cast(expected.schema)) == counted(expected), member
-    assert {*spark_session.conf.getAll.items()} ^ before == set()
+    changed = {name for name, _ in {*spark_session.conf.getAll.items()} ^ before}
+    # Delta's extension sets these when a session plans its first query.
+    assert changed <= {"spark.sql.parquet.fieldId.read.enabled", "spark.sql.parquet.fieldId.write.enabled"}
     assert spark_session.catalog.listTables() == views
 
 
