@@ -125,8 +125,8 @@ MOST_BYTES = min(2 << 30, memory_bytes() // 8)
 
 
 def ingest_engine_for(lake: Lake, sql: ArrowSql, size_bytes: int) -> Engine:
-    """Choose by the size of the log text."""
-    return Here(sql) if size_bytes <= MOST_BYTES else InSpark(lake.spark)
+    """Choose by what is wanted, and by the size of the log text."""
+    return InSpark(lake.spark) if lake.engine.by_spark(size_bytes, MOST_BYTES, "bytes of log text") else Here(sql)
 
 
 def _one_by_one(parts: pa.Table) -> Iterator[pa.RecordBatch]:
