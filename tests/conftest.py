@@ -140,6 +140,7 @@ def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     )
     session = start_session(
         SparkSettings(master="local[2]", shuffle_partitions=2, driver_memory="2g"),
+        tasks=None,
         **{
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
             # Tests have a handful of rows: planning again between stages costs more than it saves.
