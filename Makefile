@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 LOGS ?= data/samples
 LAKE ?= build/lake
+ENGINE ?= auto
 SAMPLE := build/sample
 ROWS ?= 1000000
 PARTITIONS ?=
@@ -19,8 +20,8 @@ PAGE ?=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: setup ## replay the sample logs: which shrinks were spurious, Delta tables, report (LOGS=..., LAKE=...)
-	$(BIN)/isr-batch run --logs $(LOGS) --lake $(LAKE)
+run: setup ## replay the sample logs: which shrinks were spurious, Delta tables, report (LOGS=..., LAKE=..., ENGINE=spark)
+	$(BIN)/isr-batch run --logs $(LOGS) --lake $(LAKE) --engine $(ENGINE)
 
 check: $(VENV)/test.stamp ## style, layers, types, and the tests that need neither Spark nor compiled kernels
 	$(MAKE) --no-print-directory --jobs=2 --output-sync lint type
@@ -48,7 +49,8 @@ $(VENV)/run.stamp: requirements/run.lock | $(BIN)/python java
 	$(PIP) install --quiet --require-hashes -r requirements/run.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	$(COMPILE) & compiled=$$!; \
-		$(BIN)/python -m isr_batch.session --fetch-jars && $(BIN)/python -m isr_batch.jvm && wait $$compiled
+		$(BIN)/python -m isr_batch.session --fetch-jars && $(BIN)/python -m isr_batch.jvm && \
+		$(BIN)/python -m isr_batch.spark_home && wait $$compiled
 	@touch $@
 # While Java has one core, the kernels of `run` are compiled on another.
 COMPILE = { $(BIN)/python -m isr_batch.ingest.kafka_logs.kernels && $(BIN)/python -m isr_batch.replay.kernel_cache; }

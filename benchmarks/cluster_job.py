@@ -69,7 +69,7 @@ def main(master: str, root: str, replays: str) -> list[dict[str, Any]]:
     """Replay each lake, and say what it took."""
     of_replay.FEW_EVENTS = -1
     vars(of_replay)["pack_stale_days"] = lambda _: 0  # the lakes have nothing to pack
-    spark = start_session(SparkSettings(master=master), **executor_options())
+    spark = start_session(SparkSettings(master=master), tasks=None, **executor_options())
     runs = runs_of(RULES)
     _load_kernels(spark)
     found = []

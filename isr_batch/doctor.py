@@ -16,6 +16,8 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from isr_batch.errors import UsageError
+from isr_batch.jvm import java_command
+from isr_batch.memory import memory_bytes
 from isr_batch.settings import Settings
 
 MIN_JAVA: Final = 17
@@ -80,10 +82,9 @@ def _python() -> DoctorCheck:
 
 
 def _java() -> DoctorCheck:
-    home = os.environ.get("JAVA_HOME")
-    java = f"{home}/bin/java" if home else shutil.which("java")
+    home, java = os.environ.get("JAVA_HOME"), java_command()
     install = f"install Java {MIN_JAVA} or newer, or point JAVA_HOME at one"
-    if not java or not Path(java).exists():
+    if not java:
         return DoctorCheck("java", "none" if not home else f"none in JAVA_HOME {home}", install)
     seen = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     number = re.search(r'version "(\d+)', seen)
@@ -161,7 +162,7 @@ def _kernel() -> DoctorCheck:
 
 
 def _memory(driver_memory: str) -> DoctorCheck:
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    total = memory_bytes() / 2**30
     heap = float(driver_memory[:-1]) / (1024 if driver_memory[-1] in "mM" else 1)
     needed = heap + PYTHON_MEMORY_GB
     return DoctorCheck(

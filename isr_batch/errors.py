@@ -90,6 +90,10 @@ _NOT_ALLOWED = re.compile(r"Permission denied|Read-only file system")
 _NOT_READ = re.compile(
     r"(?:\[FAILED_READ_FILE\.\w+\] Encountered error while reading file|UnreadableFileError:) (\S+?)[.:]?\s"
 )
+_NO_MEMORY = re.compile(
+    r"java\.lang\.OutOfMemoryError|Out of Memory Error|std::bad_alloc|\b[Cc]annot allocate memory|"
+    r"can't start new thread|(?:launch|spawn) worker thread|failed to map segment"
+)
 _OF_SYSTEM = re.compile(r"^.*(?:Exception|Error): .*|.*\[Errno \d+\].*|.*\(os error \d+\).*", re.MULTILINE)
 
 
@@ -103,15 +107,33 @@ def unreadable_file_error(path: str) -> SchemaError:
     )
 
 
-def explained_error(error: Exception) -> IsrBatchError | None:
+def out_of_memory_error(*, in_java: bool) -> StorageError:
+    """Say that there was too little memory, and whose setting may help."""
+    setting = "raise spark.driver_memory (`isr-batch config show`)" if in_java else "give the machine or container more"
+    return StorageError(
+        "out of memory",
+        f"{setting}, or fewer days (--date) or rules (--rules) at a time, then run the same command again: no table "
+        "has half a commit, and what is not complete is not marked as done",
+    )
+
+
+def explained_error(error: BaseException) -> IsrBatchError | None:
     """Tell a fault of the machine from a bug, by what the system and Spark say; None is a bug."""
     if isinstance(error, IsrBatchError):
         return error
     text = f"{type(error).__name__}: {error}"
     if fault := _of_disk(str(error)) or store_fault(text):
         return StorageError(*fault)
+    if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
+        return out_of_memory_error(in_java="java.lang." in text)
     if damaged := _NOT_READ.search(text):
         return unreadable_file_error(damaged[1])
+    return _of_path(error)
+
+
+def _of_path(error: BaseException) -> IsrBatchError | None:
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+        return UsageError(f"{error.object} has a byte that is no text", "give it another name")
     if isinstance(error, OSError) and error.filename:
         return StorageError(f"{error.filename}: {error.strerror}", "check the path, then run the same command again")
     return None

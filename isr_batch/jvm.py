@@ -38,6 +38,12 @@ def jvm_options(*, little: bool) -> str:
     return " ".join(found)
 
 
+def java_command() -> str | None:
+    """Where Spark would look for Java; None where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which(f"{home}/bin/java" if home else "java")
+
+
 def class_archive() -> Path:
     """Path of the class archive, next to Spark's jars, from which it is made."""
     import pyspark

@@ -62,8 +62,20 @@ class _SourceCache(FunctionCache):  # type: ignore[misc]  # numba comes without 
         keep_to_ourselves(Path(self._cache_path))
         self._cache_file = _Index(self._cache_path, self._impl.filename_base, sources)
 
+    def load_overload(self, sig: object, target_context: object) -> object:
+        """As numba's; what it does not find is compiled next, which is said once a process."""
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            _say_compiling()
+        return found
+
     def _index_key(self, sig: object, codegen: CPUCodegen) -> tuple[object, object]:
         return sig, codegen.magic_tuple()
+
+
+@lru_cache
+def _say_compiling() -> None:
+    logger.info("compiling kernels, once after an install or an upgrade: a minute or two")
 
 
 @lru_cache

@@ -25,6 +25,7 @@ from isr_batch.settings import SparkSettings
 
 Session: TypeAlias = SparkSession
 
+_NEEDS_JAVA: Final = "it needs Java 17 or newer; `isr-batch doctor` says what this machine lacks"
 _EVERYWHERE: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -68,7 +69,9 @@ _NEEDED_JARS: Final = ("delta-spark", "delta-storage")
 _NOT_NEEDED: Final = ("org.*", "com.*", "javax.*", "commons-*", "io.airlift", "io.unitycatalog")
 
 
-def start_session(settings: SparkSettings, *, java: str | None = None, **options: str) -> SparkSession:
+def start_session(
+    settings: SparkSettings, *, java: str | None = None, tasks: int | None = None, **options: str
+) -> SparkSession:
     """Return the running session, or start one.
 
     Under spark-submit the cluster's configuration stands, and only what it leaves open is filled in.
@@ -79,6 +82,8 @@ def start_session(settings: SparkSettings, *, java: str | None = None, **options
         The ``spark`` section.
     java : str, optional
         Options of the JVM, of `isr_batch.jvm.jvm_options`; by default those for much to do.
+    tasks : int, optional
+        That an exchange has under spark-submit, where neither that nor the settings say it; by default Spark's 200.
     **options : str
         More Spark options for a session that is started here.
 
@@ -93,8 +98,10 @@ def start_session(settings: SparkSettings, *, java: str | None = None, **options
     if active is not None:
         return active
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return _submitted_session(settings)
+        return _submitted_session(settings, tasks)
 
+    if jvm.java_command() is None:
+        raise UsageError("Spark does not start: there is no Java", _NEEDS_JAVA)
     # By default each JVM leaves a file under its user's name in /tmp.
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", jvm.NO_PERF_DATA)
     # Workers would run whatever `python3` is first on PATH.
@@ -118,7 +125,7 @@ def start_session(settings: SparkSettings, *, java: str | None = None, **options
     except PySparkRuntimeError as error:
         raise UsageError(
             f"Spark does not start: {str(error).partition(chr(10))[0]}",
-            "it needs Java 17 or newer; `isr-batch doctor` says what this machine lacks",
+            _NEEDS_JAVA,
         ) from error
 
 
@@ -203,7 +210,7 @@ def _session_options(settings: SparkSettings) -> dict[str, str]:
     return {"spark.sql.execution.arrow.maxRecordsPerBatch": str(settings.arrow_batch_rows)}
 
 
-def _submitted_session(settings: SparkSettings) -> SparkSession:
+def _submitted_session(settings: SparkSettings, tasks: int | None) -> SparkSession:
     # Only after this does SparkConf have the options of spark-submit; no public API gives them.
     SparkContext._ensure_initialized()  # noqa: SLF001
     conf = SparkConf()
@@ -212,6 +219,8 @@ def _submitted_session(settings: SparkSettings) -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     options = {**_EVERYWHERE, **_session_options(settings), **(_local_options() if local else {})}
+    if settings.shuffle_partitions or tasks:
+        options["spark.sql.shuffle.partitions"] = str(settings.shuffle_partitions or tasks)
     for key, value in options.items():
         if not conf.contains(key):
             builder = builder.config(key, value)

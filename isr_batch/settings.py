@@ -42,8 +42,9 @@ class _Section(BaseModel):
 
 
 class SparkSettings(_Section):
-    """Settings of the Spark session that a command starts; under spark-submit only ``arrow_batch_rows`` is used."""
+    """Which engine works, and the session that a command starts; under spark-submit ``arrow_batch_rows`` counts."""
 
+    engine: Literal["auto", "spark", "local"] = "auto"
     master: str = "local[*]"
     shuffle_partitions: int | None = Field(default=None, ge=1)
     driver_memory: str = Field(default="2g", pattern=r"^\d+[mgMG]$")

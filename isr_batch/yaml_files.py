@@ -80,8 +80,9 @@ class _Loader(yaml.SafeLoader):
                 raise BadYamlError(problem=f"a number of more than {digits} digits", problem_mark=node.start_mark)
         try:
             value = super().construct_object(node, deep)
-        except (ValueError, OverflowError) as error:
-            raise BadYamlError(problem=str(error), problem_mark=node.start_mark) from error
+        except (ValueError, OverflowError, LookupError) as error:
+            problem = f"a value that is no {node.tag.rpartition(':')[2]}"
+            raise BadYamlError(problem=problem, problem_mark=node.start_mark) from error
         if isinstance(value, float) and not math.isfinite(value):
             raise BadYamlError(problem="a number that is infinite, or none", problem_mark=node.start_mark)
         return value

@@ -20,6 +20,7 @@ from pipelines.ingest_cli import (
 from pipelines.job import (
     Catalog,
     Date,
+    EngineOf,
     Env,
     From,
     Json,
@@ -139,7 +140,7 @@ def replay_command(
         typer.Option("--grid", metavar="FILE.yaml", exists=True, help="Rules and parameters, for --rules and --set."),
     ] = None,
     day: Date = None, start: From = None, end: To = None, timelines: TimelinesOf = None,
-    env: Env = None, quiet: Quiet = False, as_json: Json = False,
+    engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Replay the lake's fetches through the rules, and judge their shrinks."""
     window, wanted = parse_window(day, start, end), timelines_of_job(timelines)
@@ -150,7 +151,7 @@ def replay_command(
         if rules or params:
             raise UsageError("--grid sets rules and parameters", "give it without --rules and --set")
         runs = load_grid(grid).runs
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params), lake, catalog)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params, engine), lake, catalog)
     with recorded_job(job, "replay", window) as done:
         replay_window_of_job(job, done, window, runs, timelines=wanted)
         show_rules(job, rules_of_job(job))
@@ -201,14 +202,15 @@ def report_command(
 
 @app.command("sql", epilog='Example: isr-batch sql --lake build/lake "SELECT * FROM worst_partitions LIMIT 5"')
 def sql_command(
-    query: Annotated[str, typer.Argument(metavar="SELECT", help="Tables and views by bare name.")],
+    query: Annotated[str, typer.Argument(metavar="SELECT", help="Of Spark, or with --engine local of DuckDB.")],
     unrestricted: Annotated[bool, typer.Option("--unrestricted", help="Any statement of Spark's.")] = False,
+    engine: EngineOf = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Run a SQL query on the lake's tables and views."""
     if not query.strip():
         raise UsageError("the query is empty", 'such as "SELECT * FROM spurious_shrinks"')
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, engine=engine), lake, catalog)
     from isr_batch.lake.plain_sql import answer
 
     rows, columns = answer(job.lake, query, unrestricted=unrestricted)
@@ -269,7 +271,9 @@ def main(args: list[str] | None = None) -> None:
     try:
         with ended_by_signals(out):
             app(args=args, prog_name="isr-batch")
-    except Exception as error:  # noqa: BLE001 (nothing is swallowed: it is shown in full, with a separate exit code)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 (nothing is swallowed; some errors of delta-rs are not an Exception)
         if known := explained_error(error):
             out.error(known.message, known.hint, known.exit_code)
             sys.exit(known.exit_code)

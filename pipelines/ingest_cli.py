@@ -12,6 +12,7 @@ from isr_batch.window import Window, parse_window
 from pipelines.job import (
     Catalog,
     Cluster,
+    EngineOf,
     Env,
     From,
     Job,
@@ -152,9 +153,10 @@ def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
             facts |= {"lines": counts.rows_in, "rows": counts.rows_out, "quarantined": counts.rows_quarantined}
         if ingest.account:
             job.out.details(f"Lines of {name}", [vars(tally) for tally in ingest.account], ACCOUNT_COLUMNS)
-            job.out.details(f"Assumptions about {name}", [note._asdict() for note in ingest.notes], NOTE_COLUMNS)
         else:
             job.out.say(cluster=name, ingest="nothing new")
+        if ingest.notes:
+            job.out.details(f"Assumptions about {name}", [note._asdict() for note in ingest.notes], NOTE_COLUMNS)
         require_clean_broker_logs(counts, job.settings.ingest.max_quarantine_ratio)
 
 
@@ -163,12 +165,14 @@ def ingest_kafka_logs_command(
     logs: Annotated[Path, typer.Argument(metavar="DIR", help="A folder per broker, or per cluster with those.")],
     lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
     stamp_format: StampFormat = None, time_zone: TimeZone = None,
-    env: Env = None, quiet: Quiet = False, as_json: Json = False,
+    engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Ingest the request, server and state-change logs of brokers."""
     require_lake_of_job(lake, catalog, new=True)
     found = find_logs_of_command(logs, cluster, release, stamp_format, time_zone)
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog, logs=logs, new=True)
+    job = open_job(
+        Output(quiet=quiet, as_json=as_json), settings_of_job(env, engine=engine), lake, catalog, logs=logs, new=True
+    )
     with recorded_job(job, "ingest") as done:
         ingest_logs_of_command(job, done, found)
         _pack(job)
@@ -197,7 +201,7 @@ def ingest_table_command(
     leader: Annotated[int | None, typer.Option("--leader", help="With --replace: rows of this leader only.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="With --replace: rows of this topic only.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="With --replace: also if more rows go than come.")] = False,
-    env: Env = None, quiet: Quiet = False, as_json: Json = False,
+    engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Add the rows of a table of follower fetches that the lake does not have yet; a YAML file maps its columns."""
     window = parse_window(None, start, end)
@@ -208,7 +212,7 @@ def ingest_table_command(
     table = table_of_command(places, file, cluster, window, full=full)
     if replace:
         table = dataclasses.replace(table, replaced=(leader, topic), may_lose=yes)
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog, new=True)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, engine=engine), lake, catalog, new=True)
     with recorded_job(job, "ingest") as done:
         ingest_table_of_command(job, done, table)
 

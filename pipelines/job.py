@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 import typer
 
 from isr_batch.errors import NoInputError, UsageError
-from isr_batch.lake.addresses import is_address
+from isr_batch.lake.addresses import absolute_address, is_address, require_delta_path
 from isr_batch.lake.tables.timelines import Timelines
+from isr_batch.memory import require_address_space
 from isr_batch.rule_names import parse_rule_params
 from isr_batch.settings import Settings, load_settings
 from isr_batch.window import Window
@@ -32,6 +33,14 @@ Json = Annotated[bool, typer.Option("--json", help="JSON lines for programs.")]
 Env = Annotated[str | None, typer.Option("--env", help="Take conf/<env>.yaml as well.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="A rule's parameter.")]
 Rules = Annotated[str | None, typer.Option("--rules", help="all, or names between commas.")]
+EngineOf = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="auto|spark|local",
+        help="Spark or this process; by default Spark if it is much, or if Spark was started for it.",
+    ),
+]
 Logs = Annotated[Path, typer.Option("--logs", help="A folder per broker, or per cluster with those.")]
 Cluster = Annotated[str | None, typer.Option("--cluster", help="Name for the cluster; by default the folder's.")]
 Release = Annotated[
@@ -58,9 +67,11 @@ Date = Annotated[str | None, typer.Option("--date", help="One UTC day.")]
 From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
 To = Annotated[str | None, typer.Option("--to", help="The day after the last one.")]
 
-_LITTLE_BYTES: Final = 10 << 20
+LITTLE_BYTES: Final = 10 << 20
 """Size of ``fetch_log`` and of compressed logs, both about ten bytes per event: about a million events."""
 
+_LEAST_TASKS: Final = 8
+"""Minimum number of tasks of an exchange; otherwise each takes about a million events."""
 _CLUSTER = ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
 
 
@@ -73,14 +84,17 @@ class Job:
     lake: "Lake"
 
 
-def settings_of_job(env: str | None, rules: str | None = None, params: list[str] | None = None) -> Settings:
+def settings_of_job(
+    env: str | None, rules: str | None = None, params: list[str] | None = None, engine: str | None = None
+) -> Settings:
     """Read the settings in force, those of the options included."""
     replay: dict[str, Any] = {}
     if rules is not None:
         replay["rules"] = rules
     if params:
         replay["params"] = parse_rule_params(params)
-    return load_settings(env, {"replay": replay} if replay else {})
+    options = {"replay": replay, "spark": {"engine": engine} if engine is not None else {}}
+    return load_settings(env, {section: given for section, given in options.items() if given})
 
 
 def require_path_of_job(path: str, what_to_do: str) -> None:
@@ -109,6 +123,8 @@ def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = Fa
     """
     if (lake is None) == (catalog is None):
         raise UsageError("the tables are in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA")
+    if lake is not None:
+        require_delta_path(absolute_address(lake))
     if lake is None or _elsewhere(lake):
         return
     makes = "isr-batch run --logs DIR --lake LAKE makes a lake"
@@ -143,7 +159,10 @@ def open_job(  # noqa: PLR0913 two of them have a default
         As `require_lake_of_job` does, or when Spark does not know the schema, or finds no table.
     """
     require_lake_of_job(lake, catalog, new=new)
+    require_address_space()
+    out.show_logged()
     from isr_batch.lake.catalogs import require_catalog_schema, require_tables
+    from isr_batch.lake.engine_choice import choice_of_settings
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import new_run_id
 
@@ -154,14 +173,17 @@ def open_job(  # noqa: PLR0913 two of them have a default
 
             os.environ["TZ"] = "UTC"  # Spark hands instants to Python in the machine's zone
             time.tzset()
-            little = (logs is not None or not new) and is_little_job(lake, logs)
-            spark = start_session(settings.spark, java=jvm.jvm_options(little=little))
+            size = size_of_job(lake, logs) if logs is not None or not new else None
+            java = jvm.jvm_options(little=size is not None and size <= LITTLE_BYTES)
+            tasks = None if size is None else max(_LEAST_TASKS, -(-size // LITTLE_BYTES))
+            spark = start_session(settings.spark, java=java, tasks=tasks)
         out.watched = lambda: running_tasks(spark)
         return spark
 
     # A folder of this machine can be asked many things without Spark; only that knows where another one lies.
     on_disk = lake is not None and _is_here(lake)
     tables = Lake(start if on_disk else start(), lake or catalog or "", new_run_id(), catalog=not lake)
+    tables.engine = choice_of_settings(settings.spark, out.progress)
     require_catalog_schema(tables)
     if not (new or on_disk):
         require_tables(tables)
@@ -172,8 +194,8 @@ def _is_here(path: str) -> bool:
     return not _elsewhere(path) and "SPARK_HOME" not in os.environ
 
 
-def is_little_job(lake: str | None, logs: Path | None = None) -> bool:
-    """Whether a command has little to do, judged by the sizes of files.
+def size_of_job(lake: str | None, logs: Path | None = None) -> int | None:
+    """How much a command has to do, in bytes of packed fetches; None where sizes of files do not tell.
 
     Parameters
     ----------
@@ -182,12 +204,12 @@ def is_little_job(lake: str | None, logs: Path | None = None) -> bool:
     logs : Path, optional
         Folder of the logs that are ingested.
     """
-    if lake is None or is_address(lake):
-        return False
+    if lake is None or is_address(lake) or not (logs or Path(lake).is_dir()):
+        return None
     from isr_batch.ingest.log_files.content import USUAL_RATIO, text_bytes
 
     size = sum(path.stat().st_size for path in Path(lake, "fetch_log").rglob("*.parquet"))
-    return size + (text_bytes(logs) // USUAL_RATIO if logs else 0) <= _LITTLE_BYTES
+    return size + (text_bytes(logs) // USUAL_RATIO if logs else 0)
 
 
 @contextmanager

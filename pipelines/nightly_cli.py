@@ -8,6 +8,7 @@ from isr_batch.window import Window, parse_window
 from pipelines.job import (
     Catalog,
     Date,
+    EngineOf,
     Env,
     From,
     Json,
@@ -47,11 +48,11 @@ def status_command(
 def backfill_command(
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
     start: From = None, end: To = None, timelines: TimelinesOf = None,
-    env: Env = None, quiet: Quiet = False, as_json: Json = False,
+    engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Replay each pending or stale day, one after the other; finished days stay done if it is interrupted."""
     window, wanted = parse_window(None, start, end), timelines_of_job(timelines)
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params), lake, catalog)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params, engine), lake, catalog)
     from isr_batch.replay.days import days_status as of_days
     from isr_batch.replay.days import undone_days
     from isr_batch.replay.replay import rule_runs

@@ -1,6 +1,7 @@
 """Print progress and errors to stderr, results to stdout."""
 
 import json
+import logging
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, 
 from rich.table import Table
 
 from isr_batch.printable import printable, printable_lines
+from isr_batch.progress import WorkDone, progress_now
 
 # A file or a pipe has no width; tables there should not be folded.
 PLAIN_WIDTH = 200
@@ -83,7 +85,7 @@ class Output:
 
     @contextmanager
     def _bar(self, name: str) -> Iterator[None]:
-        """Tasks of the running stages, their rate, and how long these will take; the next stages begin a new bar."""
+        """What is counted or the tasks of running stages, their rate, the time left; other work begins a new bar."""
         columns = (
             SpinnerColumn(), TextColumn("{task.description}", markup=False), TextColumn("{task.fields[took]}"),
             BarColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
@@ -93,21 +95,19 @@ class Output:
             task = progress.add_task(name, total=None, took="", rate="")
 
             def poll() -> None:
-                running: tuple[int, ...] = ()
+                running: object = None
                 while not done.wait(POLLS):
                     progress.update(task, took=_clock(time.monotonic() - started))
-                    if self.watched is None:
-                        continue
                     try:
-                        stages, completed, total = self.watched()
+                        found = progress_now() or self._of_spark()
                     except Exception:  # noqa: BLE001 (Spark may just be ending; a bar must not fail a run)
                         return
-                    if stages and stages != running:
-                        progress.reset(task, total=total or None, completed=completed)
-                        running = stages
-                    if stages:
-                        progress.update(task, completed=completed, total=total or None)
-                        progress.update(task, rate=_rate(progress.tasks[0]))
+                    key, amount, total, unit = found or WorkDone(None, 0, 0, "")
+                    if key != running:
+                        progress.reset(task, total=total or None, completed=int(amount))
+                        running = key
+                    progress.update(task, completed=amount, total=total or None)
+                    progress.update(task, rate=_rate(progress.tasks[0], unit) if found else "")
 
             thread = threading.Thread(target=poll, name="bar", daemon=True)
             thread.start()
@@ -116,6 +116,23 @@ class Output:
             finally:
                 done.set()
                 thread.join(timeout=5)
+
+    def _of_spark(self) -> WorkDone | None:
+        stages, done, total = self.watched() if self.watched else ((), 0, 0)
+        return WorkDone(stages, done, total, "tasks") if stages else None
+
+    def show_logged(self) -> None:
+        """Print what the library logs: warnings always, the rest as progress."""
+        log = logging.getLogger("isr_batch")
+        log.setLevel(logging.INFO)
+        log.handlers = [_Logged(self)]
+
+    def warn(self, text: str) -> None:
+        """Print something that somebody should know, and that ends nothing."""
+        if self.as_json or not self._stderr.is_terminal:
+            self._log.warning(text)
+        else:
+            self._stderr.print(printable(f"warning: {text}"), soft_wrap=True)
 
     def progress(self, text: str) -> None:
         """Print the progress."""
@@ -178,6 +195,16 @@ class Output:
         sys.stdout.write(json.dumps(document, default=str) + "\n")
 
 
+class _Logged(logging.Handler):
+    def __init__(self, out: Output) -> None:
+        super().__init__()
+        self.out = out
+
+    def emit(self, record: logging.LogRecord) -> None:
+        show = self.out.warn if record.levelno >= logging.WARNING else self.out.progress
+        show(record.getMessage())
+
+
 def _printable_event(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     return {name: printable_lines(value) if isinstance(value, str) else value for name, value in event.items()}
 
@@ -206,9 +233,9 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
-def _rate(task: Task) -> str:
+def _rate(task: Task, unit: str) -> str:
     rate = f", {task.speed:.1f} a second" if task.speed else ""
-    return f"{task.completed:.0f} of {task.total or 0:.0f} tasks{rate}"
+    return f"{task.completed:,.0f} of {task.total or 0:,.0f} {unit}{rate}"
 
 
 def _cell(value: object) -> str:

@@ -19,6 +19,7 @@ from pipelines.ingest_cli import (
 from pipelines.job import (
     Catalog,
     Cluster,
+    EngineOf,
     Env,
     Job,
     Json,
@@ -90,25 +91,18 @@ def write_report_of_job(job: Job, file: Path, own: "OwnShrinks | None" = None) -
 
 
 def _answer_and_report(job: Job, file: Path) -> None:
-    from isr_batch.evidence.answer import evidence_answer
-    from isr_batch.evidence.evidence_table import read_evidence_table
-    from isr_batch.incidents.better_rule import better_rule
-    from isr_batch.incidents.own_shrinks import own_shrinks
-    from isr_batch.incidents.rule_choices import read_scores_for_choices
-    from isr_batch.incidents.sentences import cluster_headline, incidents_answer, unjudged_clusters
+    from isr_batch.incidents.sentences import cluster_headline
+    from isr_batch.report.answer import answer_of
 
-    own, scores = own_shrinks(job.lake), read_scores_for_choices(job.lake)
-    write_report_of_job(job, file, own)
-    better = {one["cluster_id"]: better_rule(own, scores, one["cluster_id"]) for one in own.clusters}
-    by_lines = {
-        name: evidence_answer(read_evidence_table(job.lake, name), request_log=True) for name in unjudged_clusters(own)
-    }
+    answer = answer_of(job.lake)
+    write_report_of_job(job, file, answer.own)
     if job.out.as_json:
-        for cluster in own.clusters:
+        for cluster in answer.own.clusters:
             name = cluster["cluster_id"]
-            job.out.say(cluster=name, answer=[*cluster_headline(own, cluster), *better[name], *by_lines.get(name, ())])
+            more = (*answer.better[name], *answer.by_lines.get(name, ()))
+            job.out.say(cluster=name, answer=[*cluster_headline(answer.own, cluster), *more])
     else:
-        job.out.text(incidents_answer(own, better, by_lines))
+        job.out.text(answer.lines)
 
 
 def rules_of_job(job: Job) -> "Rows":
@@ -148,13 +142,14 @@ def run_command(
     file: Annotated[
         Path | None, typer.Option("--out", help="The report to write; by default report.html in the lake's folder.")
     ] = None,
+    engine: EngineOf = None,
     rules: Rules = None, params: Set = None, timelines: TimelinesOf = None, env: Env = None,
     show_all: Annotated[bool, typer.Option("--all", help="Also print the tables of logs, lines and rules.")] = False,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Ingest, replay, compare and report in one go; without follower fetches, report what server.log alone shows."""
     out = Output(quiet=quiet, as_json=as_json, brief=not show_all)
-    settings, wanted = settings_of_job(env, rules, params), timelines_of_job(timelines)
+    settings, wanted = settings_of_job(env, rules, params, engine), timelines_of_job(timelines)
     if (logs is None) == (tables is None) or (tables is None) != (mapping is None):
         raise UsageError("what is to be replayed?", "give --logs DIR, or --table TABLE and --mapping FILE")
     require_lake_of_job(lake, catalog, new=True)

@@ -7,6 +7,7 @@ import typer
 
 from pipelines.job import (
     Catalog,
+    EngineOf,
     Env,
     Json,
     LakePath,
@@ -30,6 +31,7 @@ def sweep_command(
         Path, typer.Option("--grid", metavar="FILE.yaml", exists=True, help="Rules, values of parameters, budgets.")
     ],
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.html", help="Page to write.")] = None,
+    engine: EngineOf = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Replay many parameter sets in one pass, and recommend the smallest lag time within the budgets."""
@@ -37,7 +39,7 @@ def sweep_command(
     from isr_batch.scoring.sweep_grid import load_grid, require_lag_times_in_grid
 
     named = require_lag_times_in_grid(grid, load_grid(grid))
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, engine=engine), lake, catalog)
     with recorded_job(job, "sweep") as done:
         from isr_batch.lake.run_log import RunCounts
         from isr_batch.scoring.sweep import sweep as run

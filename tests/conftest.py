@@ -35,6 +35,10 @@ COMPILES = ("kernel", "rules", "simulation", "batches", "replay", "test_windows.
 """Folders and files of unit tests that need compiled kernels, or draw many pages; `make check` leaves them out."""
 
 LONG = {
+    "spark/lake/test_other_engines.py": "has other engines read every table",
+    "spark/lake/test_sql_cookbook.py": "asks each query of the cookbook by two engines",
+    "spark/lake/test_plain_sql.py": "asks the same queries of Spark and without it",
+    "spark/replay/test_timeline_files.py": "replays a sample a dozen times",
     "spark/lake/test_engines.py": "explains each kind of shrink by Spark, and without it",
     "spark/lake/test_small_tables.py": "writes every input table in two ways",
     "unit/ingest/test_table_kills.py": "starts a dozen commands, and kills most of them",
@@ -48,7 +52,7 @@ LONG = {
     "spark/ingest/test_mid_term.py": "ingests recorded clusters again for each of some cuts",
     "spark/ingest/test_worker_files.py": "writes the same tables in three ways, five times",
     "unit/ingest/test_nights.py": "ingests recorded logs night by night",
-    "spark/test_nights.py": "runs ten nights as processes",
+    "spark/test_nights.py": "runs four nights in containers that are killed",
     "spark/replay/test_kills.py": "starts a JVM for each of the commands that it kills",
     "spark/replay/test_windows.py": "replays each log in one go and day by day",
     "spark/replay/test_soak.py": "replays until memory would show a leak",
@@ -56,6 +60,7 @@ LONG = {
     "spark/ingest/test_hostile_logs.py": "reads 100,000 mutated lines",
     "spark/test_cluster.py": "starts a cluster of processes",
     "spark/test_first_minute.py": "runs the main job on the samples once more",
+    "test_as_a_user.py": "starts every command as a process of its own",
     "spark/test_operators_runs.py": "replays five folders of operators, and a sample twice",
 }
 """Files whose tests take a minute or more, and why: `make test-all` runs them."""
@@ -135,6 +140,7 @@ def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     )
     session = start_session(
         SparkSettings(master="local[2]", shuffle_partitions=2, driver_memory="2g"),
+        tasks=None,
         **{
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
             # Tests have a handful of rows: planning again between stages costs more than it saves.

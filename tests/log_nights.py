@@ -27,9 +27,9 @@ Row = dict[str, Any]
 
 OF_FILES = {*OWN, "source_file", "source_line", "evidence_lines", "trouble_line"}
 """Columns with names of files, which rotation changes."""
-NOT_AS_ONE = {"append_time", "log_end_source"}
-"""Of an append that was under way when a night's copy was made, by which line its end is known, and by a few
-milliseconds when it was done: fetches of the night before bound it, and are not read again."""
+NOT_AS_ONE = {"append_time"}
+"""Of an append that was under way when a night's copy was made, by a few milliseconds: when its request was handled
+bounds it, and the lake does not have that."""
 NEAR = timedelta(milliseconds=5)
 
 
@@ -111,26 +111,28 @@ def _with_times(text: bytes) -> Iterator[tuple[float, bytes]]:
 def differences(nights: Path, whole: Path, tables: tuple[str, ...] = ()) -> dict[str, tuple[list[Row], list[Row]]]:
     """List the rows that only one of two lakes has, by table; by default of what an ingest writes."""
     names = tables or (*(table.name for table in INPUT_TABLES), ENDS.name, "shrink_evidence", "kept_lines")
-    found = {}
+    found: dict[str, tuple[list[Row], list[Row]]] = {}
     for name in names:
-        mine, theirs = (Counter(map(_cells, _rows(lake, name))) for lake in (nights, whole))
-        if mine != theirs:
-            found[name] = [dict(row) for row in mine - theirs], [dict(row) for row in theirs - mine]
+        one, other = (Counter(map(_cells, rows_of(lake, name))) for lake in (nights, whole))
+        if one != other:
+            found[name] = [dict(row) for row in one - other], [dict(row) for row in other - one]
     if not tables:
         first, second_ = (_times_of_appends(lake) for lake in (nights, whole))
         late = [key for key in first if abs(first[key] - second_[key]) > NEAR] if first.keys() == second_.keys() else []
         if late:
-            found["append_time"] = [dict(late)], []
+            mine, theirs = ([{"append": key, "append_time": at[key]} for key in late] for at in (first, second_))
+            found["append_time"] = mine, theirs
     return found
 
 
 def _times_of_appends(lake: Path) -> dict[tuple[Any, ...], datetime]:
     names = ("leader_id", "topic", "partition_id", "leader_epoch", "base_offset")
-    return {tuple(row[name] for name in names): row["append_time"] for row in _rows(lake, APPEND_LOG.name)
+    return {tuple(row[name] for name in names): row["append_time"] for row in rows_of(lake, APPEND_LOG.name)
             if row["base_offset"] is not None}  # fmt: skip
 
 
-def _rows(lake: Path, name: str) -> Iterator[Row]:
+def rows_of(lake: Path, name: str) -> Iterator[Row]:
+    """Read a table of a lake; of fetches one by one."""
     if (lake / name / "_delta_log").is_dir():
         for row in pa.table(deltalake.DeltaTable(str(lake / name)).to_pyarrow_table()).to_pylist():
             yield from (dict(fetch) for fetch in fetches_of_run(row)) if name == FETCH_LOG.name else [row]

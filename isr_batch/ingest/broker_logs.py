@@ -17,6 +17,7 @@ from isr_batch.ingest.ingested_files import (
     beginnings_of_file,
     days_of_files,
     days_of_read_files,
+    later_request_logs,
     overlaps_of_files,
     plan_files_to_ingest,
     records_of_files,
@@ -25,7 +26,7 @@ from isr_batch.ingest.ingested_files import (
     sql_instant,
     time_of_gone_files,
 )
-from isr_batch.ingest.kafka_logs.assumptions import Note
+from isr_batch.ingest.kafka_logs.assumptions import Note, note_on_later_logs, note_on_shorter_copies
 from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
 from isr_batch.ingest.kafka_logs.engine import Engine, ingest_engine_for
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
@@ -35,16 +36,16 @@ from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_
 from isr_batch.ingest.kafka_logs.log_folder import REQUEST, LogOptions
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs, survey_logs
-from isr_batch.ingest.lake_of_earlier_logs import keep_for_later_logs, read_earlier_logs
+from isr_batch.ingest.lake_of_earlier_logs import fetches_without_offset, keep_for_later_logs, read_earlier_logs
 from isr_batch.ingest.log_files.content import text_bytes
 from isr_batch.ingest.replace_rows import CUT_BY, replace_covered_rows, rows_of_cluster
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.duckdb_engine import replace_arrow
-from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import RunCounts
+from isr_batch.lake.runs_taken_apart import take_runs_apart
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
@@ -135,7 +136,7 @@ def _ingest(
     if work.nothing_new and not said and all(lake.has(table.name) for table in INPUT_TABLES):
         if not lake.has(SHRINK_EVIDENCE.name):  # a lake of an earlier version
             _weigh(small, read_lines_of_interest(engine, small.sql, work.found), None, cluster_id)
-        return IngestOfBrokerLogs(RunCounts(), [])
+        return IngestOfBrokerLogs(RunCounts(), [], note_on_shorter_copies(work.shorter))
     # The survey has unpacked them, and some are in the lake already: their true size may be another.
     unpacked = {file.path: file.held.content_bytes for file in work.found.files if file.held}
     engine = ingest_engine_for(lake, small.sql, sum(unpacked.values()))
@@ -157,6 +158,8 @@ def _read_and_write(
         small, cluster_id, pa.concat_tables([earlier.lines, logs.lines.kept]),
         pa.concat_tables([earlier.numbers, logs.numbers]),
     )  # fmt: skip
+    later = later_request_logs(work, times)
+    lacking = fetches_without_offset(lake, cluster_id, later) if later else 0
     now = records_of_files(work, times, lake.run_id, datetime.now(UTC))
     rows = pa.Table.from_pylist(
         [{"cluster_id": cluster_id, **asdict(record)} for record in now], arrow_schema(INGESTED_FILES)
@@ -164,8 +167,9 @@ def _read_and_write(
     # Last: an ingest that was cut off before is done again.
     replace_arrow(lake, small.sql, INGESTED_FILES, rows, rows_of_cluster(cluster_id))
     return IngestOfBrokerLogs(
-        RunCounts(total_lines(account, READ), rows_out, refused_as_bad(account) + broken), account, logs.notes
-    )
+        RunCounts(total_lines(account, READ), rows_out, refused_as_bad(account) + broken), account,
+        [*note_on_shorter_copies(work.shorter), *note_on_later_logs(later, lacking), *logs.notes],
+    )  # fmt: skip
 
 
 def _weigh(small: SmallTables, read: LinesOfInterest, every: LinesOfInterest | None, cluster_id: str) -> None:
@@ -227,6 +231,9 @@ def _left_alone(
     alone = time_of_gone_files(work, times, broker, time, _UNTIL.get(table.name))
     if table is COVERAGE:
         return f"log = '{REQUEST}' AND ({alone})"
+    if table is BROKER_EVENTS:  # a silence is seen by what comes after it
+        silent = time_of_gone_files(work, times, broker, "end_time")
+        alone = f"kind = 'silent' AND ({silent}) OR kind <> 'silent' AND ({alone})"
     again = {LEADER_EPOCHS.name: "true", BROKER_EVENTS.name: "kind = 'check'"}.get(table.name)
     since_time = "end_time" if table is BROKER_EVENTS else time
     since = [

@@ -8,6 +8,7 @@ them, and costs no more than the first time. Files are recognised by their conte
 - A file that has grown, or was rotated or compressed: its old rows are replaced, because its lines are still there.
 - A file that is gone, or whose name now has other content: its rows stay, even between those of the files that are
   read. If its name is reused, the new file is called ``name (2)`` in the lake.
+- A shorter copy of such a file, made before the one that was read, is left out: the lake has its rows.
 - If such a file and one that is read cover the same second or more, they are overlapping copies, and the file that
   is read now takes precedence.
 
@@ -48,6 +49,7 @@ class IngestedFile:
     first_time: datetime | None
     last_time: datetime | None
     days: dict[date, datetime]
+    first_hashes: list[int]
     code_version: str
     ingest_run: str
 
@@ -68,6 +70,15 @@ def _began_as(file: LogFile, record: IngestedFile) -> bool:
     return same and record.content_hash in {file.held.content_hash, *file.held.beginnings}
 
 
+def _is_shorter(file: LogFile, record: IngestedFile) -> bool:
+    """Whether a file is a copy of one, made when that had fewer lines; at least half of its bytes is compared."""
+    assert file.held is not None
+    hashes = file.held.first_hashes
+    same = (record.kind, record.broker_id) == (file.kind, file.broker_id)
+    return bool(same and hashes and file.held.content_bytes < record.content_bytes
+                and hashes[-1:] == tuple(record.first_hashes[len(hashes) - 1 : len(hashes)]))  # fmt: skip
+
+
 @dataclass(frozen=True)
 class PlanOfFiles:
     """The changes that an ingest of a folder makes to the lake.
@@ -80,6 +91,8 @@ class PlanOfFiles:
         Files whose lines are all in the folder.
     gone : list of IngestedFile
         Files whose lines are not all in the folder.
+    shorter : list of LogFile
+        Files of the folder that are not read, since the lake has more of them.
     nothing_new : bool
         Whether the lake already has the folder's content.
     """
@@ -87,17 +100,21 @@ class PlanOfFiles:
     found: LogFolder
     superseded: list[IngestedFile]
     gone: list[IngestedFile]
+    shorter: list[LogFile]
     nothing_new: bool
 
 
 def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfFiles:
     """Compare a folder with the lake's files of its cluster."""
-    superseded = [record for record in known if any(_began_as(file, record) for file in found.files)]
+    longer = [record for record in known if not any(_began_as(file, record) for file in found.files)]
+    shorter = [file for file in found.files if any(_is_shorter(file, record) for record in longer)]
+    read = [file for file in found.files if file not in shorter]
+    superseded = [record for record in known if any(_began_as(file, record) for file in read)]
     gone = [record for record in known if record not in superseded and record.kind != PROPERTIES]
     taken = {record.source_file for record in gone}
     named: dict[tuple[str, str | None], str] = {}  # a file may hold several logs, and is listed for each
     files = []
-    for file in found.files:
+    for file in read:
         if (file.path, file.source) in named:
             files.append(replace(file, name=named[file.path, file.source]))
             continue
@@ -112,7 +129,7 @@ def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfF
     ingested = {_identity(record.source_file, record.size_bytes, record.content_hash) for record in known
             if record.code_version == __version__}  # fmt: skip
     there = {_identity(file.name, file.held.size_bytes, file.held.content_hash) for file in files if file.held}
-    return PlanOfFiles(replace(found, files=files), superseded, gone, there <= ingested)
+    return PlanOfFiles(replace(found, files=files), superseded, gone, shorter, there <= ingested)
 
 
 def _plain(name: str) -> str:
@@ -154,7 +171,8 @@ def records_of_files(
                     days[day] = changed
         rows.append(IngestedFile(
             file.name, file.kind, file.broker_id, file.held.size_bytes, file.held.content_bytes, file.held.content_hash,
-            file.held.lines, time["first_time"], time["last_time"], days, __version__, run_id,
+            file.held.lines, time["first_time"], time["last_time"], days, list(file.held.first_hashes),
+            __version__, run_id,
         ))  # fmt: skip
     return rows + remaining_files(work, times)
 
@@ -217,6 +235,16 @@ def overlaps_of_files(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> li
         for record in work.gone
         if record.kind == REQUEST and record.broker_id == file.broker_id and _overlap(record.span, span)
     ]
+
+
+def later_request_logs(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> list[str]:
+    """List the request logs that were read before, and begin after one of their broker that is read now has ended."""
+    read = _read_spans(work, times)
+    return sorted(
+        record.source_file for record in work.gone
+        if record.kind == REQUEST and record.span
+        and any(file.broker_id == record.broker_id and span[1] < record.span[0] for file, span in read)
+    )  # fmt: skip
 
 
 def time_of_gone_files(

@@ -1,6 +1,6 @@
 """Read a lake's content of earlier logs for logs that continue them, and select the lines to keep for that."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -47,7 +47,8 @@ FROM broker_events WHERE cluster_id IN (:clusters) AND kind = 'silent' AND unix_
 _LAST_FETCHES = """
 SELECT leader_id, replica_id, topic, partition_id, leader_epoch, fetch_offset, last_handled_us FROM (
   SELECT *, row_number() OVER (
-    PARTITION BY leader_id, replica_id, topic, partition_id ORDER BY last_handled_us DESC, source_line DESC
+    PARTITION BY leader_id, replica_id, topic, partition_id, leader_epoch
+    ORDER BY last_handled_us DESC, source_line DESC
   ) AS nth
   FROM (
     SELECT leader_id, replica_id, topic, partition_id, leader_epoch, fetch_offset, source_line,
@@ -59,12 +60,23 @@ SELECT leader_id, replica_id, topic, partition_id, leader_epoch, fetch_offset, l
 ) AS ordered WHERE nth = 1
 """
 _LAST_APPENDS = """
-SELECT leader_id, topic, partition_id, leader_epoch, unix_micros(append_time) AS append_us, base_offset, acks,
-  client_id,  unix_micros(acknowledged_time) AS acknowledged_us, error_code, source_file, source_line
+SELECT leader_id, topic, partition_id, leader_epoch, unix_micros(append_time) AS append_us, base_offset,
+  log_end_offset, log_end_source, acks, client_id, unix_micros(acknowledged_time) AS acknowledged_us, error_code,
+  source_file, source_line
 FROM append_log JOIN (VALUES :begins) AS begins(leader_id, begins_us) USING (leader_id)
 WHERE cluster_id IN (:clusters) AND event_date BETWEEN :days AND base_offset IS NOT NULL
   AND unix_micros(append_time) BETWEEN begins_us - :within AND begins_us AND source_file NOT IN (:read)
 """
+_WITHOUT_OFFSET = """
+SELECT coalesce(sum(run_length), 0) AS fetches FROM fetch_log
+WHERE cluster_id IN (:clusters) AND fetch_offset IS NULL AND source_file IN (:files)
+"""
+
+
+def fetches_without_offset(lake: Lake, cluster_id: str, files: Sequence[str]) -> int:
+    """Count the fetches of request logs that name no offset: their sessions began before what was known then."""
+    with LakeSql(lake) as sql:
+        return int(sql(_WITHOUT_OFFSET, clusters=[(cluster_id,)], files=[(name,) for name in files])[0]["fetches"])
 
 
 def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> EarlierLogs:
@@ -84,6 +96,8 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
                         and _us(row["until_time"]) >= _us(record.span[0]) for row in covered)}
         for record in work.gone if record.span and record.kind not in (REQUEST, METADATA)
     ]  # fmt: skip
+    requests = [(record.broker_id, _us(record.last_time)) for record in work.gone
+                if record.kind == REQUEST and record.broker_id is not None and record.last_time]  # fmt: skip
     of_files = pa.array({record.source_file for record in work.gone}, pa.string())
     lines = lines.filter(pc.is_in(lines["source_file"], of_files)).cast(earlier.KEPT_LINES)
     numbers = read_columns(lake, SESSION_ENDS.name, NUMBERED.names, {"cluster_id": cluster_id})
@@ -109,7 +123,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
             return LastRows(begins_us, sql(_LAST_FETCHES, **near), appends)
 
     return EarlierLogs(
-        lines, pa.Table.from_pylist(files, earlier.FILES), stretches,
+        lines, pa.Table.from_pylist(files, earlier.FILES), requests, stretches,
         numbers.filter(pc.is_in(numbers["source_file"], of_files)).cast(NUMBERED), silences, terms, last_rows,
     )  # fmt: skip
 

@@ -19,8 +19,8 @@ from isr_batch.ingest.kafka_logs.in_spark import (
 )
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
-from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.runs_taken_apart import take_runs_apart
 from isr_batch.lake.small_tables import Days, SmallTables
 from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table

@@ -3,8 +3,25 @@
 import re
 from pathlib import Path
 
+from isr_batch.errors import UsageError
+
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _NAME = re.compile(r"(`[^`]+`|\w+)(\.(`[^`]+`|\w+)){1,2}")
+
+_NO_DELTA = re.compile(r"[\\#?\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""What delta-rs refuses in a path, or takes for something else: a slash, or the end of an address."""
+
+
+def require_delta_path(place: str) -> None:
+    """Refuse a path that no Delta table can have.
+
+    Raises
+    ------
+    UsageError
+        When it has a character that no such path may have.
+    """
+    if found := _NO_DELTA.search(place):
+        raise UsageError(f"{place} cannot be the path of a Delta table: it has {found[0]!a}", "give it another name")
 
 
 def is_address(place: str) -> bool:

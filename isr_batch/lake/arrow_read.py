@@ -7,6 +7,7 @@ from operator import and_
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
@@ -49,8 +50,12 @@ def read_columns(
     schema = contract_schema(name, columns)
     if not lake.has(name):
         return schema.empty_table()
-    lake.ensure(TABLES[name])
     wanted = {column: [value] if isinstance(value, str) else [*value] for column, value in (equal or {}).items()}
+    if (rows := lake.in_memory(name)) is not None:
+        for column, values in wanted.items():
+            rows = rows.filter(pc.is_in(rows[column], pa.array(values, pa.string())))
+        return rows.select(columns).cast(schema)
+    lake.ensure(TABLES[name])
     store, log = lake.direct_store(name), lake.log(name)
     if store is None or log is None or not lake.is_plain(name):
         rows = lake.read(name)
@@ -79,6 +84,8 @@ def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | 
     schema = contract_schema(name, columns)
     if not lake.has(name):
         return schema.empty_table()
+    if (rows := lake.in_memory(name)) is not None:
+        return rows.select(columns).cast(schema)
     lake.ensure(TABLES[name])
     store, log = lake.direct_store(name), lake.log(name)
     if store is None or log is None or not lake.is_plain(name):
@@ -99,7 +106,7 @@ def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | 
 
 def stored_bytes(lake: Lake, name: str) -> int:
     """Size of the files that a read of a lake's table scans; 0 if the lake lacks it."""
-    if not lake.has(name):
+    if not lake.has(name) or lake.in_memory(name) is not None:
         return 0
     log = lake.log(name)
     return sum(int(file["size_bytes"]) for file in data_files(log)) if log else int(lake.detail(name)["sizeInBytes"])

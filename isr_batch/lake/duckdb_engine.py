@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 from isr_batch.lake.arrow_read import contract_of, contract_schema, open_columns, read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql, ArrowView, quoted, without_zones
+from isr_batch.lake.contract_sql import rows_that_meet
 from isr_batch.lake.day_files import days_as_sql
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import (
@@ -29,6 +30,7 @@ from isr_batch.lake.lake_engine import (
     Rows,
     appends_text,
 )
+from isr_batch.lake.memory_lake import MemoryLake
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.sql_files import sql_texts
@@ -37,17 +39,27 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS
 from isr_batch.lake.worker_files import FileOfWorker
+from isr_batch.progress import counted
 
 
 class InProcess(LakeEngine):
-    """DuckDB in this process; Spark reads the tables that this process cannot read."""
+    """DuckDB in this process; Spark reads the tables that this process cannot read.
 
-    def __init__(self, lake: Lake) -> None:
+    Parameters
+    ----------
+    lake : Lake
+    sql : ArrowSql, optional
+        Of the caller's, who closes it; by default one of its own.
+    """
+
+    def __init__(self, lake: Lake, sql: ArrowSql | None = None) -> None:
         self._lake = lake
-        self._sql = ArrowSql()
+        self._sql = sql or ArrowSql()
+        self._closes = sql is None
 
     def __exit__(self, *_: object) -> None:
-        self._sql.__exit__()
+        if self._closes:
+            self._sql.__exit__()
 
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
         """As `LakeEngine.table`; readable files are read while a query runs."""
@@ -135,10 +147,9 @@ class InProcess(LakeEngine):
         """As `LakeEngine.stream`."""
         by = [*dict.fromkeys((*keys, *order))]
         places = pc.sort_indices(rows.select(by), [(name, "ascending") for name in by])
-        parts = (
-            rows.take(places.slice(start, LARGE_ROWS_AT_A_TIME))
-            for start in range(0, len(places), LARGE_ROWS_AT_A_TIME)
-        )
+        starts = range(0, len(places), LARGE_ROWS_AT_A_TIME)
+        cuts = ((places.slice(start, LARGE_ROWS_AT_A_TIME), LARGE_ROWS_AT_A_TIME) for start in starts)
+        parts = map(rows.take, counted(cuts, len(places), "segments"))
         batches = (batch for part in parts for batch in part.combine_chunks().to_batches())
         return pa.Table.from_batches(work(batches), schema)
 
@@ -148,7 +159,7 @@ class InProcess(LakeEngine):
 
     def reads(self, name: str) -> bool:
         """Whether a table can be read without Spark."""
-        return not self._lake.has(name) or (self._lake.direct_store(name) is not None and self._lake.is_plain(name))
+        return not self._lake.has(name) or self._lake.is_read_here(name)
 
     def __call__(self, text: str, **tables: Rows) -> Rows:
         """As `LakeEngine.__call__`."""
@@ -241,6 +252,11 @@ def replace_arrow(  # noqa: PLR0913 two of them have a default
     files: Sequence[FileOfWorker] = (),
 ) -> int:
     """Replace rows as `LakeEngine.replace` does, without Spark if possible."""
+    if isinstance(lake, MemoryLake):
+        there = read_columns(lake, table.name, table.column_names)
+        stay = rows_that_meet(sql, there, f"NOT coalesce({where}, false)")
+        lake.put(table, pa.concat_tables([stay, rows.select(table.column_names).cast(stay.schema)]))
+        return int(rows.num_rows)
     small = SmallTables(lake, sql)
     if files or small.takes(table, days, where):
         return small.replace(table, rows, where, days, files)

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any, Final
 
 import deltalake
+import pyarrow as pa
 from delta.tables import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyspark.errors import PySparkException
@@ -19,6 +20,7 @@ from isr_batch.errors import NoInputError, SchemaError, UsageError, explained_er
 from isr_batch.lake.addresses import absolute_address, is_address
 from isr_batch.lake.create_table import create_table
 from isr_batch.lake.ddl import column_types, column_types_in_log, create_statement, ddl_differences
+from isr_batch.lake.engine_choice import EngineChoice
 from isr_batch.lake.spark_writes import amending, conformed, renew_constraints, retrying
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.stores import DIRECT, Store, hadoop_setting, log_store, store_of
@@ -60,6 +62,7 @@ class Lake:
         self._logs: dict[str, deltalake.DeltaTable] = {}
         self._written: set[str] = set()
         self._reading = Lock()
+        self.engine = EngineChoice()
 
     @property
     def spark(self) -> SparkSession:
@@ -194,9 +197,8 @@ class Lake:
     def direct_store(self, name: str) -> Store | None:
         """Location of a table that is read and committed to without Spark: a local folder, S3, or HDFS.
 
-        Spark takes half a second to load a table, and on a store dozens of requests; delta-rs takes milliseconds, or
-        some requests. Spark handles tables that delta-rs cannot reach; a catalog outside a folder, because Spark knows
-        its grants; and a store with a multi-writer log store, which delta-rs would bypass.
+        Spark takes half a second to load a table, delta-rs milliseconds. Spark handles what delta-rs cannot reach, a
+        catalog outside a folder, and a store with a multi-writer log store.
         """
         if name not in self._direct:
             location = self._location(name)
@@ -225,8 +227,7 @@ class Lake:
     def log(self, name: str) -> deltalake.DeltaTable | None:
         """Read the newest version of a table's log; None if only Spark can.
 
-        Outside a folder it is cached until this process writes to the table (`was_written`), and then updated. A
-        reader sees one version; a writer gets a conflict if others wrote.
+        Outside a folder it is cached until this process writes to the table (`was_written`).
         """
         store = self.direct_store(name)
         if store is None:
@@ -269,6 +270,13 @@ class Lake:
         self._require(name)
         log = self.log(name)
         return log.file_uris() if log else self.read(name).inputFiles()
+
+    def in_memory(self, name: str) -> pa.Table | None:
+        """Rows of a table of a lake in memory, as Arrow; None for one in files."""
+
+    def is_read_here(self, name: str) -> bool:
+        """Whether a table is read without Spark."""
+        return self.direct_store(name) is not None and self.is_plain(name)
 
     def is_plain(self, name: str) -> bool:
         """Whether a table's data files alone define its rows: no deletion vectors, no column mapping."""
@@ -333,7 +341,7 @@ class Lake:
         Returns
         -------
         rows, columns
-            Rows as dictionaries, and the names of the columns in their order.
+            Rows as dictionaries, and the columns in their order.
 
         Raises
         ------

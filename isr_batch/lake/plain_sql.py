@@ -1,7 +1,8 @@
 """Run users' SQL: plain queries on small tables in this process, in a second or two, all others in Spark.
 
-Users are promised Spark's SQL. A query is plain if it has only words, functions and operators that mean the same in
-DuckDB. For everything else the two may differ, and Spark runs the query.
+Users are promised Spark's SQL, unless they ask for DuckDB's (``--engine local``). A query is plain if it has only
+words, functions and operators that mean the same in DuckDB. For everything else the two may differ, and Spark runs the
+query.
 """
 
 import re
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 from isr_batch.errors import UsageError
 from isr_batch.lake.arrow_read import contract_of
+from isr_batch.lake.duckdb_sql import answered_by_duckdb
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.sql_files import sql_texts
@@ -56,6 +58,10 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
     """
     if unrestricted:
         return lake.query(text)
+    if lake.engine.wanted == "local":
+        return answered_by_duckdb(lake, text)
+    if lake.engine.wanted == "spark":
+        return _answered_by_spark(lake, text)
     tokens = tokens_of(text)
     if tokens is None or lake.catalog or lake.direct_store("run_log") is None:
         return _answered_by_spark(lake, text)
@@ -69,6 +75,8 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
 
 
 def _answered_by_spark(lake: Lake, text: str) -> Answer:
+    if lake.engine.wanted == "auto":
+        lake.engine.say("engine spark: Spark and DuckDB may differ on this query; --engine local has DuckDB answer it")
     from isr_batch.lake.read_only_sql import require_query
 
     require_query(lake.spark, text, lake.names())

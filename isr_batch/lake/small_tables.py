@@ -190,7 +190,7 @@ class SmallTables:
                 store.table()
                 return store
         except UsageError as error:
-            logger.info("%s is left to Spark: %s", table.name, error.message)
+            logger.debug("%s is left to Spark: %s", table.name, error.message)
         return None
 
     def select(self, rows: pa.Table, where: str) -> pa.Table:

@@ -7,6 +7,8 @@ the log, come as packed segments.
 
 from typing import Final
 
+import pyarrow as pa
+
 from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.outputs import LATE_CHECKS
@@ -155,6 +157,16 @@ def _segments(engine: LakeEngine, window: Window, where: str) -> Rows:
     # Behind all rows of its first instant; what is in it is put in order with them when it is unpacked.
     rows = engine(_rows(FETCH, of_days, "segment", time_us="unix_micros(first_time)"), segments=segments)
     return engine(f"SELECT * FROM {{rows}} AS in_window WHERE {window.within('time_us')}", rows=rows)
+
+
+def rows_of_segments(segments: pa.Table) -> pa.Table:
+    """Make the same rows of segments that are in no table, of ``udfs.batches.segments.SEGMENTS``."""
+    many = segments.num_rows
+    given = {"kind": pa.repeat(int(FETCH), many), "time_us": segments["first_us"]}
+    numbers = {name: given.get(name, pa.repeat(int(UNKNOWN), many)) for name in KernelRows._fields}
+    fields = [segments[field.name].combine_chunks() for field in SEGMENT]
+    segment = pa.StructArray.from_arrays(fields, fields=list(SEGMENT))
+    return pa.table({**{name: segments[name] for name in SET_COLUMNS}, **numbers, "segment": segment})
 
 
 def _kept(engine: LakeEngine, kept: Rows, window: Window) -> Rows:

@@ -60,7 +60,7 @@ def timelines_of_one_partition(
         results = replayed_stream(engine, stream, runs, kinds, window)
         in_window = f"SELECT * FROM {{results}} AS results WHERE {window.within('time_us')}"
         found = engine.arrow(engine(in_window, results=results))
-    return {name: _rows(name, found) for name in VIEWS}
+    return {name: timeline_rows(name, found) for name in VIEWS}
 
 
 def _not_one(lake: Lake, partition: Partition, clusters: Sequence[str]) -> NoInputError:
@@ -81,7 +81,8 @@ def write_parquet_of_one_partition(timelines: Mapping[str, pa.Table], folder: Pa
         pq.write_table(rows, folder / f"{name}.parquet")
 
 
-def _rows(name: str, results: pa.Table) -> pa.Table:
+def timeline_rows(name: str, results: pa.Table) -> pa.Table:
+    """Make rows of a view of `VIEWS` of results, in their order."""
     rows = results.filter(pc.equal(results["result"], name.removesuffix("_timeline")))
     time = rows["time_us"].cast(pa.timestamp("us", "UTC"))
     given = {"time": time, "event_date": time.cast(pa.timestamp("us")).cast(pa.date32()), "isr": rows["isr_after"]}

@@ -18,12 +18,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.errors import SchemaError
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.day_files import day_of_file, days_as_sql, files_by_day, made_from
 from isr_batch.lake.file_rows import UnreadableFileError
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import OfBatches
+from isr_batch.lake.memory_lake import MemoryLake
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.sound_files import READ, require_sound_footer
 from isr_batch.lake.spark_engine import rows_at_a_time
@@ -42,7 +44,7 @@ from udfs.batches.event_chunks import (
     event_chunks_of_fetches,
 )
 from udfs.batches.results import SET_COLUMNS
-from udfs.batches.segments import DamagedSegmentError, pack_segments
+from udfs.batches.segments import SEGMENTS, DamagedSegmentError, pack_segments
 
 PIECES_AT_A_TIME = 1024
 """Rows that are read from a file at a time, and that go to a worker: a piece has 70 kB at most."""
@@ -103,7 +105,7 @@ def pack_stale_days(lake: Lake) -> int:
         small = SmallTables(lake, sql)
         store = lake.direct_store(FETCH_SEGMENTS.name) if small.takes(FETCH_SEGMENTS, bounds, where) else None
         files = {table.name: _data_files(lake, table, stale) for table in (FETCH_LOG, APPEND_LOG)}
-        few = _pieces_of_few(files) if store else None
+        few = _pieces_of_few(files) if store and lake.engine.wanted != "spark" else None
         if few is not None:
             keep_packing_compiled()
             rows = pa.Table.from_batches(conform(pack_segments(iter(few))), _ROWS)
@@ -152,12 +154,29 @@ def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
     read = {name: of_table for name, of_table in files.items() if of_table is not None}
     if len(read) < len(files) or sum(file.size for of_table in read.values() for file in of_table) > FEW_BYTES:
         return None
-    made = PIECES.empty_table().to_batches()
-    for name, of_table in read.items():
-        make, columns = _OF[name]
-        made += make(batch for file in of_table for batch in _rows_of(Part(file, 0, 1), columns))
+    return _in_order(
+        batch
+        for name, of_table in read.items()
+        for make, columns in [_OF[name]]
+        for batch in make(rows for file in of_table for rows in _rows_of(Part(file, 0, 1), columns))
+    )
+
+
+def packed_in_memory(lake: MemoryLake) -> pa.Table:
+    """Pack all fetches and appends of a lake in memory: rows of ``udfs.batches.segments.SEGMENTS``."""
+    keep_packing_compiled()
+    pieces = _in_order(
+        batch
+        for name, (make, columns) in _OF.items()
+        for batch in make(iter(read_columns(lake, name, columns).to_batches(CHUNK_ROWS)))
+    )
+    return pa.Table.from_batches(pack_segments(iter(pieces)), SEGMENTS)
+
+
+def _in_order(made: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Sort pieces as `pack_segments` takes them."""
     order = [(name, "ascending") for name in (*SET_COLUMNS, "first_us")]
-    pieces = pa.Table.from_batches(made, PIECES).sort_by(order).combine_chunks()
+    pieces = pa.Table.from_batches(list(made), PIECES).sort_by(order).combine_chunks()
     return list(pieces.to_batches(max_chunksize=PIECES_HERE))
 
 

@@ -90,8 +90,9 @@ def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
 
 
 def engine_of_replay(lake: Lake, window: Window = Window()) -> LakeEngine:  # noqa: B008 frozen
-    """Choose by the number of events in a window."""
-    return InProcess(lake) if events_to_replay(lake, window) <= FEW_EVENTS else BySpark(lake)
+    """Choose by what is wanted, and by the number of events in a window."""
+    events = events_to_replay(lake, window)
+    return BySpark(lake) if lake.engine.by_spark(events, FEW_EVENTS, "fetches and appends") else InProcess(lake)
 
 
 def replayed_stream(  # noqa: PLR0913 four of them have a default

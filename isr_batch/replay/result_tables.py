@@ -20,42 +20,34 @@ _FOLLOWER: Final = ", ".join((*SET_KEY, "rule", "params_json", "replica_id"))
 _SHRINK: Final = (*SET_KEY, "rule", "params_json", "replica_id", "change_time")
 """Tells one shrink from another."""
 _DATED: Final = {"change_time": "timestamp_micros(time_us)", "event_date": "CAST(timestamp_micros(time_us) AS DATE)"}
+_IN_ORDER: Final = "ORDER BY time_us, CASE kind WHEN 'shrink' THEN 0 ELSE 1 END"
+"""At one instant checks and appends, which drop a follower, come before the fetch that brings it back."""
 _RESTORED: Final = f"""
-    CASE WHEN lead(kind) OVER (PARTITION BY {_FOLLOWER} ORDER BY time_us) = 'expand'
-      THEN timestamp_micros(lead(time_us) OVER (PARTITION BY {_FOLLOWER} ORDER BY time_us)) END
+    CASE WHEN lead(kind) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER}) = 'expand'
+      THEN timestamp_micros(lead(time_us) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER})) END
 """
 """When a dropped follower was back under the same rule, within the same term."""
 
 
-def scored_result_tables(engine: Asks, results: Rows) -> dict[Table, Rows]:
-    """Return the rows of the tables that scores are made of, with their time and day."""
+def scored_result_tables(engine: Asks, results: Rows, tables: Sequence[Table] = SCORED_TABLES) -> dict[Table, Rows]:
+    """Return the rows of some of the tables that scores are made of, with their time and day."""
     changes = engine(_CHANGES, results=results)
-    verdicts = {"restored_time": _RESTORED, **_DATED}
-    return {
-        ISR_CHANGES: engine(_selected(ISR_CHANGES, "{changes} AS changes", _DATED), changes=changes),
+    return {table: engine(_text_of(table), changes=changes, results=results) for table in tables}
+
+
+def _text_of(table: Table) -> str:
+    if table is ISR_CHANGES:
+        return _selected(ISR_CHANGES, "{changes} AS changes", _DATED)
+    if table is SHRINK_VERDICTS:
+        verdicts = {"restored_time": _RESTORED, **_DATED}
         # The condition comes after the window functions: the change that reverts a shrink is not a shrink.
-        SHRINK_VERDICTS: engine(
-            f"SELECT * FROM ({_selected(SHRINK_VERDICTS, '{changes} AS changes', verdicts)}) AS judged "
-            "WHERE kind = 'shrink'",
-            changes=changes,
-        ),
-        PARTITION_SCORES: engine(
-            _selected(
-                PARTITION_SCORES,
-                "{results} AS results WHERE result = 'score'",
-                {**_measures(MEASURES), **_FIRST_VIOLATION, **_DATED},
-            ),
-            results=results,
-        ),
-        REPLICA_SCORES: engine(
-            _selected(
-                REPLICA_SCORES,
-                "{results} AS results WHERE result = 'follower_score'",
-                {**_measures(FOLLOWER_MEASURES), **_DATED},
-            ),
-            results=results,
-        ),
-    }
+        judged = _selected(SHRINK_VERDICTS, "{changes} AS changes", verdicts)
+        return f"SELECT * FROM ({judged}) AS judged WHERE kind = 'shrink'"
+    if table is PARTITION_SCORES:
+        measures = {**_measures(MEASURES), **_FIRST_VIOLATION, **_DATED}
+        return _selected(PARTITION_SCORES, "{results} AS results WHERE result = 'score'", measures)
+    measures = {**_measures(FOLLOWER_MEASURES), **_DATED}
+    return _selected(REPLICA_SCORES, "{results} AS results WHERE result = 'follower_score'", measures)
 
 
 def replace_together(
@@ -120,7 +112,7 @@ _CHANGES: Final = f"""
     SELECT *, CASE WHEN depends_on IS NULL THEN 'certain' ELSE 'possible' END AS certainty FROM (
       SELECT {_UNDOUBTED}, CASE kind WHEN 'shrink' THEN depends_on WHEN 'expand' THEN lag(
           CASE WHEN kind = 'shrink' THEN depends_on END
-        ) OVER (PARTITION BY {_FOLLOWER} ORDER BY time_us) END AS depends_on
+        ) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER}) END AS depends_on
       FROM (
         SELECT {_UNDOUBTED}, max(CASE WHEN kind = 'doubt' THEN depends_on END) OVER (
           PARTITION BY {_FOLLOWER} ORDER BY time_us RANGE BETWEEN CURRENT ROW AND CURRENT ROW

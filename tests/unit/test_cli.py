@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import os
 import re
 import shlex
@@ -20,6 +21,7 @@ from rich.console import Console
 from isr_batch import errors
 from isr_batch.doctor import examine_machine
 from isr_batch.errors import IsrBatchError
+from isr_batch.progress import counted, progress_now
 from isr_batch.settings import Settings
 from pipelines import cli
 from pipelines.cli import app
@@ -144,6 +146,10 @@ def test_error_for_programs(isr_batch: Run) -> None:
                 ("[SCHEMA_NOT_FOUND] The schema `a`.`isr` cannot be found.", "no schema a`.`isr"),
             )
         ),
+        (MemoryError(), 2, "out of memory"),
+        (RuntimeError("Out of Memory Error: Allocation failure"), 2, "give the machine or container more"),
+        (RuntimeError("Caused by: java.lang.OutOfMemoryError: Java heap space"), 2, "raise spark.driver_memory"),
+        (RuntimeError("Unknown error: Failed to launch worker thread: Resource unavailable"), 2, "out of memory"),
         (PermissionError(13, "Permission denied", "/a/report.html"), 2, "/a/report.html"),
         (NotADirectoryError(20, "Not a directory", "/a"), 2, "/a: Not a directory"),
         (
@@ -254,6 +260,32 @@ def test_a_terminal_sees_how_far_it_has_come(monkeypatch: pytest.MonkeyPatch, co
     assert "12 of 64 tasks" in shown
     assert "5 rows" in shown
     assert bool(re.search(r"\x1b\[(38;5|3\d)", shown)) == colour
+
+
+def test_a_terminal_sees_what_this_process_has_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.output.POLLS", 0.01)
+    out = Output()
+    out._stderr = Console(file=(stream := io.StringIO()), force_terminal=True, width=120)
+    with out.step("ingest"):
+        for _ in counted(((part, 40) for part in range(3)), 120, "MB"):
+            time.sleep(0.2)
+    assert "80 of 120 MB" in stream.getvalue()
+    assert progress_now() is None
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_the_library_logs_is_progress_or_a_warning(
+    capsys: pytest.CaptureFixture[str], quiet: bool, as_json: bool
+) -> None:
+    Output(quiet=quiet, as_json=as_json).show_logged()
+    logging.getLogger("isr_batch.any").info("compiling \x1b[31m")
+    logging.getLogger("isr_batch.any").warning("a sign of life")
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 2 - quiet
+    assert "\x1b" not in "".join(told)
+    if as_json:
+        assert [json.loads(line)["level"] for line in told] == ["info"] * (not quiet) + ["warning"]
 
 
 def test_a_bar_ends_with_its_step_when_spark_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 import typer
 import yaml
 
+from isr_batch import errors
 from pipelines.cli import app, main
 
 ROOT = Path(__file__).parents[2]
@@ -102,6 +103,16 @@ def test_commands_of_the_schedules() -> None:
     assert len(lines) == 2
     for line in lines:
         check(shlex.split(line.partition("isr-batch ")[2].replace('"$(date -u +%F)"', "2026-01-01")))
+
+
+def test_the_schedule_tries_again_what_the_documents_say() -> None:
+    pages = " ".join((ROOT / "docs" / "operations.md").read_text(encoding="utf-8").split())
+    assert "should retry 6, 70 and what signals end, and call somebody for 2 to 5 (`deploy/kubernetes` does)" in pages
+    job = yaml.safe_load((ROOT / "deploy/kubernetes/nightly.yaml").read_text(encoding="utf-8"))
+    (rule,) = job["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
+    assert rule["action"] == "FailJob"
+    known = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "exit_code")}
+    assert {*rule["onExitCodes"]["values"]} == known - {6, 70} == {2, 3, 4, 5}
 
 
 def test_the_dag_is_python() -> None:

@@ -112,5 +112,5 @@ def test_whatever_is_there_is_looked_at_or_refused(isr_batch: Run, tmp_path: Pat
 
 @pytest.mark.nightly
 def test_much_more_of_it(isr_batch: Run, tmp_path: Path) -> None:
-    for seed in range(1_000, 7_000):
+    for seed in range(1_000, 11_000):
         look_at(isr_batch, tmp_path, seed)

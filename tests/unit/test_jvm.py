@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from isr_batch import jvm
-from pipelines.job import is_little_job
+from pipelines.job import LITTLE_BYTES, size_of_job
 
 GIVEN = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
@@ -38,7 +38,7 @@ def sparse(path: Path, size: int) -> Path:
 )
 def test_logs_are_little_up_to_a_million_events(tmp_path: Path, name: str, size: int, little: bool) -> None:
     sparse(tmp_path / "logs" / name, size)
-    assert is_little_job(str(tmp_path / "lake"), tmp_path / "logs") is little
+    assert ((size_of_job(str(tmp_path / "lake"), tmp_path / "logs") or 0) <= LITTLE_BYTES) is little
 
 
 def test_what_the_lake_has_counts_with_the_logs_that_come(tmp_path: Path) -> None:
@@ -46,13 +46,13 @@ def test_what_the_lake_has_counts_with_the_logs_that_come(tmp_path: Path) -> Non
     sparse(tmp_path / "lake" / "fetch_log" / "event_date=2026-01-01" / "a.parquet", 6 << 20)
     sparse(tmp_path / "lake" / "isr_changes" / "b.parquet", 60 << 20)
     sparse(logs / "b1" / "server.log.gz", 6 << 20)
-    assert is_little_job(lake)
-    assert not is_little_job(lake, logs)
+    assert size_of_job(lake) == 6 << 20
+    assert size_of_job(lake, logs) == 12 << 20
 
 
 @pytest.mark.parametrize("lake", [None, "s3a://bucket/lake"])
 def test_of_a_lake_elsewhere_nothing_is_known(lake: str | None) -> None:
-    assert not is_little_job(lake)
+    assert size_of_job(lake) is None
 
 
 def test_no_option_of_ours_contradicts_a_given_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,15 @@
 """Keys of stored machine code: the sources from which it may be made."""
 
+import logging
 import os
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from numba import njit
 
-from isr_batch.numba_cache import ROOMS, _Index, _sources_in, digest_of
+from isr_batch.numba_cache import ROOMS, _Index, _say_compiling, _sources_in, digest_of, keep_compiled
 from isr_batch.own_files import is_only_ours, keep_to_ourselves
 from isr_batch.session import _local_options
 
@@ -62,3 +64,20 @@ def test_a_session_has_no_folder_that_others_know_before() -> None:
     folders = [Path(_local_options()["spark.sql.warehouse.dir"]) for _ in range(2)]
     assert folders[0] != folders[1]
     assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
+
+
+def test_what_is_compiled_for_the_first_time_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path))
+    said = []
+    for _ in range(2):
+        _say_compiling.cache_clear()
+        caplog.clear()
+        add = njit(lambda x: x + 1)
+        take = njit(lambda x: x - 1)
+        with caplog.at_level(logging.INFO):
+            keep_compiled([add, take], "sources")
+            assert (add(1), take(1)) == (2, 0)
+        said.append([record.getMessage() for record in caplog.records])
+    assert said == [["compiling kernels, once after an install or an upgrade: a minute or two"], []]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from isr_batch.errors import NoInputError
+from isr_batch.printable import printable_lines
 from pipelines.job import require_path_of_job
 from tests.unit.command_line import Run
 
@@ -91,6 +92,15 @@ def test_the_lake_is_looked_at_before_the_logs(isr_batch: Run) -> None:
         code, _, err = isr_batch(*command.split(), "nowhere", "--lake", __file__)
         assert code == 2
         assert "is a file" in err
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a\\b", "a\nb", "\x1b[31m", "a\udcffb"])
+def test_a_lake_where_no_delta_table_can_lie(isr_batch: Run, tmp_path: Path, name: str) -> None:
+    for command in ("status", "run --logs data/samples/quiet", "generate paused-follower"):
+        code, out, err = isr_batch(*command.split(), "--lake", str(tmp_path / name / "lake"))
+        assert (code, out) == (2, "")
+        assert printable_lines(f"{tmp_path / name}") in err
+        assert not any(tmp_path.iterdir())
 
 
 def test_a_path_of_a_cluster_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:

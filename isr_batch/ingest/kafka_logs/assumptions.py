@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs.coverage import Stretch
+from isr_batch.ingest.kafka_logs.log_folder import LogFile
 from isr_batch.ingest.kafka_logs.mid_term import INFERRED
 
 
@@ -71,6 +72,19 @@ def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], 
             "add a log with a Shrinking line, or with the broker's start",
         ))  # fmt: skip
     return found_out
+
+
+def note_on_shorter_copies(files: Sequence[LogFile]) -> list[Note]:
+    """Say which files were not read, since the lake has more of them."""
+    names = ", ".join(file.name for file in files)
+    return [Note("files", f"not read: {names}; shorter copies of logs that the lake has", "")] if files else []
+
+
+def note_on_later_logs(files: Sequence[str], fetches: int) -> list[Note]:
+    """Say what logs that were read too early lack: the lines that would tell are gone."""
+    found = (f"{len(files)} request logs of later times were read before these, and stay as they were read then: terms "
+             f"begin anew there, and {fetches:,} fetches name no offset")  # fmt: skip
+    return [Note("late files", found, "ingest all files at once into a new lake")] if files else []
 
 
 def _coverage(stretches: Sequence[Stretch]) -> list[Note]:

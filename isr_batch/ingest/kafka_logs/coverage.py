@@ -94,7 +94,8 @@ def coverage(by_file: pa.Table, pauses: pa.Table, signs: pa.Table) -> list[Stret
         found[row["broker_id"], row["sign"]].append((row["from_us"], row["until_us"]))
     stretches = []
     for broker_id, span in sorted(spans.items()):
-        gaps = [gap for gap in found[broker_id, "gap"] if gap[1] - gap[0] >= GAP_US]
+        # A pause may have begun in earlier logs.
+        gaps = [gap for gap in found[broker_id, "gap"] if gap[1] - gap[0] >= GAP_US and gap[0] >= span[0]]
         stretches += stretches_of(broker_id, span, gaps, found[broker_id, "spanned"], found[broker_id, "break"])
     return stretches
 

@@ -28,8 +28,9 @@ AS_IT_BEGAN = (
 AS_IT_ENDED = ("end_us", "ends_mid_term")
 _TERM = ("leader_id", "topic", "partition_id", "leader_epoch", "start_us")
 APPENDS = arrow_columns(
-    "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, append_us BIGINT, base_offset BIGINT, acks INT, "
-    "client_id STRING, acknowledged_us BIGINT, error_code INT, source_file STRING, source_line BIGINT"
+    "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, append_us BIGINT, base_offset BIGINT, "
+    "log_end_offset BIGINT, log_end_source STRING, acks INT, client_id STRING, acknowledged_us BIGINT, error_code INT, "
+    "source_file STRING, source_line BIGINT"
 )
 NAMED = arrow_columns(
     "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, offset BIGINT, named_in STRING, named_us BIGINT, "
@@ -47,7 +48,7 @@ class LastRows:
     begins_us : mapping of int to int
         When the request log of each leader goes on.
     fetches : sequence of dict
-        The last of each follower and partition: leader_id, replica_id, topic, partition_id, leader_epoch, fetch_offset,
+        The last of each follower and term: leader_id, replica_id, topic, partition_id, leader_epoch, fetch_offset,
         last_handled_us.
     appends : pa.Table
         Those of the last seconds that have a base offset (`APPENDS`).
@@ -68,9 +69,14 @@ class LastRows:
         return highest
 
     def open_appends(self) -> list[dict[str, Any]]:
-        """List the appends whose end only later logs may show: no follower had fetched beyond their start."""
-        return [row for row in self.appends.to_pylist() if row["acks"] is not None
-                and row["base_offset"] >= self.reached.get(tuple(row[name] for name in _OF_TERM), 0)]  # fmt: skip
+        """List the appends whose end later logs may name, or name by the append after it: nobody had fetched beyond."""
+        found = []
+        for row in self.appends.to_pylist():
+            reached = self.reached.get(tuple(row[name] for name in _OF_TERM), 0)
+            by_fetches = (row["log_end_offset"], row["log_end_source"]) == (reached, "fetches")
+            if row["acks"] is not None and (row["base_offset"] >= reached or by_fetches):
+                found.append(row)
+        return found
 
     def named_offsets(self) -> pa.Table:
         """List the named offsets: term, offset, named_in, named_us, and the highest of the term."""
@@ -109,6 +115,8 @@ class EarlierLogs:
         Their lines of interest (`KEPT_LINES`).
     files : pa.Table
         The files other than request logs (`FILES`).
+    requests : sequence of (int, int)
+        Their request logs: broker, and the last completion of a request.
     stretches : sequence of Stretch
         That their request logs cover.
     numbers : pa.Table
@@ -124,6 +132,7 @@ class EarlierLogs:
 
     lines: pa.Table = field(default_factory=KEPT_LINES.empty_table)
     files: pa.Table = field(default_factory=FILES.empty_table)
+    requests: Sequence[tuple[int, int]] = ()
     stretches: Sequence[Stretch] = ()
     numbers: pa.Table = field(default_factory=NUMBERED.empty_table)
     silences: pa.Table = field(default_factory=SILENCES.empty_table)
@@ -167,6 +176,14 @@ class EarlierLogs:
                  else sign["from_us"] <= before.until_us + NEAR_US)
             for sign in signs.to_pylist() if sign["sign"] == "break" and sign["broker_id"] == after.broker_id
         )  # fmt: skip
+
+    def requests_before(self, begins_us: Mapping[int, int]) -> dict[int, int]:
+        """Find the last completion of a request of each broker before its request logs go on."""
+        last: dict[int, int] = {}
+        for broker_id, last_us in self.requests:
+            if last_us <= begins_us.get(broker_id, 0):
+                last[broker_id] = max(last_us, last.get(broker_id, last_us))
+        return last
 
     def numbers_before(self, begins_us: Mapping[int, int]) -> pa.Table:
         """Return the last request of each session before the request logs continue."""

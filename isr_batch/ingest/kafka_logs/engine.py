@@ -4,17 +4,19 @@ The operations are written once, as functions of Arrow batches and SQL over Arro
 planning in Spark takes longer than processing the rows (docs/adr/0020-small-logs-in-the-driver.md).
 """
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from isr_batch.ingest.kafka_logs.in_spark import InSpark, OfBatches, OfTables, Query, Spread, meeting
 from isr_batch.ingest.kafka_logs.kernels import load_kernels
 from isr_batch.lake.arrow_rows import cast_rows, table_of_batches
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
+from isr_batch.memory import memory_bytes
+from isr_batch.progress import counted
 
 Rows: TypeAlias = pa.Table | Spread
 
@@ -78,7 +80,7 @@ class Here:
         load_kernels()
 
     def over(self, parts: pa.Table, work: OfBatches, schema: pa.Schema) -> pa.Table:  # noqa: D102 as `Engine`
-        return table_of_batches(work(iter(parts.to_batches())), schema)
+        return table_of_batches(work(_one_by_one(parts)), schema)
 
     def map(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> pa.Table:  # noqa: D102
         return table_of_batches(work(iter(_here(rows).to_batches())), schema)
@@ -118,13 +120,21 @@ class Here:
         return rows, self.answers(rows, asked)
 
 
-MOST_BYTES = min(2 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
+MOST_BYTES = min(2 << 30, memory_bytes() // 8)
 """Bytes of log text. They take up to twice as much memory; in Spark, on two cores, nearly three times as long."""
 
 
 def ingest_engine_for(lake: Lake, sql: ArrowSql, size_bytes: int) -> Engine:
-    """Choose by the size of the log text."""
-    return Here(sql) if size_bytes <= MOST_BYTES else InSpark(lake.spark)
+    """Choose by what is wanted, and by the size of the log text."""
+    return InSpark(lake.spark) if lake.engine.by_spark(size_bytes, MOST_BYTES, "bytes of log text") else Here(sql)
+
+
+def _one_by_one(parts: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Give files or ranges of files one after the other, counted by their size as far as that is known yet."""
+    known = "end" in parts.schema.names
+    sizes = pc.divide(pc.subtract(parts["end"], parts["start"]), 1e6).to_pylist() if known else [1] * len(parts)
+    singly = (batch.slice(n, 1) for batch in parts.to_batches() for n in range(batch.num_rows))
+    return counted(zip(singly, sizes, strict=True), sum(sizes), "MB" if known else "files")
 
 
 def _here(rows: Rows) -> pa.Table:

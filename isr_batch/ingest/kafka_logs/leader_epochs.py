@@ -18,7 +18,7 @@ EARLY_US = 100_000
 """State-change lines may be written this much after the term began."""
 
 PARTITION = ("leader_id", "topic", "partition_id")
-UNKNOWN_LEADER = -1
+UNKNOWN_LEADER = UNKNOWN_EPOCH = -1
 
 _INTS = pa.list_(pa.int32())
 TERMS = pa.schema([
@@ -200,13 +200,18 @@ def leader_epochs(
 
 
 def term_starts(sources: Sources) -> pa.Table:
-    """List each broker's term starts, as leader (``leads``) or follower; ``new_leader_id`` -1 means not logged."""
+    """List each broker's term starts, as leader (``leads``), follower, or nothing where its log is deleted.
+
+    A ``new_leader_id`` of -1 means not logged.
+    """
     # The zkVersion is the partition epoch, but set here it would mean that all ISR changes are logged with it.
     return sources.sql(
         f"""
         WITH logged AS (
             SELECT *, true AS leads, broker_id AS new_leader_id FROM led
             UNION ALL BY NAME SELECT *, false AS leads, {UNKNOWN_LEADER} AS new_leader_id FROM followed
+            UNION ALL BY NAME
+            SELECT *, {UNKNOWN_EPOCH} AS leader_epoch, false AS leads, {UNKNOWN_LEADER} AS new_leader_id FROM deleted
         ), unlogged AS (
             SELECT a.* EXCLUDE (replicas, leader_id, partition_epoch), leader_id AS new_leader_id,
                 CAST(NULL AS INTEGER) AS partition_epoch, false AS tells_previous
@@ -227,6 +232,7 @@ def term_starts(sources: Sources) -> pa.Table:
         """,
         led=sources.led,
         followed=server_log.follower_lines(sources.sql, sources.state_changes),
+        deleted=server_log.deletion_lines(sources.sql, sources.server),
         accepted=sources.accepted,
         lines=server_log_zookeeper.zookeeper_start_lines(sources.sql, sources.server),
     )

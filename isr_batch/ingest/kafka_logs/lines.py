@@ -40,7 +40,8 @@ _FILES = arrow_columns(
 )
 _LOOKED_AT = arrow_columns(
     "number INT, size_bytes BIGINT, content_bytes BIGINT, content_hash STRING, lines BIGINT, "
-    "cut_offsets ARRAY<BIGINT>, cut_lines ARRAY<BIGINT>, beginnings ARRAY<STRING>, counts ARRAY<BIGINT>"
+    "cut_offsets ARRAY<BIGINT>, cut_lines ARRAY<BIGINT>, beginnings ARRAY<STRING>, first_hashes ARRAY<BIGINT>, "
+    "counts ARRAY<BIGINT>"
 )
 _PARTS = arrow_columns(
     "broker_id INT, name STRING, path STRING, start BIGINT, end BIGINT, first_line BIGINT, "
@@ -101,6 +102,7 @@ def fingerprint_files(engine: Engine, files: list[LogFile], beginnings: list[lis
         row["number"]: Fingerprint(
             row["size_bytes"], row["content_bytes"], row["content_hash"], row["lines"],
             tuple(zip(row["cut_offsets"], row["cut_lines"], strict=True)), frozenset(row["beginnings"]),
+            tuple(row["first_hashes"]),
         )
         for row in found
     }  # fmt: skip
@@ -124,7 +126,8 @@ def _fingerprints(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
                 "number": file["number"], "size_bytes": held.size_bytes, "content_bytes": held.content_bytes,
                 "content_hash": held.content_hash, "lines": held.lines,
                 "cut_offsets": [offset for offset, _ in held.cuts], "cut_lines": [line for _, line in held.cuts],
-                "beginnings": sorted(held.beginnings), "counts": [counts[kind] for kind in BROKER_KINDS],
+                "beginnings": sorted(held.beginnings), "first_hashes": held.first_hashes,
+                "counts": [counts[kind] for kind in BROKER_KINDS],
             }  # fmt: skip
             yield pa.RecordBatch.from_pylist([row], schema=_LOOKED_AT)
 

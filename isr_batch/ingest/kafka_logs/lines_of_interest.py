@@ -132,7 +132,11 @@ def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLog
     )
     files = pa.concat_tables([read.files.select(FILES.names), earlier.files])
     # Lines that are kept are signs of life, too: without any, nothing would be known of a process that has ended.
-    lived = server.select(["broker_id", "stamp_us"]).rename_columns(["broker_id", "at_us"])
+    # So is the last line of a file, whatever it says.
+    last = earlier.files.filter(pc.equal(earlier.files["kind"], SERVER)).select(["broker_id", "last_us"])
+    lived = pa.concat_tables(
+        [rows.rename_columns(["broker_id", "at_us"]) for rows in (server.select(["broker_id", "stamp_us"]), last)]
+    )
     activity = pa.concat_tables([read.activity, lived.filter(pc.is_valid(lived["at_us"])).cast(read.activity.schema)])
     return replace(read, server=server, state_changes=state_changes, files=files, activity=activity)
 

@@ -227,8 +227,10 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
         sql, engine, said["fetches"], from_controller, of_interest, found, releases.oldest_release(by_file)
     )
 
-    pauses = request_summary.request_pauses(engine, said["buckets"], sources.settings)
     begins_us = request_summary.beginnings_of_requests(by_file)
+    pauses = request_summary.request_pauses(
+        engine, said["buckets"], sources.settings, earlier.requests_before(begins_us)
+    )
     signs = coverage.request_number_signs(engine, said["numbers"], earlier.numbers_before(begins_us))
     read_stretches = coverage.with_process_starts(
         coverage.coverage(by_file, pauses, signs), of_interest.files, sources.settings

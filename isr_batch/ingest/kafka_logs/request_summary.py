@@ -102,7 +102,9 @@ BUCKETS = Query(
 """Query of the input of `request_pauses`."""
 
 
-def request_pauses(engine: Engine, buckets: Rows, settings: pa.Table) -> pa.Table:
+def request_pauses(
+    engine: Engine, buckets: Rows, settings: pa.Table, before_us: Mapping[int, int] | None = None
+) -> pa.Table:  # fmt: skip
     """Find the periods in which a broker processed no request, or completed none.
 
     Activity is every step of a request: arrival, handling, processing, response. It is bucketed by time, and a row
@@ -115,6 +117,8 @@ def request_pauses(engine: Engine, buckets: Rows, settings: pa.Table) -> pa.Tabl
         The requests summarised by `BUCKETS`.
     settings : pa.Table
         With broker_id and starts_us, the times at which its processes started.
+    before_us : mapping of int to int, optional
+        By broker, the last completion in logs that these go on from: a pause may have begun there.
 
     Returns
     -------
@@ -125,10 +129,19 @@ def request_pauses(engine: Engine, buckets: Rows, settings: pa.Table) -> pa.Tabl
         after the pause (null if no request waited for `WAITED_US`).
     """
     starts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
-    return engine.collect(engine.by_key(["broker_id"], partial(_pauses, starts=starts), _PAUSES, parts=buckets))
+    found = partial(_pauses, starts=starts, before_us=before_us or {})
+    return engine.collect(engine.by_key(["broker_id"], found, _PAUSES, parts=buckets))
 
 
-def _pauses(_sql: ArrowSql, parts: pa.Table, starts: Mapping[int, Sequence[int]]) -> pa.Table:
+def _pauses(
+    _sql: ArrowSql, parts: pa.Table, starts: Mapping[int, Sequence[int]], before_us: Mapping[int, int]
+) -> pa.Table:  # fmt: skip
+    ends = [
+        {"broker_id": broker_id, "bucket": before_us[broker_id] // BUCKET_US}
+        | dict.fromkeys(("first_us", "last_us", "done_us", "last_done_us"), before_us[broker_id])
+        for broker_id in parts["broker_id"].unique().to_pylist() if broker_id in before_us
+    ]  # fmt: skip
+    parts = pa.concat_tables([parts, pa.Table.from_pylist(ends, parts.schema)])
     by_broker = [(parts.filter(pc.equal(parts["broker_id"], broker_id)), us) for broker_id, us in starts.items()]
     return pa.concat_tables(
         [_PAUSES.empty_table(), *(_pauses_of_broker(rows.sort_by("bucket"), us) for rows, us in by_broker if len(rows))]

@@ -46,6 +46,8 @@ _REGISTRATION = (
 _TOPIC_ID = rf"{_PARTITION} with topic id (?:Some\()?([\w-]{{22}})\b"
 _MIN_ISR_OF_LOG = rf"Created log for partition {_PARTITION} in .*[{{ ]min\.insync\.replicas(?:=| -> )({INT}){END}"
 
+_DELETED = rf"Log for partition {_PARTITION} is renamed to .* and is scheduled for deletion{END}"
+
 _STARTED = r"kafka\.Log4jController`? MBean"
 _STARTING = r"Transition from SHUTDOWN to STARTING|\] INFO starting \(kafka\.server\.KafkaServer\)"
 # isr-expiration is scheduled right after; up to 0.11 there is nothing nearer than the purgatory of the replica manager.
@@ -58,7 +60,7 @@ _WRITE_TAKES_AT_MOST_US = 5_000_000
 SETTING = r"^\t(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = (\d{1,18})$"
 """A line of the settings that a broker prints when it starts; it has no timestamp."""
 SERVER_LINES = (
-    r"Shrinking ISR|ISR updated |Log4jController|Kafka version ?: |Created log for partition"
+    r"Shrinking ISR|ISR updated |Log4jController|Kafka version ?: |Created log for partition|is scheduled for deletion"
     f"|{_STARTING}|{_CHECKS_SCHEDULED}|{OF_INTEREST}|{EVIDENCE}"
 )
 """Marks of the lines of interest in server.log."""
@@ -199,6 +201,14 @@ def leader_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
 def follower_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
     """Parse the starts of terms as follower: topic, partition_id, leader_epoch."""
     return _lines(sql, state_changes, _FOLLOWER, "topic VARCHAR, partition_id INTEGER, leader_epoch INTEGER")
+
+
+def deletion_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
+    """Parse the lines of a broker that no longer has a replica: topic, partition_id.
+
+    Its topic was deleted, or the partition was reassigned (1.0 on). A leader that prints it has stopped leading.
+    """
+    return _lines(sql, server, _DELETED, "topic VARCHAR, partition_id INTEGER")
 
 
 def still_leader_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:

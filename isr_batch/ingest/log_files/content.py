@@ -30,6 +30,9 @@ _PACKED = {".gz", ".tgz", ".zst", ".xz", ".bz2", ".zip"}
 USUAL_RATIO = 20
 """Minimum compression ratio of a log."""
 
+HASHED_BYTES = tuple(64 << n for n in range(40))
+"""Lengths of a file's beginnings, by which a shorter copy of it is known later; at least half of that is compared."""
+
 
 def text_bytes(folder: Path) -> int:
     """Estimate the unpacked size of all files in a folder, or of one file, by their sizes on disk."""
@@ -53,6 +56,8 @@ class Fingerprint:
         Where the ranges of a plain file begin: offset of a line in bytes, its number from 1.
     beginnings : frozenset of str
         Hashes of the beginnings that were asked for and are there.
+    first_hashes : tuple of int
+        Hashes of the beginnings of `HASHED_BYTES` that are there: the first eight bytes of SHA-256.
     """
 
     size_bytes: int
@@ -61,6 +66,7 @@ class Fingerprint:
     lines: int
     cuts: tuple[tuple[int, int], ...]
     beginnings: frozenset[str]
+    first_hashes: tuple[int, ...] = ()
 
 
 PACKED = (".gz", ".zst", ".xz", ".bz2")
@@ -188,8 +194,9 @@ class Fingerprinter:
         self.path = path
         self.range_bytes = range_bytes
         self.whole = hashlib.sha256()
-        self.wanted = sorted(set(beginnings), reverse=True)
-        self.hashes: set[str] = set()
+        self.asked = set(beginnings)
+        self.wanted = sorted({*beginnings, *HASHED_BYTES}, reverse=True)
+        self.hashes: dict[int, bytes] = {}
         self.size = self.newlines = 0
         self.cuts = [(0, 1)]
         self.last = b"\n"
@@ -217,7 +224,7 @@ class Fingerprinter:
             upto = self.wanted.pop() - self.size
             self.whole.update(view[at:upto])
             at = upto
-            self.hashes.add(self.whole.copy().hexdigest())
+            self.hashes[self.size + upto] = self.whole.copy().digest()
         self.whole.update(view[at:])
         if not is_packed(self.path):
             self._cut(chunk)
@@ -236,7 +243,8 @@ class Fingerprinter:
         """Give the fingerprint of what has passed."""
         return Fingerprint(
             self.size_bytes, self.size, self.whole.hexdigest(), self.newlines + (self.last != b"\n"),
-            tuple(self.cuts), frozenset(self.hashes),
+            tuple(self.cuts), frozenset(self.hashes[size].hex() for size in self.asked & self.hashes.keys()),
+            tuple(int.from_bytes(self.hashes[size][:8], signed=True) for size in HASHED_BYTES if size in self.hashes),
         )  # fmt: skip
 
 

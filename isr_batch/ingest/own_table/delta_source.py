@@ -12,6 +12,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from isr_batch.errors import NoInputError
 from isr_batch.ingest.own_table.mapping import TableMapping
 from isr_batch.ingest.own_table.sources import Item, Source
+from isr_batch.lake.addresses import require_delta_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,9 +27,14 @@ def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
     ------
     NoInputError
         If there is no Delta table.
+    UsageError
+        If none can have such a path.
     """
     from isr_batch.ingest.own_table.spark_source import SparkSource
 
+    require_delta_path(place)
+    if "%" in place:  # which delta-rs takes for the beginning of an escape
+        return SparkSource(lake, f"file:{place}", mapping)
     try:
         table = deltalake.DeltaTable(place)
     except TableNotFoundError as error:

@@ -7,6 +7,7 @@ killed after its rows were in.
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -28,6 +29,7 @@ from isr_batch.lake.day_files import days_as_sql, files_by_day, made_from
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.duckdb_engine import InProcess, replace_arrow
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.memory_lake import MemoryLake
 from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.contract import Table
@@ -46,7 +48,7 @@ def derive_tables(lake: Lake) -> None:
     with ArrowSql() as sql:
         lake.ensure_all((FETCH_DAYS, BROKER_DAYS))
         now, stale = files_by_day(lake), set[date]()
-        for table, make in ((FETCH_DAYS, _fetch_days), (BROKER_DAYS, _broker_days)):
+        for table, make in ((FETCH_DAYS, partial(_fetch_days, sql=sql)), (BROKER_DAYS, _broker_days)):
             before = made_from(lake, table.name, "made_from")
             stale |= {day for day in now.keys() | before.keys() if now.get(day) != before.get(day)}
             for day in sorted(day for day in stale if now.get(day) != before.get(day)):
@@ -57,6 +59,37 @@ def derive_tables(lake: Lake) -> None:
         terms, events = _terms_and_events(lake, sql, clusters, stale)
         _replace_changed_days(lake, sql, LEADER_EPOCHS, clusters, terms)
         _replace_changed_days(lake, sql, BROKER_EVENTS, clusters, events)
+
+
+def derive_in_memory(lake: MemoryLake, sql: ArrowSql) -> None:
+    """Put the same tables beside the input tables of a lake in memory.
+
+    Parameters
+    ----------
+    lake : MemoryLake
+        Of `isr_batch.ingest.own_table.in_memory.input_tables`, perhaps with what its days say.
+    sql : ArrowSql
+        With the functions of `isr_batch.ingest.kafka_logs.log_sql`.
+    """
+    if not lake.has(FETCH_DAYS.name):
+        put_days(lake, sql, FETCH_DAYS, BROKER_DAYS)
+    clusters = read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"])["cluster_id"].to_pylist()
+    days = pc.unique(read_columns(lake, FETCH_DAYS.name, ["event_date"])["event_date"]).to_pylist()
+    terms, events = _terms_and_events(lake, sql, clusters, days)
+    lake.put(LEADER_EPOCHS, terms)
+    lake.put(BROKER_EVENTS, events)
+
+
+def put_days(lake: MemoryLake, sql: ArrowSql, *tables: Table) -> None:
+    """Put what each day says of followers, or of pairs of brokers, beside the input tables of a lake in memory."""
+    clusters = read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"])["cluster_id"].to_pylist()
+    of_rows = (read_columns(lake, table.name, ["event_date"])["event_date"] for table in (FETCH_LOG, APPEND_LOG))
+    days = sorted({day for column in of_rows for day in pc.unique(column).to_pylist()})
+    for table in tables:
+        make = _broker_days if table is BROKER_DAYS else partial(_fetch_days, sql=sql)
+        rows = (_complete(table, make(lake, clusters, day), "", day) for day in days)
+        schema = contract_schema(table.name, table.column_names)
+        lake.put(table, pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in rows)]))
 
 
 def _terms_and_events(
@@ -96,9 +129,9 @@ def _with_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Table
     return terms
 
 
-def _fetch_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:
-    here = all(lake.direct_store(table.name) and lake.is_plain(table.name) for table in (FETCH_LOG, APPEND_LOG))
-    with InProcess(lake) if here else BySpark(lake) as engine, ArrowSql() as sql:
+def _fetch_days(lake: Lake, clusters: Sequence[str], day: date, sql: ArrowSql) -> pa.Table:
+    here = all(lake.is_read_here(table.name) for table in (FETCH_LOG, APPEND_LOG))
+    with InProcess(lake, sql) if here else BySpark(lake) as engine:
         wanted = f"cluster_id IN ({', '.join(map(engine.literal, clusters))}) AND {days_as_sql([day])}"
         first = engine.struct({"arrival_us": "unix_micros(arrival_time)", "fetch_offset": "fetch_offset"})
         text = text_of("isr_batch.ingest.own_table", "fetch_days", first=first, wanted=wanted)
@@ -135,22 +168,21 @@ def _broker_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:
             us = rows["handled_time"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
             days[cluster].add(np.asarray(rows["leader_id"]), np.asarray(rows["replica_id"]), np.asarray(us))
     mapped = read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id", "mapped"], {"cluster_id": clusters}).to_pylist()
-    parts = []
-    for row in mapped:
-        made = days[row["cluster_id"]].broker_days()
-        columns = {
-            name: made[name] for name in ("leader_id", "replica_id", "event_date", "rows", "cadence_us", "pauses")
-        }
-        columns |= {f"{name}_time": made[f"{name}_us"].cast(_INSTANT) for name in ("first", "last")}
-        columns["cluster_id"] = pa.repeat(row["cluster_id"], made.num_rows)
-        columns["instants"] = pa.repeat(_instants_named(row["mapped"]), made.num_rows)
-        parts.append(pa.table(columns))
-    return pa.concat_tables(parts)
+    return pa.concat_tables(
+        broker_days_of(row["cluster_id"], days[row["cluster_id"]], json.loads(row["mapped"])["fetches"])
+        for row in mapped
+    )
 
 
-def _instants_named(mapped: str) -> str:
-    names = json.loads(mapped)["fetches"]
-    return ",".join(name.removesuffix("_time") for name in INSTANTS if name in names)
+def broker_days_of(cluster_id: str, day: FetchDay, mapped: Collection[str]) -> pa.Table:
+    """Make rows of ``broker_days``, but for what they are made from, of a day's fetches and the columns mapped."""
+    made = day.broker_days()
+    columns = {name: made[name] for name in ("leader_id", "replica_id", "event_date", "rows", "cadence_us", "pauses")}
+    columns |= {f"{name}_time": made[f"{name}_us"].cast(_INSTANT) for name in ("first", "last")}
+    columns["cluster_id"] = pa.repeat(cluster_id, made.num_rows)
+    instants = ",".join(name.removesuffix("_time") for name in INSTANTS if name in mapped)
+    columns["instants"] = pa.repeat(instants, made.num_rows)
+    return pa.table(columns)
 
 
 def _instants(lake: Lake, clusters: Sequence[str], day: date) -> Iterator[pa.RecordBatch]:

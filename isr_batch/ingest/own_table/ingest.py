@@ -4,7 +4,6 @@ The contents of the lake are a function of the set of all rows ever ingested: an
 yet, however a table was cut into files, in whatever order (docs/adr/0029).
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,12 +32,13 @@ from isr_batch.lake.run_log import RunCounts
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.inputs import INPUT_TABLES, QUARANTINE
 from isr_batch.lake.tables.own_tables import GIVEN_TERMS
+from isr_batch.memory import memory_bytes
 from isr_batch.window import Window
 
 if TYPE_CHECKING:
     from isr_batch.ingest.own_table.in_workers import SpreadTable
 
-MOST_ROWS: Final = min(8_000_000, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (8 * 250))
+MOST_ROWS: Final = min(8_000_000, memory_bytes() // (8 * 250))
 """Rows of fetches that one process takes, with some 250 bytes each, of an eighth of the machine's memory."""
 ODD_SHARE: Final = 20
 ODD_DAYS: Final = 30
@@ -148,14 +148,34 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
         If another run is writing.
     """
     inputs = inputs_of_mapping(lake, places, mapping, window)
+    return ingest_inputs(
+        lake, inputs, mapping,
+        full=full, replaced=replaced, may_lose=may_lose, max_refused=max_refused, most_rows=most_rows,
+    )  # fmt: skip
+
+
+def ingest_inputs(  # noqa: PLR0913 all but three have a default
+    lake: Lake,
+    inputs: Sequence[Input],
+    mapping: TableMapping,
+    *,
+    full: bool = False,
+    replaced: Replaced | None = None,
+    may_lose: bool = False,
+    max_refused: float = 1.0,
+    most_rows: int = MOST_ROWS,
+) -> IngestOfTable:
+    """Do the same with tables that are open; parameters and errors are those of `ingest_own_table`."""
     to_read = [(given, [*given.source.items] if full or replaced else new_items(lake, given)) for given in inputs]
     skipped: Counter[str] = Counter()
     for given, items in to_read:
         skipped[given.section] += len(given.source.items) - len(items)
     fetches = [(given, items) for given, items in to_read if given.section == "fetches"]
-    many = sum(given.source.count(items) for given, items in fetches) > most_rows
-    if many and replaced:
+    rows_in = sum(given.source.count(items) for given, items in fetches)
+    if replaced and rows_in > most_rows:
         raise UsageError(f"--replace takes up to {most_rows:,} rows at once", "shorten the days --from and --to")
+    # Nothing new costs Spark as much as it costs this process, which also replaces rows by itself.
+    many = not replaced and rows_in > 0 and lake.engine.by_spark(rows_in, most_rows, "rows of fetches")
     with ArrowSql() as sql:
         spread = _spread(lake, fetches) if many else None
         read: dict[str, ReadTable] = {"fetches": spread.read} if spread else {}
@@ -165,6 +185,7 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
             part = read_input(sql, given, items)
             read[given.section] = read[given.section].with_more(part) if given.section in read else part
         if not read["fetches"].rows_in and not skipped["fetches"]:
+            places = (given.source.place for given, _ in fetches)
             raise NoInputError(f"{', '.join(places)} has no rows")
         _require_few_refused(read, max_refused)
         with leased(lake):

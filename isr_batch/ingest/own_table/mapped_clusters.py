@@ -61,10 +61,10 @@ def require_same_mapping(lake: Lake, clusters: Iterable[str], mapping: TableMapp
                 )
 
 
-def write_mapped_clusters(small: SmallTables, clusters: Sequence[str], mapping: TableMapping) -> None:
-    """Write down what the mapping gives of these clusters."""
+def mapped_cluster(mapping: TableMapping) -> dict[str, Any]:
+    """Values of a row of ``mapped_clusters`` that the mapping gives."""
     given = mapping.model_fields_set
-    settings = {
+    return {
         "mapped": json.dumps(mapped_by(mapping)),
         "replica_lag_time_max_ms": mapping.replica_lag_time_max_ms,
         "lag_time_is_given": "replica_lag_time_max_ms" in given,
@@ -72,6 +72,11 @@ def write_mapped_clusters(small: SmallTables, clusters: Sequence[str], mapping: 
         "min_isr_is_given": "min_insync_replicas" in given,
         "broker_version": mapping.broker_version,
     }
+
+
+def write_mapped_clusters(small: SmallTables, clusters: Sequence[str], mapping: TableMapping) -> None:
+    """Write down what the mapping gives of these clusters."""
+    settings = mapped_cluster(mapping)
     stored = read_columns(small.lake, MAPPED_CLUSTERS.name, ["cluster_id", *settings], {"cluster_id": clusters})
     same = {row["cluster_id"] for row in stored.to_pylist() if settings.items() <= row.items()}
     rows = [{"cluster_id": name, **settings, "ingest_run": small.lake.run_id} for name in clusters if name not in same]

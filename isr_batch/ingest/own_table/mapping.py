@@ -294,6 +294,18 @@ def load_mapping(file: Path, cluster_id: str | None = None) -> TableMapping:
     UsageError
         With all mistakes in the file.
     """
+    tree = read_mapping(file)
+    return mapping_of(_with_paths(tree | ({} if cluster_id is None else {"cluster_id": cluster_id}), file.parent), file)
+
+
+def read_mapping(file: Path) -> dict[str, Any]:
+    """Read the sections of a mapping file, unchecked.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be read, or has no sections.
+    """
     try:
         tree = load_yaml(file)
     except OSError as error:
@@ -302,16 +314,25 @@ def load_mapping(file: Path, cluster_id: str | None = None) -> TableMapping:
         raise UsageError(f"{file} is not YAML: {' '.join(str(error).split())}", HINT) from error
     if not isinstance(tree, dict):
         raise UsageError(f"{file}: sections with keys are expected, not {tree!r}", HINT)
-    if cluster_id is not None:
-        tree = {**tree, "cluster_id": cluster_id}
+    return tree
+
+
+def mapping_of(tree: dict[str, Any], where: object) -> TableMapping:
+    """Check the sections of a mapping.
+
+    Raises
+    ------
+    UsageError
+        With all mistakes; ``where`` they are.
+    """
     mistakes = _across(tree)
     try:
-        mapping = TableMapping.model_validate(_with_paths(tree, file.parent))
+        mapping = TableMapping.model_validate(tree)
     except ValidationError as error:
         mistakes = [_mistake(details["loc"], details["type"], details["msg"]) for details in error.errors()] + mistakes
     if mistakes:
         count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-        raise UsageError(f"{count} in {file}:" + "".join(f"\n  {mistake}" for mistake in mistakes), HINT)
+        raise UsageError(f"{count} in {where}:" + "".join(f"\n  {mistake}" for mistake in mistakes), HINT)
     return mapping
 
 

@@ -26,6 +26,9 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, OBSERVED_ISR_CHA
 from isr_batch.lake.tables.own_tables import GIVEN_TERMS
 from isr_batch.window import Window
 
+_BECOMES: Final = {
+    "fetches": FETCH_LOG, "appends": APPEND_LOG, "epochs": GIVEN_TERMS, "changes": OBSERVED_ISR_CHANGES,
+}  # fmt: skip
 ROWS_AT_ONCE: Final = 1 << 20
 """Rows of an answer that are looked at together."""
 
@@ -121,30 +124,44 @@ def inputs_of_mapping(lake: Lake, places: Sequence[str], mapping: TableMapping, 
     UsageError, SchemaError
         If the mapping does not fit the tables, or a column's type does not fit its target.
     """
-    named: list[tuple[str, Table, str, MappedTable]] = [
-        ("fetches", FETCH_LOG, place, mapping.fetches) for place in places
-    ]
-    named += [
-        (name, table, section.path, section)
-        for name, table, section in (
-            ("appends", APPEND_LOG, mapping.appends),
-            ("epochs", GIVEN_TERMS, mapping.epochs),
-            ("changes", OBSERVED_ISR_CHANGES, mapping.changes),
-        )
-        if section
-    ]
-    sources = [open_source(lake, place, mapping) for _, _, place, _ in named]
-    labels = [f"{name} of {place}" if places.index(place) else name for name, _, place, _ in named if name == "fetches"]
-    labels += [name for name, _, _, _ in named if name != "fetches"]
+    sections = {"appends": mapping.appends, "epochs": mapping.epochs, "changes": mapping.changes}
+    named = [("fetches", place) for place in places]
+    named += [(name, section.path) for name, section in sections.items() if section]
+    return inputs_of_sources([(name, open_source(lake, place, mapping)) for name, place in named], mapping, window)
+
+
+def inputs_of_sources(
+    sources: Sequence[tuple[str, Source]],
+    mapping: TableMapping,
+    window: Window = Window(),  # noqa: B008 frozen
+) -> list[Input]:
+    """Find the columns of a mapping in tables that are open.
+
+    Parameters
+    ----------
+    sources : sequence of (str, Source)
+        Each with its section of the mapping: ``fetches``, ``appends``, ``epochs`` or ``changes``.
+    mapping : TableMapping
+    window : Window
+        Rows of other days are left out.
+
+    Raises
+    ------
+    UsageError, SchemaError
+        If the mapping does not fit the tables, or a column's type does not fit its target.
+    """
+    first = dict(reversed(sources))
+    labels = [name if source is first[name] else f"{name} of {source.place}" for name, source in sources]
+    sections: list[MappedTable] = [getattr(mapping, name) for name, _ in sources]
     values = column_values(
         {
             label: (source.schema, {**mapped_columns(section.columns), "cluster_id": mapping.cluster_id})
-            for label, source, (_, _, _, section) in zip(labels, sources, named, strict=True)
+            for label, section, (_, source) in zip(labels, sections, sources, strict=True)
         }
     )
     return [
-        _input((name, table, section), source, values[label], window)
-        for label, source, (name, table, _, section) in zip(labels, sources, named, strict=True)
+        _input((name, _BECOMES[name], section), source, values[label], window)
+        for label, section, (name, source) in zip(labels, sections, sources, strict=True)
     ]
 
 

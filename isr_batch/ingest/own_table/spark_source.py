@@ -93,6 +93,22 @@ class SparkSource:
         return self._of(items).select(*(f"`{name.replace('`', '``')}`" for name in columns))
 
 
+class SparkRows(SparkSource):
+    """A frame of Spark's, which is read as a whole.
+
+    Parameters
+    ----------
+    place : str
+        What messages call it.
+    rows : DataFrame
+    """
+
+    def __init__(self, place: str, rows: "DataFrame") -> None:
+        self.place, self.is_csv = place, False
+        self._rows, self._types = rows, rows.schema
+        self.items = (Item(place, ""),)
+
+
 def _loaded(spark: "SparkSession", place: str, kind: str | None, csv: Csv) -> "DataFrame":
     if kind == "csv":
         return csv_frame(spark, [place], csv)

@@ -216,6 +216,7 @@ INGESTED_FILES = Table(
             first_time TIMESTAMP -- least stamp of its lines; null without any
             last_time TIMESTAMP -- greatest stamp of its lines
             days MAP<DATE, TIMESTAMP> -- UTC days that it tells of, and when the lake last changed for each
+            first_hashes ARRAY<BIGINT> -- hashes of its first 64, 128, 256, ... bytes: a shorter copy is known by them
             code_version STRING NOT NULL -- version of isr-batch that read it
             ingest_run STRING NOT NULL -- run that wrote this row
         """),

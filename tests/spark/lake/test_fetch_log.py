@@ -6,8 +6,9 @@ import pytest
 from pyspark.sql import DataFrame
 
 from isr_batch.lake.duckdb_engine import InProcess
-from isr_batch.lake.fetch_log import single_fetches, take_runs_apart
+from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.runs_taken_apart import take_runs_apart
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
@@ -122,10 +123,12 @@ def test_a_replay_of_runs_is_one_of_fetches(lake: Lake) -> None:
         ("completed_time", ("12:00:04.991", "12:00:06"), [2, 3]),
     ],
 )
+@pytest.mark.parametrize("in_spark", [False, True])
 def test_what_lies_partly_in_a_span_is_taken_apart(
-    lake: Lake, time: str, span: tuple[str, str], runs: list[int]
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, time: str, span: tuple[str, str], runs: list[int], in_spark: bool
 ) -> None:
     put(lake, FETCH_LOG, AS_RUNS)
+    monkeypatch.setattr("isr_batch.lake.engines.MOST_BYTES", -1 if in_spark else 1 << 26)
     before = content(single_fetches(lake.read("fetch_log")))
     take_runs_apart(lake, "cluster_id = 'c'", time, (f"{DAY} {span[0]}", f"{DAY} {span[1]}"))
     rows = lake.read("fetch_log")

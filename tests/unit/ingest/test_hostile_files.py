@@ -156,6 +156,14 @@ def test_a_fingerprint_is_of_what_is_inside(tmp_path: Path) -> None:
         other = fingerprint(str(write(tmp_path / name, packed)), [8])
         assert (other.content_hash, other.lines) == (plain.content_hash, 1000)
         assert other.beginnings == {hashlib.sha256(text[:8]).hexdigest()}
+        assert other.first_hashes == plain.first_hashes
+    assert len(plain.first_hashes) == sum(64 << n <= len(text) for n in range(40)) > 5
+    for size in (63, 64, 4000, len(text)):
+        shorter = fingerprint(str(write(tmp_path / "shorter", text[:size]))).first_hashes
+        assert shorter == plain.first_hashes[: len(shorter)]
+    other_end = fingerprint(str(write(tmp_path / "other", text[:4095] + b"?"))).first_hashes
+    assert other_end[:-1] == plain.first_hashes[: len(other_end) - 1]
+    assert other_end[-1] != plain.first_hashes[len(other_end) - 1]
     assert fingerprint(str(tmp_path / "gone")).lines == 0
     assert fingerprint(str(write(tmp_path / "e", b""))).lines == 0
 

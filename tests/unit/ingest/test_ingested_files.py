@@ -26,15 +26,22 @@ def hour(number: float) -> datetime:
     return START + timedelta(hours=number)
 
 
+def first_hashes(content: str) -> list[int]:
+    return [hash(content[: 1 << n]) for n in range(len(content).bit_length())]
+
+
 def file(name: str, content: str, *began_as: str) -> LogFile:
-    held = Fingerprint(len(content), len(content), content, 1, ((0, 1),), frozenset(began_as))
+    hashes = tuple(first_hashes(content))
+    held = Fingerprint(len(content), len(content), content, 1, ((0, 1),), frozenset(began_as), hashes)
     return LogFile(REQUEST, 1, name, f"/{name}", held)
 
 
 def known(name: str, content: str, first: float = 0, last: float = 1, version: str = __version__) -> IngestedFile:
     days = {START.date(): START}
     size = len(content)
-    return IngestedFile(name, REQUEST, 1, size, size, content, 1, hour(first), hour(last), days, version, "run")
+    return IngestedFile(
+        name, REQUEST, 1, size, size, content, 1, hour(first), hour(last), days, first_hashes(content), version, "run"
+    )
 
 
 def folder(*files: LogFile) -> LogFolder:
@@ -67,6 +74,21 @@ def test_a_rotated_log_is_known_by_its_beginning_and_one_that_is_gone_keeps_its_
     assert plan_files_to_ingest(folder(file("log", "NEW")), both).nothing_new
     assert [f.name for f in plan_files_to_ingest(folder(file("log", "THIRD")), both).found.files] == ["log (3)"]
     assert beginnings_of_file(both, file("log", "")) == [3, 3]
+
+
+def test_a_shorter_copy_of_what_the_lake_has_is_not_read() -> None:
+    lake = [known("log.1", "A LONG LOG"), known("other", "ANOTHER")]
+    work = plan_files_to_ingest(folder(file("log", "A LONG"), file("other", "ANOTHER")), lake)
+    assert [f.name for f in work.shorter] == ["log"]
+    assert [f.name for f in work.found.files] == ["other"]
+    assert [record.source_file for record in work.gone] == ["log.1"]
+    assert work.nothing_new
+    for content in ("A LIE", "A LONG LOG AND MORE", ""):
+        work = plan_files_to_ingest(folder(file("log", content, "A LONG LOG")), lake)
+        assert not work.shorter
+    # A folder that has both is read.
+    both = plan_files_to_ingest(folder(file("log", "A LONG"), file("log.1", "A LONG LOG")), lake)
+    assert not both.shorter
 
 
 def test_a_log_of_another_broker_is_another_log() -> None:

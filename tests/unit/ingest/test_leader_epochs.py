@@ -66,6 +66,16 @@ def test_terms_end_with_the_next_or_with_the_process(sql: ArrowSql) -> None:
     assert [row["in_force_us"] / SECOND for row in rows] == [4.9, 15, 29.9, 44.9]
 
 
+def test_a_term_ends_where_the_broker_deletes_its_log(sql: ArrowSql) -> None:
+    """Its topic was deleted, and made again; then the partition was moved away."""
+    folder = "/var/lib/kafka/t-x-1.37ef1d0b6d254e6c8bd7c6d54fea0d31-delete"
+    deleted = f"Log for partition t-x-1 is renamed to {folder} and is scheduled for deletion"
+    server = lines((0, STARTED), (12, deleted), (25, deleted))
+    rows = terms(sources(sql, server, lines(leads(5, 0), leads(20, 0))), processes(None, 50))
+    assert [(row["start_us"] / SECOND, row["end_us"] / SECOND) for row in rows] == [(5, 12), (20, 25)]
+    assert [row["previous_leader_id"] for row in rows] == [None, None]
+
+
 def test_the_leader_before_is_what_the_line_has_or_the_last_one_in_the_process(sql: ArrowSql) -> None:
     untold = leads(9, 6)[1].split(" . Previous")[0]
     states = lines(leads(5, 4, previous="Some(3)"), leads(7, 5), (9, untold), follows(11, 7), (13, untold))

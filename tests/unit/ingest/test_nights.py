@@ -1,13 +1,14 @@
 """Nights of a log that rotates leave the tables that one ingest of all its files leaves, without Spark."""
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from isr_batch.ingest.broker_logs import ingest_broker_logs
+from isr_batch.ingest.broker_logs import IngestOfBrokerLogs, ingest_broker_logs
 from isr_batch.lake.lake import Lake
-from tests.log_nights import RecordedRun, Rotation, differences
+from tests.log_nights import RecordedRun, Rotation, differences, rows_of
 
 SAMPLES = Path(__file__).parents[3] / "data" / "samples"
 
@@ -16,8 +17,8 @@ def no_spark() -> None:
     raise AssertionError("Spark is asked for")
 
 
-def ingested(lake: Path, logs: Path) -> None:
-    ingest_broker_logs(Lake(no_spark, str(lake), "a run"), logs, "c")  # type: ignore[arg-type]
+def ingested(lake: Path, logs: Path) -> IngestOfBrokerLogs:
+    return ingest_broker_logs(Lake(no_spark, str(lake), "a run"), logs, "c")  # type: ignore[arg-type]
 
 
 def in_order(count: int) -> list[int]:
@@ -28,12 +29,17 @@ def one_twice(count: int) -> list[int]:
     return [0, 1, 1, *range(2, count)]
 
 
+def one_late(count: int) -> list[int]:
+    return [0, 2, 1, *range(3, count)]
+
+
 @pytest.mark.parametrize(
     ("sample", "count", "rotation", "overlap", "order"),
     [
-        ("leader-stop", 4, Rotation(), 1, in_order),
+        ("restart", 4, Rotation(), 1, in_order),
         ("restart", 5, Rotation(numbered=True, packed=True), 2, in_order),
         ("follower-stop", 5, Rotation(packed=True), 1, one_twice),
+        ("leader-stop", 4, Rotation(packed=True), 2, one_late),
     ],
 )
 def test_nights_are_as_one_ingest(
@@ -63,3 +69,24 @@ def test_a_night_that_is_missing_is_a_gap(tmp_path: Path) -> None:
     ]
     assert after
     assert all(row["begins_mid_term"] == "True" for row in after)
+
+
+def test_a_night_that_fills_a_gap_late_loses_no_fetch_and_says_what_later_ones_lack(tmp_path: Path) -> None:
+    """Its last file is a shorter copy of the first one of the night after it."""
+    run = RecordedRun(SAMPLES / "leader-stop")
+    times, lake = run.nights(4)[:3], tmp_path / "nights"
+    for night in (0, 2, 1):
+        since = times[night - 1] if night else 0
+        done = ingested(lake, run.folder_at(times[night], tmp_path / f"{night}", Rotation(), since))
+    ingested(tmp_path / "whole", run.folder_at(times[-1], tmp_path / "all", Rotation()))
+    whole, filled = (
+        Counter((row["leader_id"], row["replica_id"], row["topic"], row["partition_id"], row["completed_time"])
+                for row in rows_of(each, "fetch_log")) for each in (tmp_path / "whole", lake)
+    )  # fmt: skip
+    assert filled == whole
+    notes = {note.about: note.found for note in done.notes}
+    for broker in (1, 2, 3):
+        assert f"broker-{broker}/request.log" in notes["files"]
+    lacking = sum(row["fetch_offset"] is None for row in rows_of(lake, "fetch_log"))
+    assert lacking
+    assert f"{lacking:,} fetches name no offset" in notes["late files"]

@@ -25,9 +25,9 @@ from udfs.kernel.state import State, new_state
 from udfs.records import CHANGE_KINDS, DOUBT, MADE_BY, RUNS_A_ROW, KernelOutput, Rows, new_kernel_output
 from udfs.rules import REGISTRY
 
-LOGS = 20_000
+LOGS = 10_000
 LOGS_NIGHTLY = 300_000
-PARTS = 20
+PARTS = 10
 PART_SECONDS = 30
 """CPU time of a part, nearly all of it the naive model's."""
 TEST_SECONDS = 60

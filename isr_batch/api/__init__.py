@@ -1,0 +1,1 @@
+"""What `import isr_batch` offers: frames in, frames out."""

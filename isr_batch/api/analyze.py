@@ -1,0 +1,155 @@
+"""Frames in, an analysis out."""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal
+
+from isr_batch.api.analysis import Analysis
+from isr_batch.api.frames import Kind, as_arrow, one_kind, require_rows, schema_of
+from isr_batch.api.given import GivenMapping, given_mapping, given_rules
+from isr_batch.api.local import LocalTables
+from isr_batch.api.stored import StoredTables, opened
+from isr_batch.errors import NoInputError, UsageError
+from isr_batch.lake.tables.outputs import TABLES
+from isr_batch.replay.replay import FEW_EVENTS
+
+if TYPE_CHECKING:
+    from isr_batch.api.frames import Frame
+
+Engine = Literal["auto", "spark", "local"]
+
+
+def analyze(  # noqa: PLR0913 all but one have a default
+    fetches: "Frame",
+    *,
+    appends: "Frame | None" = None,
+    epochs: "Frame | None" = None,
+    changes: "Frame | None" = None,
+    mapping: GivenMapping = None,
+    rules: Sequence[str] | str = "all",
+    lag_time_ms: int | None = None,
+    min_insync_replicas: int | None = None,
+    cluster_id: str | None = None,
+    engine: Engine = "auto",
+) -> Analysis[Any]:
+    """Replay a frame of follower fetches through rules, and judge what they do.
+
+    Parameters
+    ----------
+    fetches : DataFrame of Spark or pandas, or pyarrow.Table
+        A row for each fetch: ``topic``, ``partition_id`` (or ``partition``), ``leader_id``, ``replica_id``,
+        ``fetch_offset``, and ``handled_time`` or ``arrival_time``; docs/own-tables.md has those that may be there.
+    appends, epochs, changes : frame, optional
+        The leaders' appends, their terms, and the ISR changes that the brokers made, as in docs/own-tables.md; of the
+        kind of ``fetches``.
+    mapping : mapping or path, optional
+        Where columns are that have other names, or times that are numbers, such as ``{"replica_id": "follower",
+        "handled_time": {"column": "ts", "unit": "ms"}}``; or a whole mapping of docs/own-tables.md, or its YAML file.
+    rules : sequence of str or "all"
+        Ids of rules, as ``isr-batch rules list`` names them.
+    lag_time_ms : int, optional
+        ``replica.lag.time.max.ms`` of brokers, where ``epochs`` does not say; 30000 by default.
+    min_insync_replicas : int, optional
+        Likewise; 1 by default.
+    cluster_id : str, optional
+        Name of the cluster, where no column has it.
+    engine : {"auto", "spark", "local"}
+        Spark's workers or this process; by default Spark for its own frames, else this process.
+
+    Returns
+    -------
+    Analysis
+        Its members are of the kind of ``fetches``. Of a frame of Spark's, no row is read before one is asked for.
+
+    Raises
+    ------
+    UsageError
+        If an argument is no frame, a column is missing, a time has no unit, there is no such rule, or the engine
+        cannot do it.
+    SchemaError
+        If a column has a type that cannot be what it is mapped to.
+    NoInputError
+        If there is no row.
+    QualityGateError
+        If no row is clean. Else rows that are refused are in `Analysis.quarantine`.
+
+    Examples
+    --------
+    >>> result = isr_batch.analyze(fetches, mapping={"replica_id": "follower"}, rules=["kafka-3.7"])  # doctest: +SKIP
+    >>> result.spurious  # doctest: +SKIP
+    """
+    given = {"fetches": fetches, "appends": appends, "epochs": epochs, "changes": changes}
+    frames: dict[str, Any] = {name: frame for name, frame in given.items() if frame is not None or name == "fetches"}
+    kind = one_kind(frames)
+    runs = given_rules(rules)
+    settings = {"replica_lag_time_max_ms": lag_time_ms, "min_insync_replicas": min_insync_replicas}
+    if engine not in {"auto", "spark", "local"}:
+        raise UsageError(f"engine={engine!r}: there are auto, spark and local")
+    if kind != "spark":
+        frames = {name: as_arrow(name, frame) for name, frame in frames.items()}
+        require_rows("fetches", frames["fetches"].num_rows)
+    mapped = given_mapping(mapping, {name: schema_of(name, frame) for name, frame in frames.items()},
+                           cluster_id, **settings)  # fmt: skip
+    spark = frames["fetches"].sparkSession if kind == "spark" else None
+    if engine == "spark" and spark is None:
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.getActiveSession()
+        if spark is None:
+            raise UsageError("engine='spark', and no Spark session is there", "start one, or leave engine out")
+        frames = {name: spark.createDataFrame(frame) for name, frame in frames.items()}
+    if spark is None or engine == "local":
+        events = sum(
+            frames[name].count() if spark else frames[name].num_rows for name in frames.keys() & {"fetches", "appends"}
+        )
+        if events > FEW_EVENTS:
+            raise UsageError(
+                f"{events:,} fetches and appends are more than the {FEW_EVENTS:,} that this process holds",
+                "give a DataFrame of Spark's and leave engine out, or put them into a lake: `isr-batch ingest table`",
+            )
+        why = "engine='local' was asked for" if spark else f"the frames are of {kind}"
+        arrow = {name: as_arrow(name, frame) for name, frame in frames.items()}
+        require_rows("fetches", arrow["fetches"].num_rows)
+        return Analysis(LocalTables(arrow, mapped, runs, kind, why, spark))
+    from isr_batch.api.spark import SparkTables
+
+    why = "the frames are Spark's" if kind == "spark" else "engine='spark' was asked for"
+    return Analysis(SparkTables(frames, mapped, runs, kind, why, spark))
+
+
+def open_lake(
+    lake: str | PathLike[str] | None = None, *, catalog: str | None = None, frames: Kind | None = None
+) -> Analysis[Any]:
+    """Open a lake that was replayed, with the members that `analyze` gives.
+
+    Parameters
+    ----------
+    lake : path or address, optional
+        Folder of the lake.
+    catalog : str, optional
+        Its schema in a catalog instead, as ``CAT.SCHEMA``.
+    frames : {"pandas", "arrow", "spark"}, optional
+        Kind of the frames; by default Spark's if a session is there, else of pandas.
+
+    Returns
+    -------
+    Analysis
+
+    Raises
+    ------
+    UsageError
+        If neither a lake nor a catalog is named, or both are.
+    NoInputError
+        If there is no lake, or it was not replayed.
+    """
+    if (lake is None) == (catalog is None):
+        raise UsageError("the tables are in a folder or in a catalog", "give a folder, or catalog='CAT.SCHEMA'")
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.getActiveSession()
+    kind = frames or ("spark" if spark else "pandas")
+    there = opened(str(lake if catalog is None else catalog), catalog=catalog is not None)
+    if not any(there.has(name) for name in ("isr_changes", "shrink_verdicts")):
+        what = "was not replayed" if any(map(there.has, TABLES)) else "holds no tables"
+        raise NoInputError(f"{there.root} {what}", "`isr-batch run` makes a lake, and so does `analyze(...).save(...)`")
+    return Analysis(StoredTables(there, kind, spark or (there.spark if kind == "spark" else None)))

@@ -1,0 +1,127 @@
+"""The kinds of frames that are taken and given back: pandas, Arrow and Spark."""
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import pyarrow as pa
+
+from isr_batch.errors import NoInputError, SchemaError, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
+
+    Frame: TypeAlias = pa.Table | pd.DataFrame | DataFrame
+
+Kind = Literal["pandas", "arrow", "spark"]
+_CLASSES: Final[dict[Kind, tuple[str, str]]] = {
+    "arrow": ("pyarrow", "Table"),
+    "pandas": ("pandas", "DataFrame"),
+    "spark": ("pyspark.sql", "DataFrame"),
+}
+
+
+def kind_of(name: str, frame: object) -> Kind:
+    """Tell what kind of frame is given as an argument of this name.
+
+    Raises
+    ------
+    UsageError
+        If it is none of these.
+    """
+    for kind, (module, of_class) in _CLASSES.items():
+        # Who has a frame of a library has imported it.
+        known = getattr(sys.modules.get(module), of_class, None)
+        if known is not None and isinstance(frame, known):
+            return kind
+    made = type(frame)
+    raise UsageError(
+        f"{name} is a {made.__module__.partition('.')[0]} {made.__qualname__}{_columns(frame)}, and a DataFrame of "
+        "Spark or pandas or a pyarrow.Table is expected",
+        f"`pyarrow.table({name})` makes one of any frame that exports Arrow, such as those of polars and DuckDB",
+    )
+
+
+def _columns(frame: object) -> str:
+    names = getattr(frame, "columns", None)
+    try:
+        return f" with {', '.join(map(str, names))}" if names is not None else ""
+    except TypeError:
+        return ""
+
+
+def one_kind(frames: Mapping[str, object]) -> Kind:
+    """Tell the kind of several frames by argument, which must be one.
+
+    Raises
+    ------
+    UsageError
+        If they differ, or one is no frame.
+    """
+    kinds = {name: kind_of(name, frame) for name, frame in frames.items()}
+    first = next(iter(kinds.values()))
+    for name, kind in kinds.items():
+        if kind != first:
+            raise UsageError(f"{next(iter(kinds))} is a frame of {first}, and {name} one of {kind}", "give one kind")
+    return first
+
+
+def as_arrow(name: str, frame: Any) -> pa.Table:
+    """Give the rows of a frame as an Arrow table.
+
+    Raises
+    ------
+    SchemaError
+        If a column has values of several types.
+    """
+    kind = kind_of(name, frame)
+    if kind == "arrow":
+        return frame
+    if kind == "spark":
+        return frame.toArrow()
+    if any(level is not None for level in frame.index.names):  # an index without a name is the row's number
+        frame = frame.reset_index()
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        detail = "; ".join(str(part) for part in reversed(error.args))
+        raise SchemaError(f"{name}: {detail}", "give the column one type, as `astype` does") from error
+
+
+def schema_of(name: str, frame: Any) -> pa.Schema:
+    """Give the columns of a frame, without a look at its rows where these are elsewhere.
+
+    Raises
+    ------
+    SchemaError
+        As `as_arrow`, or if Arrow lacks a type.
+    """
+    if kind_of(name, frame) != "spark":
+        return as_arrow(name, frame).schema.remove_metadata()
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(frame.schema)
+
+
+def require_rows(name: str, rows: int) -> None:
+    """Refuse a frame without rows.
+
+    Raises
+    ------
+    NoInputError
+    """
+    if not rows:
+        raise NoInputError(f"{name} has no rows", "there is nothing to replay")
+
+
+def given_back(rows: pa.Table, kind: Kind, spark: "SparkSession | None" = None) -> Any:
+    """Make a frame of a kind of Arrow rows; pandas keeps Arrow's types, so that no offset becomes a float."""
+    if kind == "arrow":
+        return rows
+    if kind == "pandas":
+        import pandas as pd
+
+        return rows.to_pandas(types_mapper=pd.ArrowDtype)
+    assert spark is not None
+    return spark.createDataFrame(rows)

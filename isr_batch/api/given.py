@@ -1,0 +1,131 @@
+"""What a caller gives beside the frames: a mapping of their columns, and rules."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from isr_batch.errors import UsageError
+from isr_batch.ingest.own_table.mapping import (
+    AppendColumns,
+    ChangeColumns,
+    EpochColumns,
+    FetchColumns,
+    MappedColumns,
+    TableMapping,
+    mapping_of,
+    read_mapping,
+)
+from isr_batch.phrases import did_you_mean
+from udfs.batches.replay import RuleRun
+from udfs.rules import REGISTRY
+
+GivenMapping: TypeAlias = Mapping[str, Any] | str | PathLike[str] | None
+SECTIONS: Final[dict[str, type[MappedColumns]]] = {
+    "fetches": FetchColumns, "appends": AppendColumns, "epochs": EpochColumns, "changes": ChangeColumns,
+}  # fmt: skip
+CLUSTER: Final = "cluster"
+"""Name of a cluster that nobody names."""
+_ALSO: Final = {"partition_id": "partition"}
+"""Other names by which a column is found."""
+
+
+def given_mapping(
+    mapping: GivenMapping,
+    schemas: Mapping[str, pa.Schema],
+    cluster_id: str | None = None,
+    **settings: int | None,
+) -> TableMapping:
+    """Put together the mapping of some frames.
+
+    Parameters
+    ----------
+    mapping : mapping, path or None
+        Sections, as a mapping file has them, or such a file; or where the columns of fetches are that have other names
+        than in ``fetch_log``, such as ``{"replica_id": "follower", "handled_time": {"column": "ts", "unit": "ms"}}``.
+    schemas : mapping of str to pa.Schema
+        Columns of each frame, by section. Those that no section maps are found by their names.
+    cluster_id : str, optional
+        Name of the cluster; by default that of the mapping, the column of this name, or `CLUSTER`.
+    **settings : int or None
+        More keys at the top of the mapping; None leaves them to it.
+
+    Raises
+    ------
+    UsageError
+        With all mistakes, or all columns that are missing.
+    """
+    tree, where = _tree(mapping)
+    short = tree.keys().isdisjoint(TableMapping.model_fields)
+    given = {"fetches": {"columns": tree}} if short else tree
+    without = [name for name in SECTIONS if name in given and name not in schemas]
+    if without:
+        raise UsageError(f"{where} maps {', '.join(without)}, which no frame is given for",
+                         f"give them as {'=..., '.join(without)}=..., or take them out of the mapping")  # fmt: skip
+    whole: dict[str, Any] = {name: value for name, value in given.items() if name not in SECTIONS}
+    mistakes: list[str] = []
+    for name, schema in schemas.items():
+        section = dict(given.get(name) or {})
+        if short or name not in given:
+            known = section.get("columns", {})
+            section["columns"] = {**_by_name(SECTIONS[name], schema, known), **known}
+            mistakes += _missing(name, schema, section["columns"])
+        whole[name] = section if name == "fetches" else {**section, "path": name}
+    if mistakes:
+        example = 'mapping={"replica_id": "follower", "handled_time": {"column": "ts", "unit": "ms"}}'
+        raise UsageError("\n  ".join(mistakes), f"name the columns that it is in, such as {example}")
+    if cluster_id is not None:
+        whole["cluster_id"] = cluster_id
+    elif "cluster_id" not in whole:
+        has_column = all("cluster_id" in schema.names for schema in schemas.values())
+        whole["cluster_id"] = {"column": "cluster_id"} if has_column else CLUSTER
+    whole |= {name: value for name, value in settings.items() if value is not None}
+    return mapping_of(whole, where)
+
+
+def _tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
+    if mapping is None:
+        return {}, "the mapping"
+    if isinstance(mapping, Mapping):
+        return dict(mapping), "the mapping"
+    return read_mapping(Path(mapping)), str(mapping)
+
+
+def _by_name(section: type[MappedColumns], schema: pa.Schema, known: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for name in section.model_fields:
+        there = next((column for column in (name, _ALSO.get(name)) if column in schema.names), None)
+        if there is not None and name not in known:
+            found[name] = there
+    return found
+
+
+def _missing(name: str, schema: pa.Schema, columns: Mapping[str, Any]) -> list[str]:
+    section = SECTIONS[name]
+    missing = [
+        column for column, field in section.model_fields.items() if field.is_required() and column not in columns
+    ]
+    if section is FetchColumns and not {"handled_time", "arrival_time"} & columns.keys():
+        missing.append("handled_time or arrival_time")
+    there = ", ".join(schema.names) or "none"
+    return [f"{name}: column {column} is missing; there are {there}" for column in missing]
+
+
+def given_rules(rules: Sequence[str] | str) -> list[RuleRun]:
+    """Read rules by their ids, or ``all``.
+
+    Raises
+    ------
+    UsageError
+        If there is no such rule.
+    """
+    names = list(REGISTRY) if rules == "all" else [rules] if isinstance(rules, str) else list(rules)
+    for name in names:
+        if name not in REGISTRY:
+            raise UsageError(f"there is no rule {name}; {did_you_mean(str(name), sorted(REGISTRY))}",
+                             "`isr-batch rules list` names them")  # fmt: skip
+    if not names:
+        raise UsageError("no rule is given", "name some, or leave rules out for all")
+    return [RuleRun(name, {}) for name in dict.fromkeys(names)]

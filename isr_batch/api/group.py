@@ -1,0 +1,143 @@
+"""The replay as a function for a pipeline of Spark's own: one partition of a topic in, its shrinks out."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from isr_batch.api.frames import as_arrow, one_kind, require_rows, schema_of
+from isr_batch.api.given import GivenMapping, given_mapping, given_rules
+from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, results_of, stream_of
+from isr_batch.errors import UsageError
+from isr_batch.ingest.kafka_logs.log_sql import log_sql
+from isr_batch.ingest.own_table.mapping import TableMapping, read_mapping
+from isr_batch.lake.arrow_read import contract_schema
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.tables.outputs import SHRINK_VERDICTS
+from udfs.batches.replay import RuleRun
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from isr_batch.api.frames import Frame
+
+SHRINKS: Final[pa.Schema] = contract_schema(SHRINK_VERDICTS.name, SHRINK_VERDICTS.column_names)
+"""Columns of what `shrink_udf` gives, those of ``shrink_verdicts``, as Arrow has them."""
+SHRINKS_DDL: Final[str] = SHRINK_VERDICTS.schema_ddl
+"""The same as Spark takes it, for ``applyInArrow`` and ``applyInPandas``."""
+MOST_ROWS: Final = 2_000_000
+"""Rows of one partition: a group is a table in one worker's memory, with some 0.5 kB a row."""
+
+
+def shrink_udf(  # noqa: PLR0913 all but one have a default
+    rules: Sequence[str] | str = "kafka-3.7",
+    *,
+    mapping: GivenMapping = None,
+    lag_time_ms: int | None = None,
+    min_insync_replicas: int | None = None,
+    cluster_id: str | None = None,
+    brokers: BrokerFacts | None = None,
+) -> Callable[[pa.Table], pa.Table]:
+    """Make the function that replays one partition of a topic, for ``applyInArrow``.
+
+    Parameters
+    ----------
+    rules : str, sequence of str or "all"
+        As `isr_batch.analyze` takes them; each gives rows of its own.
+    mapping, lag_time_ms, min_insync_replicas, cluster_id
+        As `isr_batch.analyze` takes them.
+    brokers : BrokerFacts, optional
+        Of `broker_facts`. Without it a partition is replayed as if there were no other: a shrink after its own last
+        fetch is not seen, and one by a leader that was silent may count as its follower's fault.
+
+    Returns
+    -------
+    callable
+        Takes all fetches of a partition, on all its leaders, up to `MOST_ROWS`; gives rows of `SHRINKS`.
+
+    Examples
+    --------
+    >>> shrinks = isr_batch.shrink_udf("kafka-3.7", brokers=isr_batch.broker_facts(fetches))  # doctest: +SKIP
+    >>> fetches.groupBy("topic", "partition_id").applyInArrow(shrinks, isr_batch.SHRINKS_DDL)  # doctest: +SKIP
+    """
+    given_runs = given_rules(rules)
+    settings = {"replica_lag_time_max_ms": lag_time_ms, "min_insync_replicas": min_insync_replicas}
+    sections = mapping if mapping is None or isinstance(mapping, Mapping) else read_mapping(Path(mapping))
+
+    known: dict[pa.Schema, TableMapping] = {}
+
+    def shrinks_of_group(fetches: pa.Table) -> pa.Table:
+        if fetches.num_rows > MOST_ROWS:
+            raise UsageError(
+                f"a group of {fetches.num_rows:,} fetches, and a worker holds {MOST_ROWS:,} of a partition",
+                "group by a day as well, or ingest the table into a lake",
+            )
+        schema = fetches.schema.remove_metadata()
+        if schema not in known:
+            known[schema] = given_mapping(sections, {"fetches": schema}, cluster_id, **settings)
+        return _shrinks(fetches, known[schema], given_runs, brokers)
+
+    return shrinks_of_group
+
+
+def shrink_udf_pandas(
+    rules: Sequence[str] | str = "kafka-3.7", **settings: Any
+) -> "Callable[[pd.DataFrame], pd.DataFrame]":
+    """Make the same function for ``applyInPandas``; parameters are those of `shrink_udf`."""
+    of_arrow = shrink_udf(rules, **settings)
+
+    def shrinks_of_group(fetches: Any) -> Any:
+        return of_arrow(as_arrow("fetches", fetches)).to_pandas()
+
+    return shrinks_of_group
+
+
+def broker_facts(  # noqa: PLR0913 all but one have a default
+    fetches: "Frame",
+    *,
+    appends: "Frame | None" = None,
+    epochs: "Frame | None" = None,
+    changes: "Frame | None" = None,
+    mapping: GivenMapping = None,
+    lag_time_ms: int | None = None,
+    min_insync_replicas: int | None = None,
+    cluster_id: str | None = None,
+) -> BrokerFacts:
+    """Look through all fetches for what one partition alone does not tell; parameters are those of `isr_batch.analyze`.
+
+    Returns
+    -------
+    BrokerFacts
+        Small: a row per term of a leader, and per day and pair of brokers. It travels inside the function.
+    """
+    given = {"fetches": fetches, "appends": appends, "epochs": epochs, "changes": changes}
+    frames: dict[str, Any] = {name: frame for name, frame in given.items() if frame is not None or name == "fetches"}
+    kind = one_kind(frames)
+    settings = {"replica_lag_time_max_ms": lag_time_ms, "min_insync_replicas": min_insync_replicas}
+    schemas = {name: schema_of(name, frame) for name, frame in frames.items()}
+    mapped = given_mapping(mapping, schemas, cluster_id, **settings)
+    if kind == "spark":
+        from isr_batch.api.spark import SparkTables
+
+        return SparkTables(frames, mapped, (), kind, "", fetches.sparkSession).facts
+    arrow = {name: as_arrow(name, frame) for name, frame in frames.items()}
+    require_rows("fetches", arrow["fetches"].num_rows)
+    with log_sql() as sql:
+        return facts_of(sql, frames_read(sql, arrow, mapped))
+
+
+@lru_cache(maxsize=1)
+def _sql() -> ArrowSql:
+    """Open an engine once a worker: a group of some thousand rows takes less time than to open one."""
+    return log_sql()
+
+
+def _shrinks(
+    fetches: pa.Table, mapping: TableMapping, runs: Sequence[RuleRun], brokers: BrokerFacts | None
+) -> pa.Table:
+    sql = _sql()
+    lake = frames_read(sql, {"fetches": fetches}, mapping)
+    stream = stream_of(lake, brokers or facts_of(sql, lake))
+    return results_of(sql, lake, stream, runs, [SHRINK_VERDICTS])[SHRINK_VERDICTS]

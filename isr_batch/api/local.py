@@ -1,0 +1,111 @@
+"""An analysis of rows that are in this process."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from isr_batch.api.frames import Kind, given_back
+from isr_batch.api.replayed import facts_of, frames_read, results_of, stream_of, timelines_of
+from isr_batch.api.stored import folder_of, rows_where, save
+from isr_batch.errors import QualityGateError
+from isr_batch.ingest.kafka_logs.log_sql import log_sql
+from isr_batch.ingest.own_table.in_memory import RowsHere
+from isr_batch.ingest.own_table.mapping import TableMapping
+from isr_batch.lake.arrow_read import contract_of, read_columns
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.memory_lake import MemoryLake
+from isr_batch.lake.tables.timelines import VIEWS
+from isr_batch.scoring.eligible_leaders import write_eligible_leaders
+from isr_batch.scoring.scores import write_scores
+from udfs.batches.replay import RuleRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class LocalTables:
+    """What a replay in this process makes of some frames.
+
+    Parameters
+    ----------
+    frames : mapping of str to pa.Table
+        By section of the mapping.
+    mapping : TableMapping
+    runs : sequence of RuleRun
+    kind : {"pandas", "arrow", "spark"}
+        Of frames that are given back.
+    engine : str
+        Why it is done here.
+    spark : SparkSession, optional
+        That makes frames of its kind.
+
+    Raises
+    ------
+    UsageError, SchemaError
+        If the mapping does not fit the frames.
+    QualityGateError
+        If no row of fetches is clean.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917
+        self,
+        frames: Mapping[str, pa.Table],
+        mapping: TableMapping,
+        runs: Sequence[RuleRun],
+        kind: Kind,
+        engine: str,
+        spark: "SparkSession | None" = None,
+    ) -> None:
+        self._frames, self._mapping, self._runs, self._kind, self._spark = frames, mapping, runs, kind, spark
+        self.engine = f"local: {engine}"
+        with log_sql() as sql:
+            self._tables = frames_read(sql, frames, mapping)
+            _require_fetches(self._tables)
+            self._stream = stream_of(self._tables, facts_of(sql, self._tables))
+            for table, rows in results_of(sql, self._tables, self._stream, runs).items():
+                self._tables.put(table, rows)
+
+    def frame(self, name: str, where: Mapping[str, str] | None = None) -> Any:  # noqa: D102 as `Tables`
+        if name in VIEWS:
+            rows = self._timelines[name]
+        else:
+            tables = self._scored if name == "rule_scores" else self._tables
+            rows = read_columns(tables, name, contract_of(name).column_names)
+        return given_back(rows_where(rows, where), self._kind, self._spark)
+
+    @cached_property
+    def _timelines(self) -> dict[str, pa.Table]:
+        with log_sql() as sql:
+            return timelines_of(sql, self._tables, self._stream, self._runs)
+
+    @cached_property
+    def _scored(self) -> MemoryLake:
+        write_eligible_leaders(self._tables, "auto")
+        write_scores(self._tables)
+        return self._tables
+
+    @contextmanager
+    def lake(self) -> Iterator[Lake]:  # noqa: D102
+        yield self._stored
+
+    @cached_property
+    def _stored(self) -> Lake:
+        sources = [(name, RowsHere(name, rows)) for name, rows in self._frames.items()]
+        return save(folder_of(self), sources, self._mapping, self._runs)
+
+    def save(self, lake: str) -> None:  # noqa: D102
+        save(lake, [(name, RowsHere(name, rows)) for name, rows in self._frames.items()], self._mapping, self._runs)
+
+
+def _require_fetches(tables: MemoryLake) -> None:
+    if read_columns(tables, "fetch_log", ["leader_id"]).num_rows:
+        return
+    refused = read_columns(tables, "quarantine", ["reason", "detail", "raw"])
+    if not refused.num_rows:
+        raise QualityGateError("no fetch of a follower is left", "look at `where` in the mapping, and at replica_id")
+    first = refused.slice(0, 1).to_pylist()[0]
+    why = f"{first['reason']}: {first['detail'] or ''} {first['raw']}"
+    raise QualityGateError(f"all {refused.num_rows} rows were refused, the first for: {why}", "mend the mapping")

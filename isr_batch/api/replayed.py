@@ -1,0 +1,106 @@
+"""A replay of rows that are in this process: a notebook's, or those of a task of Spark's."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.ingest.own_table.derived_tables import derive_in_memory
+from isr_batch.ingest.own_table.in_memory import RowsHere, input_tables
+from isr_batch.ingest.own_table.mapping import TableMapping
+from isr_batch.ingest.own_table.read_source import inputs_of_sources
+from isr_batch.lake.arrow_read import contract_schema, read_columns
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.duckdb_engine import InProcess
+from isr_batch.lake.memory_lake import MemoryLake
+from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, OBSERVED_ISR_CHANGES
+from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
+from isr_batch.lake.tables.own_tables import GIVEN_TERMS
+from isr_batch.lake.tables.timelines import VIEWS
+from isr_batch.replay.event_stream import rows_of_segments, stream_facts
+from isr_batch.replay.one_partition import timeline_rows
+from isr_batch.replay.packing import packed_in_memory
+from isr_batch.replay.replay import replayed_stream
+from isr_batch.replay.result_tables import SCORED_TABLES, scored_result_tables
+from udfs.batches.replay import RuleRun
+from udfs.batches.results import SCORED
+
+_OF_PARTITIONS: Final = (FETCH_LOG, APPEND_LOG, OBSERVED_ISR_CHANGES, GIVEN_TERMS)
+_PARTITION: Final = ["cluster_id", "topic", "partition_id"]
+
+
+@dataclass(frozen=True)
+class BrokerFacts:
+    """What the rows of one partition alone do not tell: until when its leaders' logs go on, and when these were silent.
+
+    Attributes
+    ----------
+    rows : pa.Table
+        Of `isr_batch.replay.event_stream.stream_facts`.
+    """
+
+    rows: pa.Table
+
+    def of_partitions_in(self, lake: MemoryLake) -> pa.Table:
+        """Choose those of the partitions that some tables have rows of."""
+        here = pa.concat_tables(
+            read_columns(lake, table.name, _PARTITION).group_by(_PARTITION).aggregate([]) for table in _OF_PARTITIONS
+        )
+        own = self.rows
+        for name in _PARTITION:
+            own = own.filter(pc.is_in(own[name], here[name]))
+        known = set(_keys(here))
+        return own.filter(pa.array([key in known for key in _keys(own)], pa.bool_()))
+
+
+def _keys(rows: pa.Table) -> Iterator[tuple[object, ...]]:
+    return zip(*(rows[name].to_pylist() for name in _PARTITION), strict=True)
+
+
+def frames_read(
+    sql: ArrowSql, frames: Mapping[str, pa.Table], mapping: TableMapping, also: Collection[str] = ()
+) -> MemoryLake:
+    """Read frames into input tables alone; ``also`` are clusters without rows here."""
+    sources = [(name, RowsHere(name, rows)) for name, rows in frames.items()]
+    return input_tables(sql, inputs_of_sources(sources, mapping), mapping, also)
+
+
+def facts_of(sql: ArrowSql, lake: MemoryLake) -> BrokerFacts:
+    """Find out what is to be known of brokers, from all input tables of a lake in memory, and put it beside them."""
+    derive_in_memory(lake, sql)
+    engine = InProcess(lake, sql)
+    return BrokerFacts(engine.arrow(stream_facts(engine)))
+
+
+def stream_of(lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
+    """Make the rows of a replay of input tables; of facts about more partitions, those of these alone."""
+    return pa.concat_tables(
+        [facts.of_partitions_in(lake), rows_of_segments(packed_in_memory(lake))], promote_options="default"
+    )
+
+
+def results_of(
+    sql: ArrowSql,
+    lake: MemoryLake,
+    stream: pa.Table,
+    runs: Sequence[RuleRun],
+    tables: Sequence[Table] = SCORED_TABLES,
+) -> dict[Table, pa.Table]:
+    """Replay a stream for some of the tables that scores are made of."""
+    engine = InProcess(lake, sql)
+    kinds = SCORED if {*tables} - {ISR_CHANGES, SHRINK_VERDICTS} else ("change",)
+    results = replayed_stream(engine, stream, runs, kinds)
+    return {
+        table: rows.cast(contract_schema(table.name, table.column_names))
+        for table, rows in scored_result_tables(engine, results, tables).items()
+    }
+
+
+def timelines_of(sql: ArrowSql, lake: MemoryLake, stream: pa.Table, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:
+    """Replay a stream for its timelines, which take five times as long as all else: rows of each view."""
+    kinds = [name.removesuffix("_timeline") for name in VIEWS]
+    results = replayed_stream(InProcess(lake, sql), stream, runs, kinds)
+    return {name: timeline_rows(name, results) for name in VIEWS}

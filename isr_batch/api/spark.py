@@ -1,0 +1,301 @@
+"""An analysis of frames of Spark's: its workers replay whole partitions, many a task, each as a process would alone.
+
+What no partition knows alone (`BrokerFacts`) is asked of all rows first, once. All else is a plan: `mapInArrow` over
+the rows of all frames, exchanged by topic and partition. A task holds its rows in memory.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial, reduce
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from isr_batch.api.frames import Kind, given_back, require_rows
+from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, results_of, stream_of, timelines_of
+from isr_batch.api.stored import folder_of, rows_where, save
+from isr_batch.errors import UsageError
+from isr_batch.ingest.kafka_logs.log_sql import log_sql
+from isr_batch.ingest.own_table.added_rows import DAY_US
+from isr_batch.ingest.own_table.broker_days import FetchDay
+from isr_batch.ingest.own_table.derived_tables import broker_days_of, put_days
+from isr_batch.ingest.own_table.in_memory import RowsHere
+from isr_batch.ingest.own_table.ingest import MOST_ROWS
+from isr_batch.ingest.own_table.mapping import TableMapping, mapped_columns
+from isr_batch.ingest.own_table.read_source import inputs_of_sources, read_input
+from isr_batch.ingest.own_table.spark_source import SparkRows
+from isr_batch.lake.arrow_read import contract_of, contract_schema, read_columns
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.memory_lake import MemoryLake
+from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.inputs import BROKER_EVENTS, FETCH_LOG, QUARANTINE
+from isr_batch.lake.tables.leaders import BROKER_DAYS, LEADER_EPOCHS
+from isr_batch.lake.tables.outputs import TABLES
+from isr_batch.lake.tables.own_tables import FETCH_DAYS
+from isr_batch.lake.tables.scores import RULE_SCORES
+from isr_batch.lake.tables.timelines import VIEWS
+from isr_batch.replay.result_tables import SCORED_TABLES
+from isr_batch.scoring.eligible_leaders import write_eligible_leaders
+from isr_batch.scoring.scores import write_scores
+from udfs.batches.replay import RuleRun
+
+OfTask = Callable[[ArrowSql, MemoryLake, Any], pa.Table]
+OF_BROKERS: Final = (LEADER_EPOCHS, BROKER_EVENTS, BROKER_DAYS)
+_INSTANTS: Final = pa.schema([
+    ("cluster_id", pa.string()), ("leader_id", pa.int32()), ("replica_id", pa.int32()),
+    ("handled_time", pa.timestamp("us", "UTC")),
+])  # fmt: skip
+_PACKETS: Final = pa.schema([("name", pa.string()), ("rows", pa.binary())])
+
+
+class SparkTables:
+    """What Spark's workers make of some frames.
+
+    Parameters
+    ----------
+    frames : mapping of str to DataFrame
+        By section of the mapping.
+    mapping : TableMapping
+    runs : sequence of RuleRun
+    kind : {"pandas", "arrow", "spark"}
+        Of frames that are given back.
+    engine : str
+        Why Spark does it.
+    spark : SparkSession
+        That of the frames.
+
+    Raises
+    ------
+    UsageError, SchemaError
+        If the mapping does not fit the frames.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917
+        self,
+        frames: Mapping[str, DataFrame],
+        mapping: TableMapping,
+        runs: Sequence[RuleRun],
+        kind: Kind,
+        engine: str,
+        spark: SparkSession,
+    ) -> None:
+        self._sources = [(name, SparkRows(name, frame)) for name, frame in frames.items()]
+        inputs = inputs_of_sources(self._sources, mapping)  # all mistakes, before a row is read
+        self._frames = {given.section: frames[given.section].select(*map(_quoted, given.columns)) for given in inputs}
+        self._mapping, self._runs, self._kind, self._spark = mapping, runs, kind, spark
+        self.engine = f"spark: {engine}"
+
+    def frame(self, name: str, where: Mapping[str, str] | None = None) -> Any:  # noqa: D102 as `Tables`
+        if name == RULE_SCORES.name:
+            rows = read_columns(self._scored, name, RULE_SCORES.column_names)
+            return given_back(rows_where(rows, where), self._kind, self._spark)
+        table = contract_of(name)
+        if name == "coverage":
+            return given_back(arrow_schema(table).empty_table(), self._kind, self._spark)
+        if table is QUARANTINE:
+            frame = self._worked(partial(_read, name), arrow_schema(table), None)
+        else:
+            frame = self._worked(partial(_replayed, name, self._runs), arrow_schema(table), self.facts)
+        for column, value in (where or {}).items():
+            frame = frame.where(F.col(column) == value)
+        return frame if self._kind == "spark" else given_back(frame.toArrow(), self._kind)
+
+    def _worked(self, work: OfTask, schema: pa.Schema, facts: BrokerFacts | None) -> DataFrame:
+        """What a function makes of the tables of whole partitions."""
+        parts = [
+            frame.select(*self._keys(name), *(
+                F.struct(*map(_quoted, frame.columns)).alias(other) if other == name
+                else F.lit(None).cast(self._frames[other].schema).alias(other) for other in self._frames
+            ))
+            for name, frame in self._frames.items()
+        ]  # fmt: skip
+        together = reduce(DataFrame.unionByName, parts).repartition("_topic", "_partition").drop("_topic", "_partition")
+        return together.mapInArrow(partial(_worked, self._mapping, facts, work, schema), from_arrow_schema(schema))
+
+    def _keys(self, section: str) -> list[Any]:
+        columns = mapped_columns(getattr(self._mapping, section).columns)
+        topic, partition_id = (
+            F.lit(given.constant) if given.column is None else F.col(_dotted(self._frames[section], given.column))
+            for given in (columns["topic"], columns["partition_id"])
+        )
+        # Text and numbers of one partition meet.
+        return [topic.cast("string").alias("_topic"), partition_id.try_cast("double").alias("_partition")]
+
+    @property
+    def facts(self) -> BrokerFacts:
+        """What no partition knows alone."""
+        return self._known[0]
+
+    @cached_property
+    def _known(self) -> tuple[BrokerFacts, dict[Table, pa.Table]]:
+        days = self._worked(_fetch_days, contract_schema(FETCH_DAYS.name, FETCH_DAYS.column_names), None).toArrow()
+        require_rows("fetches", days.num_rows)
+        instants = self._frames["fetches"].mapInArrow(partial(_instants, self._mapping), from_arrow_schema(_INSTANTS))
+        pairs = instants.repartition("leader_id", "replica_id")
+        of_days = contract_schema(BROKER_DAYS.name, BROKER_DAYS.column_names)
+        brokers = pairs.mapInArrow(partial(_broker_days, self._mapping, of_days), from_arrow_schema(of_days)).toArrow()
+        few = {name: frame.toArrow() for name, frame in self._frames.items() if name in {"epochs", "changes"}}
+        none = {name: _empty(frame) for name, frame in self._frames.items() if name not in few}
+        with log_sql() as sql:
+            clusters = pc.unique(days["cluster_id"]).to_pylist()
+            lake = _NearSilences(self._fetch_log, frames_read(sql, none | few, self._mapping, clusters).tables)
+            lake.put(FETCH_DAYS, days)
+            lake.put(BROKER_DAYS, brokers)
+            facts = facts_of(sql, lake)
+            return facts, {table: read_columns(lake, table.name, table.column_names) for table in OF_BROKERS}
+
+    def _fetch_log(self) -> DataFrame:
+        schema = arrow_schema(FETCH_LOG)
+        return self._worked(partial(_read, FETCH_LOG.name), schema, None)
+
+    @cached_property
+    def _scored(self) -> MemoryLake:
+        packets = self._worked(partial(_packets, self._runs), _PACKETS, self.facts).toArrow()
+        none = {table.name: contract_schema(table.name, table.column_names).empty_table() for table in SCORED_TABLES}
+        rows = {name: [empty] for name, empty in none.items()}
+        for name, packet in zip(packets["name"].to_pylist(), packets["rows"], strict=True):
+            rows[name].append(pa.ipc.open_stream(packet.as_buffer()).read_all())
+        lake = MemoryLake({table: pa.concat_tables(rows[table.name]) for table in SCORED_TABLES} | self._known[1])
+        write_eligible_leaders(lake, "auto")
+        write_scores(lake)
+        return lake
+
+    @contextmanager
+    def lake(self) -> Iterator[Lake]:  # noqa: D102
+        yield self._stored
+
+    @cached_property
+    def _stored(self) -> Lake:
+        rows = self._sources[0][1].count(self._sources[0][1].items)
+        if rows > MOST_ROWS:
+            raise UsageError(
+                f"{rows:,} fetches are more than this process ({MOST_ROWS:,}) puts into a lake of its own",
+                "save the analysis to a lake that all workers reach, then ask isr_batch.open(lake)",
+            )
+        return save(folder_of(self), self._sources, self._mapping, self._runs)
+
+    def save(self, lake: str) -> None:  # noqa: D102
+        save(lake, self._sources, self._mapping, self._runs)
+
+
+class _NearSilences(MemoryLake):
+    """Tables in memory, but for fetches, of which Spark is asked those near a silence of a leader, if there is one."""
+
+    def __init__(self, fetch_log: Callable[[], DataFrame], tables: Mapping[Table, pa.Table]) -> None:
+        super().__init__(tables)
+        self._fetch_log = fetch_log
+
+    def in_memory(self, name: str) -> pa.Table | None:
+        """As `Lake.in_memory`."""
+        return None if name == FETCH_LOG.name else super().in_memory(name)
+
+    def direct_store(self, name: str) -> None:  # noqa: ARG002
+        """As `Lake.direct_store`."""
+        return
+
+    def log(self, name: str) -> None:  # noqa: ARG002
+        """As `Lake.log`."""
+        return
+
+    def read(self, name: str) -> DataFrame:
+        """As `Lake.read`."""
+        assert name == FETCH_LOG.name
+        return self._fetch_log()
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _dotted(frame: DataFrame, name: str) -> str:
+    """Name a column, or a field within one, as Spark's SQL has it."""
+    return _quoted(name) if name in frame.columns else ".".join(map(_quoted, name.split(".")))
+
+
+def _empty(frame: DataFrame) -> pa.Table:
+    return frame.limit(0).toArrow()
+
+
+def _worked(
+    mapping: TableMapping, facts: BrokerFacts | None, work: OfTask, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Work on the rows of a task: a struct for each frame, of which a row has one."""
+    parts = list(batches)
+    if not parts:  # there may be fewer partitions than tasks
+        return
+    rows = pa.Table.from_batches(parts)
+    frames = {name: pa.Table.from_struct_array(rows[name].filter(rows[name].is_valid())) for name in rows.column_names}
+    with log_sql() as sql:
+        lake = frames_read(sql, frames, mapping)
+        yield from work(sql, lake, facts).select(schema.names).cast(schema).to_batches()
+
+
+def _read(name: str, _sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> pa.Table:
+    return read_columns(lake, name, contract_of(name).column_names)
+
+
+def _replayed(name: str, runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
+    stream = stream_of(lake, facts)
+    if name in VIEWS:
+        return timelines_of(sql, lake, stream, runs)[name]
+    return results_of(sql, lake, stream, runs, [TABLES[name]])[TABLES[name]]
+
+
+def _packets(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
+    """Rows of several tables, those of each as the bytes of an Arrow stream."""
+    packets = []
+    for table, rows in results_of(sql, lake, stream_of(lake, facts), runs).items():
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write_table(rows)
+        packets.append({"name": table.name, "rows": sink.getvalue().to_pybytes()})
+    return pa.Table.from_pylist(packets, _PACKETS)
+
+
+def _fetch_days(sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> pa.Table:
+    put_days(lake, sql, FETCH_DAYS)
+    return read_columns(lake, FETCH_DAYS.name, FETCH_DAYS.column_names)
+
+
+def _instants(mapping: TableMapping, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Leader, follower and time of each fetch."""
+    parts = list(batches)
+    if not parts:
+        return
+    (given,) = inputs_of_sources([("fetches", RowsHere("fetches", pa.Table.from_batches(parts)))], mapping)
+    with log_sql() as sql:
+        read = read_input(sql, given, given.source.items)
+    rows = given.checked.completed(read.rows)
+    rows = rows.filter(pc.equal(rows["error_code"], 0))
+    if "cluster_id" not in rows.column_names:
+        rows = rows.append_column("cluster_id", pa.repeat(read.clusters()[0], rows.num_rows))
+    yield from rows.select(_INSTANTS.names).cast(_INSTANTS).to_batches()
+
+
+def _broker_days(
+    mapping: TableMapping, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of ``broker_days`` of the pairs of a task, day by day."""
+    parts = list(batches)
+    if not parts:
+        return
+    rows = pa.Table.from_batches(parts).combine_chunks()
+    mapped = mapped_columns(mapping.fetches.columns)
+    us = rows["handled_time"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
+    for cluster_id in pc.unique(rows["cluster_id"]).to_pylist():
+        of_cluster = np.asarray(pc.equal(rows["cluster_id"], cluster_id))
+        for number in np.unique(us[of_cluster] // DAY_US):
+            chosen = of_cluster & (us // DAY_US == number)
+            leaders, replicas = (rows[name].to_numpy()[chosen] for name in ("leader_id", "replica_id"))
+            day = FetchDay(np.datetime64(int(number), "D").item())
+            day.add(leaders, replicas, us[chosen])
+            made = broker_days_of(cluster_id, day, mapped)
+            made = made.append_column("made_from", pa.repeat("", made.num_rows))
+            yield from made.select(schema.names).cast(schema).to_batches()

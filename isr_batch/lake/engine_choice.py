@@ -1,0 +1,79 @@
+"""Which engine does the work of a command, and why: Spark's workers, or this process."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from isr_batch.errors import UsageError
+from isr_batch.settings import SparkSettings
+
+Engine = Literal["auto", "spark", "local"]
+DEFAULT_MASTER: Final = SparkSettings.model_fields["master"].default
+
+
+def _nobody(_: str) -> None:
+    """Say nothing."""
+
+
+@dataclass
+class EngineChoice:
+    """What is wanted of a lake.
+
+    Attributes
+    ----------
+    wanted : {"auto", "spark", "local"}
+        With ``auto`` the size decides.
+    why : str
+        Who wants it.
+    say : callable
+        Takes a line when an engine is chosen, and again when it is another one than before.
+    """
+
+    wanted: Engine = "auto"
+    why: str = ""
+    say: Callable[[str], None] = _nobody
+    _said: set[str] = field(default_factory=set)
+
+    def by_spark(self, amount: int, most: int, what: str) -> bool:
+        """Choose for some work: whether Spark does it.
+
+        Parameters
+        ----------
+        amount, most : int
+            Of what is worked on, and what this process holds.
+        what : str
+            That is counted.
+
+        Raises
+        ------
+        UsageError
+            If this process is to hold more than it can.
+        """
+        if self.wanted == "local" and amount > most:
+            raise UsageError(
+                f"{amount:,} {what}, and one process holds {most:,}; {self.why}", "--engine auto leaves them to Spark"
+            )
+        spark = self.wanted == "spark" or (self.wanted == "auto" and amount > most)
+        size = f"{amount:,} {what}, and one process holds {most:,}"
+        line = f"engine {'spark' if spark else 'local'}: {size if self.wanted == 'auto' else self.why}"
+        name = line.partition(":")[0]
+        if name not in self._said:
+            self._said = {name}
+            self.say(line)
+        return spark
+
+
+def choice_of_settings(settings: SparkSettings, say: Callable[[str], None] = _nobody) -> EngineChoice:
+    """Tell what is wanted: what the settings say, else Spark for whoever has started it or named its master."""
+    if settings.engine != "auto":
+        return EngineChoice(settings.engine, f"--engine {settings.engine}, or the setting spark.engine", say)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return EngineChoice("spark", "this runs under spark-submit", say)
+    if settings.master != DEFAULT_MASTER:
+        return EngineChoice("spark", f"spark.master is {settings.master}", say)
+    from pyspark.sql import SparkSession
+
+    if SparkSession.getActiveSession():
+        return EngineChoice("spark", "a Spark session is there", say)
+    return EngineChoice(say=say)

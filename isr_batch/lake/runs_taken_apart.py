@@ -1,0 +1,105 @@
+"""Make single rows of some of the fetches in runs of identical ones, so that part of a run can be replaced."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from pyspark.sql import functions as F
+
+from isr_batch.lake.duckdb_engine import InProcess
+from isr_batch.lake.engines import engine_for
+from isr_batch.lake.fetch_log import single_fetches
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import INSTANTS
+from isr_batch.lake.tables.inputs import FETCH_LOG
+
+_LAST: Final[Mapping[str, str]] = {
+    "handled_time": "last_handled_time",
+    "completed_time": "timestamp_micros(unix_micros(completed_time) + CAST({sum} AS BIGINT))",
+}
+"""An instant of the last fetch of a run, by the column that has the first's."""
+_SUM_IN_SPARK: Final = (
+    "aggregate(sequence(1, run_length - 1), 0L, (later_us, i) -> later_us + get(later_by, 6 * i - 2))"
+)
+_SUM_HERE: Final = "list_sum(later_by[5 : 6 * run_length : 6])"
+
+
+def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] | tuple[datetime, datetime]) -> None:
+    """Make single rows of the fetches of those runs that lie partly in a span of time and partly not.
+
+    To replace the rows of that time is then to replace its fetches. ``fetch_log`` says the same as before.
+
+    Parameters
+    ----------
+    lake : Lake
+        With or without a ``fetch_log``.
+    of_rows : str
+        SQL condition of the rows that are asked for, which both engines understand.
+    time : str
+        Column that is in the span or not: handled_time or completed_time.
+    span : (str, str) or (datetime, datetime)
+        First and last instant, both within the span; UTC, text as SQL casts it to a TIMESTAMP.
+    """
+    if not lake.has(FETCH_LOG.name):
+        return
+    begin, end = (f"TIMESTAMP'{at}'" if isinstance(at, str) else f"TIMESTAMP'{_in_utc(at)}'" for at in span)
+    with engine_for(lake, (FETCH_LOG.name,)) as engine:
+        last = _LAST[time].format(sum=_SUM_HERE if isinstance(engine, InProcess) else _SUM_IN_SPARK)
+        across = (
+            f"run_length > 1 AND ({time} < {begin} AND {last} >= {begin} OR {time} <= {end} AND {last} > {end})"
+        )  # fmt: skip
+        there, of_these = engine.table(FETCH_LOG.name), of_rows.replace("{", "{{").replace("}", "}}")
+        edges = engine(
+            "SELECT CAST(min(handled_time) AS STRING) AS first, CAST(max(last_handled_time) AS STRING) AS last "
+            f"FROM {{there}} AS there WHERE ({of_these}) AND {across}",
+            there=there,
+        )
+        first, until = engine.listed(edges)[0].values()
+        if first is None:
+            return
+        # A run has one day, but there may be some on several.
+        days = (first[:10], until[:10])
+        near = (
+            f"({of_rows}) AND event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}' "
+            f"AND handled_time BETWEEN TIMESTAMP'{first}' AND TIMESTAMP'{until}'"
+        )
+        if not isinstance(engine, InProcess):
+            _take_apart_in_spark(lake, near, across)
+            return
+        found = engine(f"SELECT * FROM {{there}} AS there WHERE {near.replace(of_rows, of_these, 1)}", there=there)
+        others = engine(f"SELECT * FROM {{found}} WHERE NOT coalesce({across}, false)", found=found)
+        single = engine(
+            f"SELECT * EXCLUDE (n) REPLACE ({_OF_EACH}) FROM "
+            f"(SELECT *, unnest(range(run_length)) AS n FROM {{found}} WHERE {across})",
+            found=found,
+        )
+        engine.replace(FETCH_LOG, engine.union(others, single), near, days)
+
+
+def _in_utc(at: datetime) -> datetime:
+    return at.astimezone(UTC)
+
+
+def _later(place: int) -> str:
+    """How much later the n-th fetch of a run is, or how many lines, by its place in ``later_by``."""
+    return f"CAST(coalesce(list_sum(later_by[{place} : 6 * n : 6]), 0) AS BIGINT)"
+
+
+_OF_EACH: Final = ", ".join(
+    [
+        *(f"make_timestamp(epoch_us({name}_time) + {_later(k)}) AS {name}_time" for k, name in enumerate(INSTANTS, 1)),
+        f"make_timestamp(epoch_us(handled_time) + {_later(2)}) AS last_handled_time",
+        f"source_line + {_later(6)} AS source_line",
+        "1 AS run_length",
+        "CAST(NULL AS INT[]) AS later_by",
+    ]
+)
+
+
+def _take_apart_in_spark(lake: Lake, near: str, across: str) -> None:
+    found = lake.read(FETCH_LOG.name).where(near)
+    is_across = F.coalesce(F.expr(across), F.lit(False))
+    single = single_fetches(found.where(is_across)).withColumns(
+        {"run_length": F.lit(1), "later_by": F.lit(None), "last_handled_time": F.col("handled_time")}
+    )
+    lake.replace(FETCH_LOG, found.where(~is_across).unionByName(single), near)

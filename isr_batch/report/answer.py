@@ -1,0 +1,47 @@
+"""What a lake says in some sentences: of each cluster what its brokers dropped, and which rule would have kept it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from isr_batch.evidence.answer import evidence_answer
+from isr_batch.evidence.evidence_table import read_evidence_table
+from isr_batch.incidents.better_rule import better_rule
+from isr_batch.incidents.own_shrinks import OwnShrinks, own_shrinks
+from isr_batch.incidents.rule_choices import read_scores_for_choices
+from isr_batch.incidents.sentences import incidents_answer, unjudged_clusters
+from isr_batch.lake.lake import Lake
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the brokers did, and by cluster what another rule would have done, and what lines alone say.
+
+    Attributes
+    ----------
+    own : OwnShrinks
+    better : mapping of str to list of str
+        By cluster.
+    by_lines : mapping of str to list of str
+        By cluster of which nothing can be judged.
+    """
+
+    own: OwnShrinks
+    better: Mapping[str, list[str]]
+    by_lines: Mapping[str, list[str]]
+
+    @property
+    def lines(self) -> list[str]:
+        """The sentences, ten lines at most."""
+        return incidents_answer(self.own, self.better, self.by_lines)
+
+
+def answer_of(lake: Lake) -> Answer:
+    """Read what a lake with a replay has to say."""
+    own, scores = own_shrinks(lake), read_scores_for_choices(lake)
+    return Answer(
+        own,
+        {one["cluster_id"]: better_rule(own, scores, one["cluster_id"]) for one in own.clusters},
+        {
+            name: evidence_answer(read_evidence_table(lake, name), request_log=True) for name in unjudged_clusters(own)
+        },
+    )  # fmt: skip

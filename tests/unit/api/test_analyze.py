@@ -1,0 +1,240 @@
+"""`isr_batch.analyze` on frames of this process gives the rows of `isr-batch ingest table` and `replay`."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+import isr_batch
+from isr_batch.errors import NoInputError, QualityGateError, SchemaError, UsageError
+from isr_batch.ingest.own_table.ingest import ingest_own_table
+from isr_batch.ingest.own_table.mapping import load_mapping
+from isr_batch.lake.arrow_read import contract_of, read_columns
+from isr_batch.lake.duckdb_engine import InProcess
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.timelines import VIEWS
+from isr_batch.nightly import replay_window
+from isr_batch.replay.replay import rule_runs
+from isr_batch.settings import ReplaySettings
+
+SAMPLE = Path(__file__).parents[3] / "data/samples/tables"
+RULES = ["kafka-3.7", "kafka-0.8", "peer-outlier"]
+NAMES = {"leader_id": "leader", "replica_id": "follower", "fetch_offset": "offset",
+         "handled_time": {"column": "handled_us", "unit": "us"}}  # fmt: skip
+MEMBERS = {
+    "shrinks": "shrink_verdicts", "changes": "isr_changes", "scores": "rule_scores", "quarantine": "quarantine",
+    "replica_timeline": "replica_timeline", "partition_timeline": "partition_timeline", "coverage": "coverage",
+}  # fmt: skip
+
+
+def no_spark() -> NoReturn:
+    raise AssertionError("Spark is not needed")
+
+
+def frames() -> dict[str, pa.Table]:
+    texts = pa_csv.ConvertOptions(column_types=dict.fromkeys(("began", "time"), pa.string()))
+    return {
+        "fetches": pq.read_table(SAMPLE / "fetches.parquet"), "appends": pq.read_table(SAMPLE / "appends.parquet"),
+        "epochs": pa_csv.read_csv(SAMPLE / "terms.csv", convert_options=texts),
+        "changes": pa_csv.read_csv(SAMPLE / "changes.csv", convert_options=texts),
+    }  # fmt: skip
+
+
+def counted(rows: pa.Table) -> Counter[str]:
+    """Rows, but for what names the run; two threads add up in any order, which shows in the last digits of a sum."""
+    return Counter(
+        str([f"{value:.12g}" if isinstance(value, float) else value for name, value in row.items()
+             if name not in {"ingest_run", "source_file"}])
+        for row in rows.to_pylist()
+    )  # fmt: skip
+
+
+def stored(mapping: str, folder: Path) -> dict[str, Counter[str]]:
+    """Rows of the tables that the commands leave."""
+    lake = Lake(no_spark, str(folder), "a-run")
+    ingest_own_table(lake, [str(SAMPLE / "fetches.parquet")], load_mapping(SAMPLE / mapping))
+    runs = rule_runs(ReplaySettings(rules=RULES))
+    replay_window(lake, runs, timelines="none")
+    # What an heir would lack is known with timelines only, which `analyze` does not keep.
+    scores = counted(read_columns(lake, "rule_scores", contract_of("rule_scores").column_names))
+    replay_window(lake, runs, timelines="all")
+    with InProcess(lake) as engine:
+        views = {name: engine.arrow(engine.table(name)) for name in VIEWS}
+    return {
+        name: counted(views[name] if name in views else read_columns(lake, name, contract_of(name).column_names))
+        for name in MEMBERS.values()
+    } | {"rule_scores": scores}
+
+
+def as_stored(rows: pa.Table, name: str) -> pa.Table:
+    """Timelines are read from a lake without zones."""
+    if name in VIEWS:
+        rows = rows.set_column(rows.column_names.index("time"), "time", rows["time"].cast(pa.timestamp("us")))
+    return rows.select(contract_of(name).column_names)
+
+
+@pytest.mark.parametrize("kind", ["arrow", "pandas"])
+@pytest.mark.parametrize(("mapping", "names"), [("mapping.yaml", None), ("shortest.yaml", ["fetches"])])
+def test_rows_are_those_of_the_commands(mapping: str, names: list[str] | None, kind: str, tmp_path: Path) -> None:
+    """Whatever the order of the rows, and though some are there twice."""
+    given: dict[str, Any] = {name: rows for name, rows in frames().items() if names is None or name in names}
+    order = np.random.default_rng(1).permutation(given["fetches"].num_rows)
+    given["fetches"] = pa.concat_tables([given["fetches"].take(order), given["fetches"].slice(100, 500)])
+    if kind == "pandas":
+        given = {name: rows.to_pandas() for name, rows in given.items()}
+    result = isr_batch.analyze(**given, mapping=SAMPLE / mapping, rules=RULES)
+    expected = stored(mapping, tmp_path / "lake")
+    for member, name in MEMBERS.items():
+        found = getattr(result, member)
+        assert isinstance(found, pd.DataFrame if kind == "pandas" else pa.Table)
+        rows = pa.Table.from_pandas(found, preserve_index=False) if kind == "pandas" else found
+        assert counted(as_stored(rows.cast(found.schema) if kind == "arrow" else rows, name)) == expected[name], name
+    assert expected["shrink_verdicts"].total() > 100
+    spurious = result.spurious["verdict"]
+    assert set(spurious.to_pylist() if kind == "arrow" else spurious) == {"spurious"}
+    assert len(spurious) == sum(rows for text, rows in expected["shrink_verdicts"].items() if "'spurious'" in text)
+
+
+def test_columns_are_found_by_name() -> None:
+    rows = frames()["fetches"]
+    by_mapping = isr_batch.analyze(rows, mapping=SAMPLE / "shortest.yaml", rules=RULES)
+    us = rows["handled_us"].cast(pa.timestamp("us", "UTC"))
+    named = rows.rename_columns({"leader": "leader_id", "follower": "replica_id", "offset": "fetch_offset"})
+    named = named.select(["topic", "partition", "leader_id", "replica_id", "fetch_offset"])
+    result = isr_batch.analyze(named.append_column("handled_time", us), lag_time_ms=4000, rules=RULES,
+                               cluster_id="leader-stop-table")  # fmt: skip
+    assert counted(result.shrinks) == counted(by_mapping.shrinks)
+
+
+def of_partition(rows: pa.Table, topic: str, number: int) -> pa.Table:
+    return rows.filter(pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], number)))
+
+
+def test_partitions_one_by_one() -> None:
+    """The function for `applyInArrow` gives the same rows, each partition in any order and by itself."""
+    rows = frames()["fetches"]
+    settings: dict[str, Any] = {"mapping": SAMPLE / "shortest.yaml"}
+    shrinks = isr_batch.shrink_udf(RULES, brokers=isr_batch.broker_facts(rows, **settings), **settings)
+    keys = rows.group_by(["topic", "partition"]).aggregate([]).to_pylist()
+    groups = [of_partition(rows, key["topic"], key["partition"]) for key in keys]
+    rng = np.random.default_rng(2)
+    found = pa.concat_tables(shrinks(group.take(rng.permutation(group.num_rows))) for group in groups)
+    assert found.schema == isr_batch.SHRINKS
+    assert counted(found) == counted(isr_batch.analyze(rows, rules=RULES, **settings).shrinks)
+    of_pandas = isr_batch.shrink_udf_pandas(RULES, brokers=isr_batch.broker_facts(rows, **settings), **settings)
+    assert len(of_pandas(groups[0].to_pandas())) == shrinks(groups[0]).num_rows
+
+
+def test_what_a_partition_does_not_know_alone() -> None:
+    """Its follower stops while the leader's other partitions go on: alone its log just ends."""
+    second = [{"topic": "t", "partition": part, "leader_id": 1, "replica_id": replica, "fetch_offset": s * 10,
+               "handled_time": pd.Timestamp("2026-01-01", tz="UTC") + pd.Timedelta(seconds=s)}
+              for s in range(120) for part in (0, 1) for replica in (2, 3)
+              if part == 1 or (replica == 2 and s < 60) or s < 50]  # fmt: skip
+    rows = pa.Table.from_pandas(pd.DataFrame(second))
+    alone, known = (
+        isr_batch.shrink_udf(lag_time_ms=10_000, brokers=facts)(of_partition(rows, "t", 0)).num_rows
+        for facts in (None, isr_batch.broker_facts(rows, lag_time_ms=10_000))
+    )
+    assert (alone, known) == (1, 2) or alone < known
+    assert known == of_partition_shrinks(rows)
+
+
+def of_partition_shrinks(rows: pa.Table) -> int:
+    shrinks = isr_batch.analyze(rows, lag_time_ms=10_000, rules="kafka-3.7").shrinks
+    return int(pc.sum(pc.equal(shrinks["partition_id"], 0)).as_py() or 0)
+
+
+def test_saved_and_opened(tmp_path: Path) -> None:
+    result = isr_batch.analyze(**frames(), mapping=SAMPLE / "mapping.yaml", rules=RULES)
+    result.save(tmp_path / "lake")
+    result.save(tmp_path / "lake")  # all rows are known
+    opened = isr_batch.open(tmp_path / "lake", frames="arrow")
+    assert opened.scores.num_rows == result.scores.num_rows
+    assert opened.shrinks.schema == result.shrinks.schema
+    answer = result.answer()
+    assert "The replay agrees with the brokers on 122 of 124 changes" in answer
+    assert opened.answer() == answer
+    assert "Of 62 followers" in answer
+    assert result.report(tmp_path / "report.html").stat().st_size > 100_000
+    with pytest.raises(UsageError, match="already"):
+        opened.save(tmp_path / "other")
+    with pytest.raises(NoInputError, match="holds no tables"):
+        isr_batch.open(tmp_path / "none")
+
+
+def test_large_offsets_stay_whole() -> None:
+    """A null beside them makes floats of numbers in pandas, which have 53 bits."""
+    rows = frames()["fetches"].to_pandas()
+    rows["offset"] += 2**60 + 1
+    result = isr_batch.analyze(rows, mapping=NAMES, rules="kafka-3.7", lag_time_ms=4000)
+    offsets = result.shrinks["follower_log_end_offset"].dropna()
+    assert len(offsets)
+    assert offsets.min() > 2**60
+
+
+BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
+    "column": (frames()["fetches"].drop_columns(["follower"]), {"mapping": NAMES}, UsageError, "follower does not"),
+    "by name": (
+        frames()["fetches"], {}, UsageError,
+        "column leader_id is missing; there are topic, partition, epoch, leader, follower, offset",
+    ),
+    "no time": (frames()["fetches"], {}, UsageError, "column handled_time or arrival_time is missing"),
+    "unit": (frames()["fetches"], {"mapping": NAMES | {"handled_time": "handled_us"}}, UsageError, "give its unit"),
+    "type": (
+        frames()["fetches"].set_column(5, "offset", pa.array([[1]] * frames()["fetches"].num_rows)),
+        {"mapping": NAMES}, SchemaError, "offset is list<.*cannot be read as a whole number",
+    ),
+    "mixed": (pd.DataFrame({"topic": ["a", 1]}), {}, SchemaError, "topic"),
+    "empty": (frames()["fetches"].slice(0, 0), {"mapping": NAMES}, NoInputError, "fetches has no rows"),
+    "list": ([1, 2], {}, UsageError, "fetches is a builtins list, and a DataFrame"),
+    "series": (pd.Series([1]), {}, UsageError, "fetches is a pandas Series"),
+    "rule": (frames()["fetches"], {"mapping": NAMES, "rules": ["kafka-3.6"]}, UsageError, "there is no rule kafka-3.6"),
+    "engine": (frames()["fetches"], {"mapping": NAMES, "engine": "flink"}, UsageError, "auto, spark and local"),
+    "section": (frames()["fetches"], {"mapping": SAMPLE / "mapping.yaml"}, UsageError, "appends, epochs, changes"),
+    "kinds": (
+        frames()["fetches"], {"mapping": NAMES, "appends": frames()["appends"].to_pandas()}, UsageError,
+        "fetches is a frame of arrow, and appends one of pandas",
+    ),
+    "all refused": (
+        frames()["fetches"], {"mapping": NAMES | {"handled_time": {"column": "handled_us", "unit": "ms"}}},
+        QualityGateError, "rows were refused, the first for: time out of range",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_mistakes(name: str) -> None:
+    rows, options, error, text = BAD[name]
+    with pytest.raises(error, match=text) as raised:
+        isr_batch.analyze(rows, **options)
+    assert isinstance(raised.value, isr_batch.IsrBatchError)
+
+
+def test_local_refuses_what_it_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isr_batch.api.analyze.FEW_EVENTS", 100)
+    with pytest.raises(UsageError, match="52,616 fetches and appends are more than the 100"):
+        isr_batch.analyze(frames()["fetches"], mapping=NAMES)
+
+
+def test_import_is_cheap() -> None:
+    """Whoever imports a part of the package waits for nothing else, and the frames' libraries are theirs to import."""
+    code = """
+import sys, time
+import isr_batch
+assert time.process_time() < 0.5, time.process_time()
+large = {"pandas", "pyspark", "numba", "pyarrow", "duckdb", "pydantic", "numpy"} & sys.modules.keys()
+assert not large, large
+assert "analyze" in dir(isr_batch) and set(isr_batch.__all__) <= set(dir(isr_batch))
+assert all(getattr(isr_batch, name) is not None for name in isr_batch.__all__)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
