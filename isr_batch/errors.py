@@ -70,7 +70,7 @@ class WriteConflictError(IsrBatchError):
 
 
 def write_conflict_error(name: str) -> WriteConflictError:
-    """Make the error of a write that others were in the way of."""
+    """Make the error of a write that conflicted with others."""
     return WriteConflictError(
         f"other writers kept changing {name} while it was being written",
         "nothing was lost: run the same command again when they are done",
@@ -98,7 +98,7 @@ _OF_SYSTEM = re.compile(r"^.*(?:Exception|Error): .*|.*\[Errno \d+\].*|.*\(os er
 
 
 def unreadable_file_error(path: str) -> SchemaError:
-    """Say of a file that cannot be read what to do about it."""
+    """Make the error of an unreadable file, with its remedy."""
     return SchemaError(
         f"{path} cannot be read: it is damaged, or gone",
         "nothing was computed from it. In a lake: bring the file back from a copy; or, if it is of a table of results, "
@@ -108,7 +108,7 @@ def unreadable_file_error(path: str) -> SchemaError:
 
 
 def out_of_memory_error(*, in_java: bool) -> StorageError:
-    """Say that there was too little memory, and whose setting may help."""
+    """Report too little memory, and the setting that may help."""
     setting = "raise spark.driver_memory (`isr-batch config show`)" if in_java else "give the machine or container more"
     return StorageError(
         "out of memory",
@@ -133,7 +133,7 @@ def explained_error(error: BaseException) -> IsrBatchError | None:
 
 def _of_path(error: BaseException) -> IsrBatchError | None:
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
-        return UsageError(f"{error.object} has a byte that is no text", "give it another name")
+        return UsageError(f"{error.object} has a byte that is not text", "give it another name")
     if isinstance(error, OSError) and error.filename:
         return StorageError(f"{error.filename}: {error.strerror}", "check the path, then run the same command again")
     return None

@@ -39,7 +39,7 @@ def jvm_options(*, little: bool) -> str:
 
 
 def java_command() -> str | None:
-    """Where Spark would look for Java; None where there is none."""
+    """Path at which Spark would look for Java; None if it does not exist."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which(f"{home}/bin/java" if home else "java")
 

@@ -1,4 +1,4 @@
-"""How much memory this process may have, and how to tell that there was too little."""
+"""Memory limit of this process, and detection of out-of-memory errors."""
 
 import os
 import resource
@@ -16,7 +16,7 @@ LEAST_ADDRESSES: Final = 4 << 30
 
 @lru_cache
 def memory_bytes() -> int:
-    """Memory of this machine, or of the container that it is."""
+    """Memory of this machine or container."""
     own = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([own, *filter(None, map(_limit_in, (CGROUP / name for name in _LIMITS)))])
 

@@ -1,4 +1,4 @@
-"""How far long work of this process has come: the loop that does it counts, the terminal asks.
+"""Progress of long work in this process: the working loop counts, the terminal polls.
 
 What Spark does is counted by Spark (`isr_batch.session.running_tasks`).
 """
@@ -10,7 +10,7 @@ Part = TypeVar("Part")
 
 
 class WorkDone(NamedTuple):
-    """How much is done of how much; ``key`` is another one for other work."""
+    """Amount done and total amount; other work has another ``key``."""
 
     key: object
     done: float
@@ -23,7 +23,7 @@ _now: list[WorkDone] = []
 
 
 def counted(parts: Iterable[tuple[Part, float]], total: float, unit: str) -> Iterator[Part]:
-    """Give parts one after the other; one counts as done, with its size, when the next is asked for."""
+    """Yield parts one after the other; each is done, with its size, when the next is requested."""
     key, done, place = object(), 0.0, len(_now)
     _now.append(WorkDone(key, done, total, unit))
     try:
@@ -36,5 +36,5 @@ def counted(parts: Iterable[tuple[Part, float]], total: float, unit: str) -> Ite
 
 
 def progress_now() -> WorkDone | None:
-    """Look at the work that is under way; None where nothing is counted."""
+    """Progress of the current work; None if nothing is counted."""
     return _now[-1] if _now else None

@@ -1,8 +1,8 @@
-"""A home of Spark's beside its commands, so that they work whatever Python is first on PATH.
+"""A Spark home next to its commands, so that they work whatever Python is first on PATH.
 
 ``.venv/bin/spark-submit`` asks some ``python3`` where Spark is, and runs a job with it: that of the system, which has
-neither, unless the environment is activated. PySpark's commands look for a folder ``spark-distribution`` beside them
-first. ``python -m isr_batch.spark_home`` makes it (`make setup`): links to what PySpark brings, and the one setting
+neither, unless the environment is activated. PySpark's commands first look for a folder ``spark-distribution`` next
+to them. ``python -m isr_batch.spark_home`` makes it (`make setup`): links to what PySpark brings, and the one setting
 that names the Python of the driver.
 """
 

@@ -195,7 +195,7 @@ def _is_here(path: str) -> bool:
 
 
 def size_of_job(lake: str | None, logs: Path | None = None) -> int | None:
-    """How much a command has to do, in bytes of packed fetches; None where sizes of files do not tell.
+    """Amount of work of a command, in bytes of packed fetches; None if file sizes do not show it.
 
     Parameters
     ----------

@@ -85,7 +85,7 @@ class Output:
 
     @contextmanager
     def _bar(self, name: str) -> Iterator[None]:
-        """What is counted or the tasks of running stages, their rate, the time left; other work begins a new bar."""
+        """Bar of counted work or tasks of running stages, their rate, the time left; other work begins a new bar."""
         columns = (
             SpinnerColumn(), TextColumn("{task.description}", markup=False), TextColumn("{task.fields[took]}"),
             BarColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
@@ -128,7 +128,7 @@ class Output:
         log.handlers = [_Logged(self)]
 
     def warn(self, text: str) -> None:
-        """Print something that somebody should know, and that ends nothing."""
+        """Print a warning; the command continues."""
         if self.as_json or not self._stderr.is_terminal:
             self._log.warning(text)
         else:

@@ -35,7 +35,7 @@ TABLES_AT_ONCE = 3
 FEW_ROWS = 200_000
 """Rows of a table that the driver collects from Spark and commits itself; more are written by the executors."""
 FEW_OF_WORKERS = 20_000
-"""The same for rows that workers could write, each of whom would add a small file."""
+"""The same for rows that workers could write; each would add a small file."""
 
 CUT_BY = (
     (FETCH_LOG, "handled_time"),

@@ -9,7 +9,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _NAME = re.compile(r"(`[^`]+`|\w+)(\.(`[^`]+`|\w+)){1,2}")
 
 _NO_DELTA = re.compile(r"[\\#?\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-"""What delta-rs refuses in a path, or takes for something else: a slash, or the end of an address."""
+"""Characters that delta-rs refuses in a path, or reads as a slash or the end of an address."""
 
 
 def require_delta_path(place: str) -> None:

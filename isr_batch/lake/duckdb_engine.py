@@ -49,7 +49,7 @@ class InProcess(LakeEngine):
     ----------
     lake : Lake
     sql : ArrowSql, optional
-        Of the caller's, who closes it; by default one of its own.
+        Engine of the caller, who closes it; by default a new one.
     """
 
     def __init__(self, lake: Lake, sql: ArrowSql | None = None) -> None:

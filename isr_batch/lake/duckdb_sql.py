@@ -1,4 +1,4 @@
-"""Answer the SQL of users by DuckDB, in this process and its own dialect, on tables and views by bare name."""
+"""Run users' SQL in DuckDB, in this process and its own dialect, on tables and views by bare name."""
 
 import re
 from typing import Any, Final
@@ -19,7 +19,7 @@ _QUERY: Final = re.compile(r"(?i)[\s(]*(SELECT|FROM|WITH|VALUES|DESCRIBE|SHOW|SU
 
 
 def answered_by_duckdb(lake: Lake, text: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """Answer a query; the whole answer comes to this process.
+    """Run a query, and collect the whole result in this process.
 
     Parameters
     ----------
@@ -35,10 +35,10 @@ def answered_by_duckdb(lake: Lake, text: str) -> tuple[list[dict[str, Any]], lis
     Raises
     ------
     UsageError
-        When DuckDB does not understand the query, or it is none.
+        When DuckDB cannot parse the query, or it is not a query.
     """
     if not _QUERY.match(text):
-        raise UsageError("this is no query", "such as SELECT * FROM spurious_shrinks")
+        raise UsageError("this is not a query", "such as SELECT * FROM spurious_shrinks")
     names = lake.names()
     asked = _asked(text, names)
     try:

@@ -18,14 +18,14 @@ def _nobody(_: str) -> None:
 
 @dataclass
 class EngineChoice:
-    """What is wanted of a lake.
+    """Requested engine for a lake.
 
     Attributes
     ----------
     wanted : {"auto", "spark", "local"}
         With ``auto`` the size decides.
     why : str
-        Who wants it.
+        Origin of the request.
     say : callable
         Takes a line when an engine is chosen, and again when it is another one than before.
     """
@@ -41,9 +41,9 @@ class EngineChoice:
         Parameters
         ----------
         amount, most : int
-            Of what is worked on, and what this process holds.
+            Amount of work, and the maximum for this process.
         what : str
-            That is counted.
+            Name of the counted unit.
 
         Raises
         ------
@@ -65,7 +65,7 @@ class EngineChoice:
 
 
 def choice_of_settings(settings: SparkSettings, say: Callable[[str], None] = _nobody) -> EngineChoice:
-    """Tell what is wanted: what the settings say, else Spark for whoever has started it or named its master."""
+    """Engine by the settings; otherwise Spark if it is running or its master is set."""
     if settings.engine != "auto":
         return EngineChoice(settings.engine, f"--engine {settings.engine}, or the setting spark.engine", say)
     if "PYSPARK_GATEWAY_PORT" in os.environ:

@@ -12,7 +12,7 @@ from isr_batch.lake.tables.timelines import VIEWS
 
 
 class MemoryLake(Lake):
-    """A lake for as long as somebody holds it: what reads a lake's tables by Arrow or DuckDB reads these.
+    """A lake that lives as long as its object; readers of a lake's tables by Arrow or DuckDB also read these.
 
     Parameters
     ----------

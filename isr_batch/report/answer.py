@@ -1,4 +1,4 @@
-"""What a lake says in some sentences: of each cluster what its brokers dropped, and which rule would have kept it."""
+"""Summary of a lake in some sentences: the drops of each cluster's brokers, and rules that would have kept them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from isr_batch.lake.lake import Lake
 
 @dataclass(frozen=True)
 class Answer:
-    """What the brokers did, and by cluster what another rule would have done, and what lines alone say.
+    """The brokers' own changes, and by cluster the results of another rule, and the evidence of lines alone.
 
     Attributes
     ----------
@@ -22,7 +22,7 @@ class Answer:
     better : mapping of str to list of str
         By cluster.
     by_lines : mapping of str to list of str
-        By cluster of which nothing can be judged.
+        By cluster, for those that cannot be judged.
     """
 
     own: OwnShrinks
@@ -36,7 +36,7 @@ class Answer:
 
 
 def answer_of(lake: Lake) -> Answer:
-    """Read what a lake with a replay has to say."""
+    """Read the answer from a lake with a replay."""
     own, scores = own_shrinks(lake), read_scores_for_choices(lake)
     return Answer(
         own,

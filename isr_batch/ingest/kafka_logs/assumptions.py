@@ -81,9 +81,9 @@ def note_on_shorter_copies(files: Sequence[LogFile]) -> list[Note]:
 
 
 def note_on_later_logs(files: Sequence[str], fetches: int) -> list[Note]:
-    """Say what logs that were read too early lack: the lines that would tell are gone."""
+    """Report gaps in logs that were read too early, because the lines to fill them are gone."""
     found = (f"{len(files)} request logs of later times were read before these, and stay as they were read then: terms "
-             f"begin anew there, and {fetches:,} fetches name no offset")  # fmt: skip
+             f"restart there, and {fetches:,} fetches name no offset")  # fmt: skip
     return [Note("late files", found, "ingest all files at once into a new lake")] if files else []
 
 
