@@ -25,7 +25,8 @@ PATTERNS: Final = {
     "of which": r"\b(of which|of whom)\b",
     "of, in front": r"(^|[.;] )Of (a|an|the|many|those|few|each|one|some|two) ",
     "is none": r"\b(is|are) none\b|(?<!here )\bis no (?!longer)[a-z]+",
-    "a, for per": r"\b(a|one) (?!(after|at|before|behind|by|for|from|in|have|into|of|on|or|with) )[a-z]+ (an?|each) [a-z]+",
+    "a, for per": r"\b(a|one) (?!(after|at|before|behind|by|for|from|have|in|into|of|on|or|with) )"
+    r"[a-z]+ (an?|each) [a-z]+",
     "of its own": r"\b(by (it|them)sel(f|ves)|of (its|their|his) own)\b",
     "that there is": r"\bthat there (is|are|was|were)\b",
     "so many": r"\bso (many|much|long|large|far|near|late|often) (?!that|as)",
@@ -37,7 +38,7 @@ _SENTENCE: Final = re.compile(r"(?!.*\b(SELECT|WHERE|FROM|JOIN)\b).* ", re.DOTAL
 """Several words, and not SQL."""
 _MESSAGES: Final = ("isr_batch/", "pipelines/")
 AT_MOST: Final[Mapping[str, tuple[int, ...]]] = {
-    "CONTRIBUTING.md": (0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0),
+    "CONTRIBUTING.md": (0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0),
     "docs/notebook.md": (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1),
     "docs/own-tables.md": (6, 1, 1, 1, 1, 1, 2, 0, 0, 0, 0, 0, 1),
     "docs/rules.md": (22, 1, 35, 0, 0, 2, 0, 6, 0, 3, 1, 0, 6),
