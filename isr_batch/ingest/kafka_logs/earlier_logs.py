@@ -69,7 +69,7 @@ class LastRows:
         return highest
 
     def open_appends(self) -> list[dict[str, Any]]:
-        """List the appends without a fetch beyond them: later logs may name their end, directly or by the next append."""
+        """List the appends without a fetch beyond them: later logs may name their end, also by the next append."""
         found = []
         for row in self.appends.to_pylist():
             reached = self.reached.get(tuple(row[name] for name in _OF_TERM), 0)
