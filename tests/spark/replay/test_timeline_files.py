@@ -201,7 +201,8 @@ def test_of_very_many_events_those_around_shrinks_are_written(
 def test_the_recipe_of_the_cookbook_for_other_engines(replayed_lake: Lake) -> None:
     names: dict[str, Any] = {"lake": replayed_lake.root, "print": str}
     exec(recipe(), names)
-    for view, (contract, _) in VIEWS.items():
+    for view in ("replica_changes", "partition_timeline"):
+        contract = VIEWS[view][0]
         columns = [
             f"CAST({column.name} AS STRING)" for column in contract.columns if column.name not in {"time", "isr"}
         ]
