@@ -19,7 +19,7 @@ import isr_batch.replay.replay as of_replay
 from benchmarks.arrow_log import without_segments
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.spark_engine import BySpark
-from isr_batch.lake.tables.timelines import PARTITION_TIMELINE, REPLICA_TIMELINE, Timelines
+from isr_batch.lake.tables.timelines import PARTITION_TIMELINE, REPLICA_CHANGES, Timelines
 from isr_batch.replay.event_stream import stream_terms
 from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.replay.packing import pack_stale_days
@@ -122,7 +122,7 @@ def apply_in_pandas(spark: SparkSession, lake: Path, runs: Sequence[RuleRun]) ->
     results = results.persist(StorageLevel.DISK_ONLY)
     try:
         time = F.timestamp_micros("time_us")
-        for kind, table in (("replica", REPLICA_TIMELINE), ("partition", PARTITION_TIMELINE)):
+        for kind, table in (("replica", REPLICA_CHANGES), ("partition", PARTITION_TIMELINE)):
             rows = results.where(F.col("result") == kind).withColumnRenamed("isr_after", "isr")
             rows = rows.withColumns({"time": time, "event_date": time.cast("date")}).select(*table.column_names)
             rows.write.format("delta").mode("overwrite").partitionBy("event_date").save(str(lake / table.name))
@@ -190,7 +190,7 @@ def sql_windows(spark: SparkSession, lake: Path) -> Path:
 def differences_of_windows(spark: SparkSession, lake: Path, rule: str) -> tuple[int, int]:
     """Instants that both have, our timeline and SQL; and at how many their lastCaughtUpTimeMs differ."""
     windows = spark.read.format("delta").load(str(lake / "windows"))
-    mine = Lake(spark, str(lake)).read("replica_timeline").where(F.col("rule") == rule)
+    mine = Lake(spark, str(lake)).read("replica_changes").where(F.col("rule") == rule)
     both = mine.select(*OURS, "time", F.col("last_caught_up_time_ms").alias("ours")).join(windows, [*OURS, "time"])
     row = both.agg(F.count("*"), F.count_if(F.col("ours") != F.col("last_caught_up_time_ms"))).collect()[0]
     return int(row[0]), int(row[1])

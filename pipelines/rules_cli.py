@@ -1,5 +1,6 @@
 """`isr-batch rules`: list, describe and compare rules."""
 
+from textwrap import wrap
 from typing import Annotated
 
 import typer
@@ -74,6 +75,6 @@ def show_rule_command(name: Annotated[str, typer.Argument(metavar="ID")], as_jso
     if as_json:
         out.say(rule=rule.id, in_force=rule.in_force, source=rule.source, params=params, doc=rule.doc)
         return
-    out.text([*rule.doc.split("\n"), ""])
+    out.text([*rule.doc.split("\n"), "", *wrap(rule.series, 110), ""])
     out.say(in_force=rule.in_force, source=rule.source)
     out.table("", params, ("parameter", "default", "what"))

@@ -36,7 +36,7 @@ class Follower:
     pT: int = 0  # noqa: N815
     eligible: bool = True
     known: bool = False
-    shown: tuple[int, int, bool] | None = None
+    shown: tuple[int, int, int, bool] | None = None
 
 
 @dataclass
@@ -55,9 +55,9 @@ class Leader:
         self.rule = rule
         self.followers: dict[int, Follower] = {}
         self.changes: list[Change] = []
-        self.replica_rows: list[ReplicaRow] = []
         self.partition_rows: list[PartitionRow] = []
-        self.shown: tuple[int, int, frozenset[int]] | None = None
+        self.states: list[ReplicaRow] = []
+        self.shown: tuple[int, int, frozenset[int], int] | None = None
 
     # -- a term
 
@@ -383,17 +383,13 @@ class Leader:
         )  # fmt: skip
 
     def write(self) -> None:
-        """Add to both timelines what changed since they were last written."""
+        """Note each follower's state, and the partition's, if it changed."""
         for follower in self.remote:
-            now, shown = (follower.leo, follower.cu, follower.replica in self.isr), follower.shown
-            if now == shown or (shown and now[0] == self.leo == shown[0] and now[2] == shown[2]):
-                continue
-            follower.shown = now
-            lag_ms = max(0, self.now_ms - follower.cu) if follower.leo != self.leo else 0
-            self.replica_rows.append(
-                ReplicaRow(self.now_us, follower.replica, now[0], lag_ms, self.leo - now[0], now[1], now[2])
-            )
-        partition = (self.leo, self.hw, self.isr)
+            state = follower.leo, self.leo - follower.leo, follower.cu, follower.replica in self.isr
+            if state != follower.shown:
+                follower.shown = state
+                self.states.append(ReplicaRow(self.now_us, follower.replica, *state))
+        partition = (self.leo, self.hw, self.isr, self.truth.acknowledged_at_once)
         if partition != self.shown:
             self.shown = partition
             self.partition_rows.append(PartitionRow(self.now_us, *partition))

@@ -123,6 +123,9 @@ class Majority(Rule):
     checks_per_lag_time = 2
     writes_in_background = True
 
+    def has_no_lag(self, follower: Follower, leader: Leader) -> bool:
+        return follower.leo == leader.leo
+
     def begin(self, follower: Follower, leader: Leader) -> None:
         follower.leo = -1
         follower.cu = leader.now_ms if follower.replica in leader.isr else 0

@@ -51,6 +51,16 @@ class Rule:
 
     # What follows from it
 
+    def has_no_lag(self, _follower: Follower, _leader: Leader) -> bool:
+        """Say whether the lag is 0, and not the time since the follower was last caught up."""
+        return False
+
+    def shown_lag_ms(self, follower: Follower, leader: Leader) -> int | None:
+        """Lag of a follower now; None if it never was caught up."""
+        if self.has_no_lag(follower, leader):
+            return 0
+        return max(0, leader.now_ms - follower.cu) if follower.cu > 0 else None
+
     def may_join(self, follower: Follower, leader: Leader) -> bool:
         return follower.leo >= leader.hw
 
@@ -204,6 +214,9 @@ class Kafka21(Kafka0102):
     """G6, and G7 with ``errors_change_nothing``."""
 
     defaults: ClassVar = {"errors_change_nothing": 0}
+
+    def has_no_lag(self, follower: Follower, leader: Leader) -> bool:
+        return follower.leo == leader.leo
 
     def errors_change_nothing(self) -> bool:
         return bool(self.flags["errors_change_nothing"])

@@ -26,12 +26,11 @@ class Change(NamedTuple):
 
 
 class ReplicaRow(NamedTuple):
-    """A row of replica_timeline."""
+    """A follower's state from an instant on."""
 
     time_us: int
     replica_id: int
     log_end_offset: int
-    lag_ms: int
     lag_messages: int
     last_caught_up_time_ms: int
     in_isr: bool
@@ -44,3 +43,4 @@ class PartitionRow(NamedTuple):
     log_end_offset: int
     high_watermark: int
     isr: frozenset[int]
+    acknowledged: int

@@ -82,6 +82,9 @@ class Kafka4485Design(Kafka0102):
 class Kafka10853Acked(Kafka37):
     """The largest offset that was acknowledged, in place of the log end offset."""
 
+    def has_no_lag(self, follower: Follower, leader: Leader) -> bool:
+        return follower.leo >= self.acknowledged(leader)
+
     def acknowledged(self, leader: Leader) -> int:
         return max(leader.hw, leader.truth.acknowledged_at_once, 0)
 
@@ -100,6 +103,9 @@ class Kafka10853Acked(Kafka37):
 
 class Kafka10853HW(Kafka37):
     """The rejected diff: the shrink test alone takes the high watermark for the log end offset."""
+
+    def has_no_lag(self, follower: Follower, leader: Leader) -> bool:
+        return follower.leo == leader.hw
 
     def out_of_sync(self, follower: Follower, leader: Leader) -> bool:
         return follower.leo != leader.hw and leader.now_ms - follower.cu > self.lag_time_max_ms
@@ -169,6 +175,9 @@ class ShulouBraked(Kafka37):
 
 class TrueLag(Rule):
     """The clairvoyant: in sync while it lacks nothing that is older than the lag time."""
+
+    def has_no_lag(self, follower: Follower, leader: Leader) -> bool:
+        return leader.leo == 0 or leader.truth.missing_since_us(follower.replica) is None
 
     def begin(self, follower: Follower, leader: Leader) -> None:
         follower.leo = -1

@@ -151,12 +151,12 @@ class Truth:
         self.note_caught(now_us)
 
     def error_us(self, now_us: int) -> int:
-        """How far off an instant may be: a millisecond, and how late the leader was with fetches lately."""
+        """How far off an instant may be: a millisecond, and how late the leader was with fetches in five seconds."""
         late_us, late_at_us = 0, 0
         for done_us, took_us in self.work:
-            if took_us >= late_us or done_us - late_at_us > max(5_000_000, 2 * late_us):
+            if took_us >= late_us or done_us - late_at_us > 5_000_000:
                 late_us, late_at_us = took_us, done_us
-        return 1000 + (late_us if now_us - late_at_us <= max(5_000_000, 2 * late_us) else 0)
+        return 1000 + (late_us if now_us - late_at_us <= 5_000_000 else 0)
 
     def answered_us(self, now_us: int, latency_us: int) -> int:
         """When an ISR write requested now is answered: by the lines if they show it, otherwise after a fixed time."""

@@ -119,6 +119,8 @@ FOLLOWER = int64_record(
     "shown_lag_messages",
     "shown_last_caught_up_time_ms",
     "shown_in_isr",
+    "shown_at_us",
+    "followed_caught_up_time_ms",  # what its row, and the fetches since then that found it at the log end, come to
 )
 """A follower in the eyes of one rule."""
 
@@ -147,6 +149,7 @@ LEADER = int64_record(
     "along",  # 1: goes along with its group; of a group, how many do
     "shown_log_end_offset",
     "shown_high_watermark",
+    "shown_acknowledged_offset",
     "shown_isr",
     "shown_isr_size",
 )
@@ -231,6 +234,8 @@ TERM = int64_record(
     "least_lag_time_ms",  # of all rule runs
     "highest_high_watermark",
     "runs_at_risk",  # runs with a member of the ISR below the high watermark
+    "shown_at_us",  # when a follower was last written to the timeline, and how many rows there are of this instant
+    "shown_then",
     "row",  # rows replayed so far in this stretch
     "ignored",  # rows of replicas outside the assignment, or after the end of the term
 )
@@ -282,10 +287,10 @@ class KernelOutput(NamedTuple):
 RUNS_A_ROW = np.int64(48)
 """Rule runs that one row of a timeline can stand for."""
 REPLICA_COLUMNS = (
-    "runs", "position", "time_us", "follower_log_end_offset", "lag_ms", "lag_messages", "last_caught_up_time_ms",
+    "runs", "position", "time_us", "follower_log_end_offset", "nth", "lag_messages", "last_caught_up_time_ms",
     "in_isr",
 )  # fmt: skip
-PARTITION_COLUMNS = ("runs", "time_us", "leader_log_end_offset", "high_watermark", "isr")
+PARTITION_COLUMNS = ("runs", "time_us", "leader_log_end_offset", "high_watermark", "isr", "acknowledged_offset")
 """``runs``: of its RUNS_A_ROW lower bits, b is set where run ``(runs >> RUNS_A_ROW) * RUNS_A_ROW + b`` has the row."""
 CHANGE_COLUMNS = (
     "rule", "time_us", "kind", "position", "isr_before", "isr_after", "high_watermark", "leader_log_end_offset",

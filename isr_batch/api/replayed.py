@@ -19,9 +19,9 @@ from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.lake.tables.own_tables import GIVEN_TERMS
-from isr_batch.lake.tables.timelines import VIEWS
+from isr_batch.lake.tables.timelines import TIMELINES
 from isr_batch.replay.event_stream import rows_of_segments, stream_facts
-from isr_batch.replay.one_partition import timeline_rows
+from isr_batch.replay.one_partition import timelines_of_results
 from isr_batch.replay.packing import packed_in_memory
 from isr_batch.replay.replay import replayed_stream
 from isr_batch.replay.result_tables import SCORED_TABLES, scored_result_tables
@@ -101,6 +101,6 @@ def results_of(
 
 def timelines_of(sql: ArrowSql, lake: MemoryLake, stream: pa.Table, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:
     """Replay a stream for its timelines, which take five times as long as all else: rows of each view."""
-    kinds = [name.removesuffix("_timeline") for name in VIEWS]
-    results = replayed_stream(InProcess(lake, sql), stream, runs, kinds)
-    return {name: timeline_rows(name, results) for name in VIEWS}
+    engine = InProcess(lake, sql)
+    results = engine.arrow(replayed_stream(engine, stream, runs, [*TIMELINES]))
+    return timelines_of_results(results, read_columns(lake, FETCH_LOG.name, FETCH_LOG.column_names))

@@ -2,21 +2,34 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from isr_batch.errors import NoInputError
 from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.engines import engine_for_a_partition
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.tables.timelines import VIEWS
+from isr_batch.lake.sql_files import sql_texts
+from isr_batch.lake.tables.inputs import FETCH_LOG
+from isr_batch.lake.tables.timelines import PARTITION_TIMELINE, REPLICA_TIMELINE, RULE_RUNS, TIMELINES, VIEWS
 from isr_batch.replay.event_stream import event_stream, joined_terms, stream_facts
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import replayed_stream
 from isr_batch.window import Window
 from udfs.batches.replay import RuleRun
+from udfs.rules import REGISTRY
+
+_TIME: Final = "make_timestamp(time_us)"
+_RUNS: Final = f"""
+    SELECT * FROM (
+      SELECT DISTINCT rule || params_json AS run_set, 0 AS run, rule, params_json FROM results
+    ) CROSS JOIN (
+      SELECT CAST({_TIME} AS DATE) AS event_date FROM results UNION SELECT event_date FROM fetch_log
+    )
+"""
 
 Partition = tuple[str | None, str, int]
 """Cluster, or None where one cluster has the topic; topic; partition."""
@@ -38,7 +51,7 @@ def timelines_of_one_partition(
     Returns
     -------
     dict of str to pa.Table
-        The rows of the views of `VIEWS`, in their columns, those of each leader in order of time.
+        As of `timelines_of_results`.
 
     Raises
     ------
@@ -56,11 +69,10 @@ def timelines_of_one_partition(
             raise _not_one(lake, partition, clusters)
         of_partition = f"{same} AND cluster_id = {engine.literal(clusters[0])}"
         stream = event_stream(engine, stream_facts(engine), where=of_partition)
-        kinds = [name.removesuffix("_timeline") for name in VIEWS]
-        results = replayed_stream(engine, stream, runs, kinds, window)
-        in_window = f"SELECT * FROM {{results}} AS results WHERE {window.within('time_us')}"
-        found = engine.arrow(engine(in_window, results=results))
-    return {name: timeline_rows(name, found) for name in VIEWS}
+        results = engine.arrow(replayed_stream(engine, stream, runs, [*TIMELINES], window))
+        text = f"SELECT * FROM {{fetch_log}} AS fetch_log WHERE {of_partition}"
+        fetch_log = engine.arrow(engine(text, fetch_log=engine.table(FETCH_LOG.name)))
+    return timelines_of_results(results, fetch_log, window)
 
 
 def _not_one(lake: Lake, partition: Partition, clusters: Sequence[str]) -> NoInputError:
@@ -81,11 +93,43 @@ def write_parquet_of_one_partition(timelines: Mapping[str, pa.Table], folder: Pa
         pq.write_table(rows, folder / f"{name}.parquet")
 
 
-def timeline_rows(name: str, results: pa.Table) -> pa.Table:
-    """Make rows of a view of `VIEWS` of results, in their order."""
-    rows = results.filter(pc.equal(results["result"], name.removesuffix("_timeline")))
-    time = rows["time_us"].cast(pa.timestamp("us", "UTC"))
-    given = {"time": time, "event_date": time.cast(pa.timestamp("us")).cast(pa.date32()), "isr": rows["isr_after"]}
-    schema = arrow_schema(VIEWS[name][0])
-    columns = [given[field.name] if field.name in given else rows[field.name] for field in schema]
-    return pa.table(columns, names=schema.names).cast(schema)
+def timelines_of_results(
+    results: pa.Table,
+    fetch_log: pa.Table,
+    window: Window = Window(),  # noqa: B008 frozen
+) -> dict[str, pa.Table]:
+    """Make the timelines of a replay that has stored none as those of a lake are made.
+
+    Parameters
+    ----------
+    results : pa.Table
+        Of ``udfs.batches.results.RESULT_SCHEMA``, of the kinds of `TIMELINES`.
+    fetch_log : pa.Table
+        The fetches that were replayed.
+    window : Window
+        Rows of other days are left out.
+
+    Returns
+    -------
+    dict of str to pa.Table
+        The rows of both views, in their columns, in order of time.
+    """
+    tables = {FETCH_LOG.name: fetch_log}
+    with ArrowSql() as sql:
+        for kind, table in TIMELINES.items():
+            given = {"run_set": "rule || params_json", "runs": "1", "time": _TIME, "isr": "isr_after"}
+            given["event_date"] = f"CAST({_TIME} AS DATE)"
+            columns = ", ".join(f"{given.get(name, name)} AS {name}" for name in table.column_names)
+            tables[table.name] = sql(f"SELECT {columns} FROM results WHERE result = '{kind}'", results=results)
+        runs = sql(_RUNS, results=results, fetch_log=fetch_log)
+        for name in ("caught_up_by", "no_lag_while"):
+            of_rules = [getattr(REGISTRY[rule], name) for rule in runs["rule"].to_pylist()]
+            runs = runs.append_column(name, pa.array(of_rules, pa.string()))
+        tables[RULE_RUNS.name] = runs
+        found = {}
+        for view in (REPLICA_TIMELINE, PARTITION_TIMELINE):
+            text = f"SELECT * FROM ({sql_texts()[view.name]}) WHERE {window.condition} ORDER BY leader_id, rule, time"
+            rows = sql(text, **{part: tables[part] for part in VIEWS[view.name][1]})
+            schema = arrow_schema(view)
+            found[view.name] = rows.select(schema.names).cast(schema)
+        return found

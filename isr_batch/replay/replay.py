@@ -203,7 +203,7 @@ def replay(
             reports = near.listed(near(f"SELECT result, {FILE} FROM {{few}} AS f WHERE {FILE} IS NOT NULL", few=few))
             files = [json.loads(row[FILE]) for row in reports if row["result"] == FILE]
             files_of_results = reported_result_files([row[FILE] for row in reports if row["result"] == RESULT_FILE])
-            rows_out = commit_timelines(lake, stores, files, where, window.days)
+            rows_out = commit_timelines(lake, stores, files, where, window.days, replayed=known.days(window))
             in_window = f"SELECT * FROM {{rows}} AS in_table WHERE {window.condition}"
             scored = {table: near(in_window, rows=rows) for table, rows in scored_result_tables(near, few).items()}
             rows_out |= replace_together(near, scored, where, window.days, files_of_results)

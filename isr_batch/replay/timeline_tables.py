@@ -8,7 +8,7 @@ leaves unreferenced rows, which `maintain` deletes.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from typing import Any, Final
@@ -29,6 +29,7 @@ from isr_batch.lake.stores import Store, data_files
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.timelines import RULE_RUNS, TIMELINES
 from isr_batch.replay.timeline_files import replay_of
+from udfs.rules import REGISTRY
 
 File = Mapping[str, Any]
 _LAG_TIME: Final = "replica_lag_time_max_ms"
@@ -53,8 +54,14 @@ def stores_of_timelines(lake: Lake) -> dict[str, Store]:
     return stores
 
 
-def commit_timelines(
-    lake: Lake, stores: Mapping[str, Store], reports: Iterable[File], where: str, days: Days
+def commit_timelines(  # noqa: PLR0913 one has a default
+    lake: Lake,
+    stores: Mapping[str, Store],
+    reports: Iterable[File],
+    where: str,
+    days: Days,
+    *,
+    replayed: Sequence[date] = (),
 ) -> dict[str, int]:
     """Put what the workers of a replay wrote in place of what there was.
 
@@ -69,6 +76,8 @@ def commit_timelines(
         SQL of the rules and days of the replay.
     days : (str, str)
         First and last of these days.
+    replayed : sequence of date
+        Days of the replay: a run has a timeline of those, too, on which only fetches happened.
 
     Returns
     -------
@@ -80,7 +89,7 @@ def commit_timelines(
         if "path" in each:
             files[each["table"]].append(each)
         else:
-            rows += _runs(each)
+            rows += _runs(each, {*map(date.fromisoformat, each["days"]), *replayed})
     tables = [TIMELINES[kind] for kind in stores]
     with ThreadPoolExecutor(len(TIMELINES)) as pool:
         list(pool.map(lambda table, store: _add(lake, table, store, files[table.name]), tables, stores.values()))
@@ -128,14 +137,15 @@ def _unnamed(lake: Lake, table: Table) -> list[dict[str, Any]]:
         return engine.listed(found)
 
 
-def _runs(each: File) -> list[dict[str, Any]]:
+def _runs(each: File, days: Collection[date]) -> list[dict[str, Any]]:
     return [
         {
             "run_set": each["run_set"], "run": run, "rule": rule, "params_json": params_json,
-            "lag_time_ms": json.loads(params_json)[_LAG_TIME], "event_date": date.fromisoformat(day),
+            "lag_time_ms": json.loads(params_json)[_LAG_TIME], "caught_up_by": REGISTRY[rule].caught_up_by,
+            "no_lag_while": REGISTRY[rule].no_lag_while, "event_date": day,
         }
         for run, (rule, params_json) in enumerate(each["runs"])
-        for day in each["days"]
+        for day in sorted(days)
     ]  # fmt: skip
 
 

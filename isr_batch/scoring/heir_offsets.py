@@ -12,7 +12,7 @@ from isr_batch.scoring.heir_lacks import FOUND, SPAN, heir_lacks
 
 TABLES: Final = {
     "partition_timeline": (*SPAN[:-1], "time", "high_watermark"),
-    "replica_timeline": (*SPAN[:-1], "replica_id", "time", "follower_log_end_offset"),
+    "replica_changes": (*SPAN[:-1], "replica_id", "time", "follower_log_end_offset"),
     "append_log": (*SET_KEY, "append_time", "log_end_offset", "acks"),
     "rule_runs": ("rule", "params_json", "event_date"),
 }
@@ -69,7 +69,7 @@ _SET: Final = ", ".join(SET_KEY)
 _EVENTS: Final = f"""
     WITH ends AS (
       SELECT {_KEY}, until_us, replica_id, unix_micros(time) AS at_us, follower_log_end_offset AS value
-      FROM {{watched}} AS watched JOIN {{replica_timeline}} AS states USING ({_RUN})
+      FROM {{watched}} AS watched JOIN {{replica_changes}} AS states USING ({_RUN})
       WHERE unix_micros(time) < until_us AND (replica_id = heir_id OR array_contains(elr, replica_id))
     ), marks AS (
       SELECT {_KEY}, until_us, unix_micros(time) AS at_us, high_watermark AS value

@@ -22,7 +22,7 @@ from tests.unit.command_line import Run
         (["replay", "--lake", "x", "--set", "replica_lag_time_max_ms=1"], "RULE.PARAM=VALUE"),
         (
             ["replay", "--lake", "x", "--grid", "conf/grids/lag-times.yaml", "--rules", "true-lag"],
-            "without --rules and --set",
+            "omit --rules and --set",
         ),
         (["replay", "--lake", "x", "--grid", "nowhere.yaml"], "'--grid'"),
         (["sweep", "--lake", "x"], "Missing option '--grid'"),

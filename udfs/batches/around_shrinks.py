@@ -36,6 +36,8 @@ _POSITION: Final = REPLICA_COLUMNS.index("position")
 _ISR: Final = PARTITION_COLUMNS.index("isr")
 _KIND: Final = CHANGE_COLUMNS.index("kind")
 _STRETCH: Final = int(RUNS_A_ROW)
+FROM_BEFORE: Final = -1
+"""``nth`` of a row that says what came about earlier: its follower may have been caught up by fetches since."""
 _AT_ONCE: Final = 1 << 12
 """Rows that are looked through for the last of each run, before more of the earlier ones are."""
 
@@ -55,8 +57,8 @@ def shown_around_shrinks(state: State, since_us: int) -> Rows:
         bit = run // _STRETCH << _STRETCH | 1 << run % _STRETCH
         place = int(state.leaders["group"][run]) if state.leaders["along"][run] else run
         leader = state.leaders[place]
-        offsets = leader["shown_log_end_offset"], leader["shown_high_watermark"]
-        partition.append((bit, since_us, *offsets, leader["shown_isr"]))
+        shown = (leader[f"shown_{name}"] for name in ("log_end_offset", "high_watermark", "isr", "acknowledged_offset"))
+        partition.append((bit, since_us, *shown))
         for p in range(int(term["replicas"])):
             if p != term["leader"]:
                 follower = state.followers[place, p]
@@ -200,7 +202,7 @@ class _Term:
         stretches = range(0, self.runs, _STRETCH)
         bits = [n // _STRETCH << _STRETCH | (1 << min(_STRETCH, self.runs - n)) - 1 for n in stretches]
         if kind == "partition":
-            return np.array([(of, time_us, UNKNOWN, UNKNOWN, self.everybody) for of in bits])
+            return np.array([(of, time_us, UNKNOWN, UNKNOWN, self.everybody, UNKNOWN) for of in bits])
         rows = [(of, p, time_us, UNKNOWN, 0, UNKNOWN, UNKNOWN, 1) for p in self.followers for of in bits]
         return np.array(rows, np.int64).reshape(-1, len(REPLICA_COLUMNS))
 
@@ -246,7 +248,7 @@ def _joined(rows: Int64Array, kind: str, time_us: int) -> Int64Array:
     rows = rows.copy()
     rows[:, _TIME[kind]] = time_us
     if kind == "replica":
-        rows[:, REPLICA_COLUMNS.index("lag_ms")] = 0  # what is stored is without it
+        rows[:, REPLICA_COLUMNS.index("nth")] = FROM_BEFORE
     joined: dict[tuple[int, ...], int] = {}
     for runs, *state in rows.tolist():
         of = runs >> _STRETCH, *state

@@ -16,14 +16,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from udfs.kernel.append_history import CAPACITY, AppendHistory
+from udfs.kernel.doubts import LATE_FOR_US
 from udfs.kernel.quiet import quiet_stretch_of
 from udfs.records import FETCH, QUIET, Int64Array, Rows
 
 LEAST_SHARE = 0.5
 """Of a segment's rows: a shorter stretch is not worth the room."""
 _FIELDS = len(QUIET.names or ())
-LAYOUT = zlib.crc32(repr((QUIET.names, Rows._fields)).encode()).to_bytes(4, "little")
-"""Changes with the fields of QUIET."""
+LAYOUT = zlib.crc32(repr((QUIET.names, Rows._fields, LATE_FOR_US)).encode()).to_bytes(4, "little")
+"""Changes with the fields of QUIET, and with how long a leader counts as late."""
 
 
 class AroundQuiet(NamedTuple):

@@ -42,7 +42,7 @@ STATE = "state"
 LATENCIES = pa.list_(pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())]))
 Identity = Mapping[str, Any]
 _NULL_UNLESS = {
-    "offsets_known": {"follower_log_end_offset", "leader_log_end_offset", "high_watermark"},
+    "offsets_known": {"follower_log_end_offset", "leader_log_end_offset", "high_watermark", "acknowledged_offset"},
     "times_known": {"last_caught_up_time_ms"},
     "held_known": {"leader_held_ms"},
 }
@@ -66,12 +66,14 @@ RESULT_SCHEMA = pa.schema(
         ("time_us", pa.int64()),
         ("replica_id", pa.int32()),
         ("follower_log_end_offset", pa.int64()),
+        ("nth", pa.int32()),  # of a follower's rows of an instant the last one holds
         ("lag_ms", pa.int64()),
         ("lag_messages", pa.int64()),
         ("last_caught_up_time_ms", pa.int64()),
         ("in_isr", pa.bool_()),
         ("leader_log_end_offset", pa.int64()),
         ("high_watermark", pa.int64()),
+        ("acknowledged_offset", pa.int64()),
         ("isr_before", pa.list_(pa.int32())),
         ("isr_after", pa.list_(pa.int32())),
         ("kind", pa.string()),
@@ -93,8 +95,8 @@ RESULT_SCHEMA = pa.schema(
 )
 
 _OF_TIMELINES = {
-    "replica": ("replica_id", "follower_log_end_offset", "lag_messages", "last_caught_up_time_ms", "in_isr"),
-    "partition": ("leader_log_end_offset", "high_watermark", "isr_after"),
+    "replica": ("replica_id", "follower_log_end_offset", "nth", "lag_messages", "last_caught_up_time_ms", "in_isr"),
+    "partition": ("leader_log_end_offset", "high_watermark", "acknowledged_offset", "isr_after"),
 }
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 STATES = {
@@ -157,9 +159,7 @@ def named_once(
     """Name the rows of a timeline as they are stored; each belongs to the term ``identities[of_term]``."""
     params = list(dict.fromkeys(tuple(identity["params_json"]) for identity in identities))
     params_of = np.array([params.index(tuple(identity["params_json"])) for identity in identities])
-    values = _columns(rows, kind)
-    values.pop("lag_ms", None)  # what `named` tells of it follows from the other columns
-    found = _named(kind, values, identities, of_term)
+    found = _named(kind, _columns(rows, kind), identities, of_term)
     stretches = -(-len(rules) // int(RUNS_A_ROW))
     found["runs"] = rows[:, 0] & (1 << RUNS_A_ROW) - 1
     sets = [

@@ -32,22 +32,22 @@ STAMP_US = 1_000
 AWAKE_US = 100_000
 """So long after it woke up, a leader that was silent has run the checks that had been due (measured: 3 to 60 ms)."""
 LATE_FOR_US = 5_000_000
-"""A leader that was late with a fetch may be late with anything for so long, or for twice as long as it was late."""
+"""A leader that was late with a fetch may be late with anything for so long."""
 STARVED_US = 100_000
 """A leader so late may also have written a line late: then the order of its fetches is not that of their stamps."""
 
 
 @kernel
-def is_late_no_more(late_us, late_at_us, now_us):
-    """A leader that was late once is so no more: what it took then says nothing of now."""
-    return now_us - late_at_us > max(LATE_FOR_US, 2 * late_us)
+def is_late_no_more(late_at_us, now_us):
+    """A leader that was late once is so no more, however late it was: what it took then says nothing of now."""
+    return now_us - late_at_us > LATE_FOR_US
 
 
 @kernel
 def note_lateness_for_doubts(term, from_us, until_us, now_us):
     """The leader took this span for its part of a fetch; the time that it was silent counts by itself."""
     late_us = until_us - from_us - overlap_of_spans(from_us, until_us, term.silent_from_us, term.silent_until_us)
-    if late_us >= term.late_us or is_late_no_more(term.late_us, term.late_at_us, now_us):
+    if late_us >= term.late_us or is_late_no_more(term.late_at_us, now_us):
         term.late_us = late_us
         term.late_at_us = now_us
 
@@ -55,7 +55,7 @@ def note_lateness_for_doubts(term, from_us, until_us, now_us):
 @kernel
 def error_us(term, now_us):
     """By how much the instant of an event is in doubt: stamps are cut, and the leader is late with its work."""
-    return STAMP_US + (0 if is_late_no_more(term.late_us, term.late_at_us, now_us) else term.late_us)
+    return STAMP_US + (0 if is_late_no_more(term.late_at_us, now_us) else term.late_us)
 
 
 @kernel

@@ -131,7 +131,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         leader = state.leaders[r]
         for p in range(leader.replicas):
             if p != state.term[0].leader:
-                show_follower_in_timeline(out, since, p, now_us, state.followers[r, p], leader)
+                show_follower_in_timeline(out, since, p, now_us, state.followers[r, p], leader, state.term[0])
 
     @inlined
     def show_all(state, r, now_us, out):
@@ -239,7 +239,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             # Kafka's clock here is the time of the read; that of a failed read is -1, to which nobody is late.
             fetch = state.fetches[p]
             advance_high_watermark(state, r, fetch.handled_us // 1000 if fetch.error_code == 0 else -1)
-        show_follower_in_timeline(out, since, p, now_us, follower, leader)
+        show_follower_in_timeline(out, since, p, now_us, follower, leader, state.term[0])
 
     @kernel
     def relinquish(state, r, now_us, out):

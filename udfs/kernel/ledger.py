@@ -240,11 +240,12 @@ def _acknowledge_those(waits, page, r, high_watermark, now_us):
 
 @inlined
 def is_in_ledger(leader):
-    """Log end offset, high watermark and ISR are those that the ledger counts by already."""
+    """Log end offset, high watermark and ISR are those that the ledger counts by already, and what is acknowledged."""
     return (
         leader.log_end_offset == leader.shown_log_end_offset
         and leader.high_watermark == leader.shown_high_watermark
         and leader.isr == leader.shown_isr
+        and leader.acknowledged_offset == leader.shown_acknowledged_offset
     )
 
 
@@ -298,6 +299,7 @@ def _account(term, leader, params, followers, fetches, ledger, r, now_us):
     changed = moved or leader.isr != leader.shown_isr or not begun
     rises = leader.high_watermark > leader.shown_high_watermark and begun
     leader.shown_log_end_offset = leader.log_end_offset
+    leader.shown_acknowledged_offset = leader.acknowledged_offset
     leader.shown_high_watermark = leader.high_watermark
     leader.shown_isr = leader.isr
     leader.shown_isr_size = leader.isr_size

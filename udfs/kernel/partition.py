@@ -15,6 +15,7 @@ from udfs.kernel.active_runs import active_run
 from udfs.kernel.families import families
 from udfs.kernel.isr import isr_calls
 from udfs.kernel.rule_calls import rule_calls
+from udfs.kernel.timeline_rows import caught_up_times
 from udfs.kernel.timers import await_rule_timer, first_rule_timer, rule_timers, set_timer_anew, timer_bits
 from udfs.records import (
     APPEND,
@@ -40,7 +41,7 @@ from udfs.records import (
     THIN,
     UNKNOWN,
 )
-from udfs.rules.base import NOTHING, Rule, never_gives_up, nothing
+from udfs.rules.base import NOTHING, SHOW, Rule, never_gives_up, nothing
 
 CHECK_SLACK_US = 2_000
 """A check seen in the log belongs to the due one that is this near, stamps being cut to milliseconds."""
@@ -160,6 +161,7 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
                 r = active_run(state.active, k)
                 state.leaders[r].acknowledged_offset = max(state.leaders[r].acknowledged_offset, log_end_offset)
         if log_end_offset <= term.log_end_offset:
+            ledger.show_leaders_in_ledger(state, now_us, out)
             return
         term.log_end_offset = log_end_offset
         if term.awaited_offset != 0:
@@ -191,6 +193,7 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
         """One instant of a fetch, for all rules that look at it."""
         call = getattr(calls, instant)
         heeds = timer_bits(getattr(rule, instant) is not nothing for rule in rules)
+        has_to_say_so = caught_up_times(rules, instant)
 
         @inlined
         def decide(state, p, now_us, out):
@@ -203,6 +206,8 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
                 r = active_run(state.active, k)
                 if heeds >> state.codes[r] & 1:
                     todo = call(state.codes[r], state.followers[r, p], state.leaders[r], fetch, state.params[r])
+                    if has_to_say_so(state.codes[r], state.followers[r, p], state.leaders[r], fetch, now_us):
+                        todo |= SHOW
                     if todo != NOTHING:
                         after_fetch(state, r, p, todo, now_us, out, since)
                         shown = shown and ledger.is_in_ledger(state.leaders[r])

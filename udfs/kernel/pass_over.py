@@ -138,15 +138,13 @@ def pass_over_calls(rules: Sequence[Rule], calls: RuleCalls, steps: PartitionSte
 @kernel
 def _is_late_anew(term, quiet):
     """How late the leader was before is forgotten when it is at its latest in the stretch."""
-    late_us, late_at_us = term.late_us, term.late_at_us
-    return late_us <= quiet.latest_peak_us or is_late_no_more(late_us, late_at_us, quiet.latest_peak_at_us)
+    return term.late_us <= quiet.latest_peak_us or is_late_no_more(term.late_at_us, quiet.latest_peak_at_us)
 
 
 @kernel
 def _stays_late(term, quiet):
     """It is not so late in the stretch as it was before, which still counts at the end."""
-    late_us, late_at_us = term.late_us, term.late_at_us
-    return late_us > quiet.latest_peak_us and not is_late_no_more(late_us, late_at_us, quiet.until_us)
+    return term.late_us > quiet.latest_peak_us and not is_late_no_more(term.late_at_us, quiet.until_us)
 
 
 @kernel
@@ -179,6 +177,7 @@ def _pass_over_run(state, r, quiet, latencies, by_arrival):
     leader.log_end_offset = leader.high_watermark = quiet.log_end_at_end
     leader.shown_log_end_offset = leader.shown_high_watermark = quiet.log_end_at_end
     leader.acknowledged_offset = max(leader.acknowledged_offset, quiet.acknowledged_offset)
+    leader.shown_acknowledged_offset = leader.acknowledged_offset
     if quiet.last_append_us != 0:
         leader.last_append_time_ms = quiet.last_append_us // 1000
     for p in range(leader.replicas):

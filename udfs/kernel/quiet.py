@@ -371,6 +371,6 @@ def _note_lateness(quiet, late_us, now_us):
     if late_us >= quiet.latest_peak_us:
         quiet.latest_peak_us = late_us
         quiet.latest_peak_at_us = now_us
-    if late_us >= quiet.late_us or is_late_no_more(quiet.late_us, quiet.late_at_us, now_us):
+    if late_us >= quiet.late_us or is_late_no_more(quiet.late_at_us, now_us):
         quiet.late_us = late_us
         quiet.late_at_us = now_us

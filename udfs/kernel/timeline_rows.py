@@ -3,10 +3,15 @@
 Most runs agree at nearly every instant, so that 15 rules write some three rows an event and not sixteen.
 """
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
 from udfs.jit import inlined
+from udfs.kernel.timers import timer_bits
 from udfs.records import RUNS_A_ROW
+from udfs.rules.base import Rule
 
 LOOK_BACK = 16
 """Latest rows of an instant that are looked through; where runs have more states than that, some rows stay double."""
@@ -31,24 +36,57 @@ def _joins(row, runs):
     return True
 
 
+_CAUGHT_UP_AT = {"on_arrival": ["arrival"], "on_recorded": ["handled", "processed"], "on_completed": ["completed"]}
+"""At which instant of a fetch a rule whose ``caught_up_by`` is one of these takes it down."""
+
+
+def caught_up_times(rules: Sequence[Rule], instant: str) -> Callable[..., Any]:
+    """Compile, for an instant of a fetch, what keeps up with times that no row has to say.
+
+    A fetch that finds its follower at the log end makes it caught up. The log of fetches says when that was, once for
+    all rules, and `replica_timeline.sql` takes it from there.
+    """
+    times = _CAUGHT_UP_AT.get(instant, [])
+    follows = timer_bits(rule.caught_up_by in times for rule in rules)
+    handled = timer_bits(rule.caught_up_by == "handled" for rule in rules)
+    else_by = f"{(times or ['handled'])[-1]}_us"
+
+    @inlined
+    def has_to_say_so(code, follower, leader, fetch, now_us):
+        if follows >> code & 1 == 0:
+            return False
+        at_end = fetch.error_code == 0 and follower.log_end_offset == leader.log_end_offset
+        if at_end and follower.shown_at_us != now_us:  # a row of this instant says all
+            at_us = fetch.handled_us if handled >> code & 1 else fetch[else_by]
+            follower.followed_caught_up_time_ms = max(follower.followed_caught_up_time_ms, at_us // 1000)
+        return follower.followed_caught_up_time_ms != follower.last_caught_up_time_ms
+
+    return has_to_say_so
+
+
 @inlined
-def show_follower_in_timeline(out, since, p, now_us, follower, leader):
+def show_follower_in_timeline(out, since, p, now_us, follower, leader, term):
     """Write the follower's state if its position, its membership, or its last catching up while behind changed.
 
-    Rows from ``since`` on are of this instant.
+    And if it was caught up in another way than by a fetch at the log end. Where no line names an offset, nothing but
+    its row says whether it is behind. Rows from ``since`` on are of this instant.
     """
     behind = follower.log_end_offset != leader.log_end_offset
+    lag = leader.log_end_offset - follower.log_end_offset
     if (
         follower.log_end_offset == follower.shown_log_end_offset
         and follower.in_isr == follower.shown_in_isr
         and not (behind and follower.last_caught_up_time_ms != follower.shown_last_caught_up_time_ms)
+        and follower.last_caught_up_time_ms == follower.followed_caught_up_time_ms
+        and (term.offsets_known != 0 or lag == follower.shown_lag_messages)
     ):
         return
     follower.shown_log_end_offset = follower.log_end_offset
     follower.shown_in_isr = follower.in_isr
     follower.shown_last_caught_up_time_ms = follower.last_caught_up_time_ms
+    follower.followed_caught_up_time_ms = follower.last_caught_up_time_ms
+    follower.shown_at_us = now_us
     rows, filled = out.replica, out.filled[0]
-    lag = leader.log_end_offset - follower.log_end_offset
     follower.shown_lag_messages = lag
     for i in range(filled - 1, max(since, filled - LOOK_BACK) - 1, -1):
         if (
@@ -60,14 +98,16 @@ def show_follower_in_timeline(out, since, p, now_us, follower, leader):
             and _joins(rows[i], leader.runs)
         ):
             return
+    if term.shown_at_us != now_us:
+        term.shown_at_us, term.shown_then = now_us, 0
     row = rows[filled]
     out.filled[0] += 1
     row[0] = leader.runs
     row[1] = p
     row[2] = now_us
     row[3] = follower.log_end_offset
-    # A request that the follower's next one overtook was handled later than now.
-    row[4] = max(0, now_us // 1000 - follower.last_caught_up_time_ms) if behind else 0
+    row[4] = term.shown_then
+    term.shown_then += 1
     row[5] = lag
     row[6] = follower.last_caught_up_time_ms
     row[7] = follower.in_isr
@@ -81,6 +121,7 @@ def show_leader_in_timeline(rows, filled, since, now_us, leader):
             rows[i, 2] == leader.log_end_offset
             and rows[i, 3] == leader.high_watermark
             and rows[i, 4] == leader.isr
+            and rows[i, 5] == leader.acknowledged_offset
             and _joins(rows[i], leader.runs)
         ):
             return
@@ -91,3 +132,4 @@ def show_leader_in_timeline(rows, filled, since, now_us, leader):
     row[2] = leader.log_end_offset
     row[3] = leader.high_watermark
     row[4] = leader.isr
+    row[5] = leader.acknowledged_offset

@@ -148,6 +148,27 @@ def never_acts(_quiet, _leader, _params):
     return False
 
 
+NO_LAG = NEVER, AT_LOG_END, AT_HIGH_WATERMARK, HAS_ALL_ACKNOWLEDGED, LACKS_NOTHING = (
+    "never", "at log end", "at high watermark", "has all acknowledged", "lacks nothing",
+)  # fmt: skip
+"""What a follower's log end has to be for no lag: the leader's log end, the high watermark, or no less than what is
+acknowledged; that of an empty log, which LACKS_NOTHING counts as well, is known before the first fetch."""
+
+_SINCE = "the time since the follower was last caught up, "
+_NO_LAG_SAID = {
+    NEVER: f"{_SINCE}also while it lacks nothing.",
+    AT_LOG_END: f"{_SINCE}and 0 while its log ends where the leader's does.",
+    AT_HIGH_WATERMARK: f"{_SINCE}and 0 while its log ends at the high watermark.",
+    HAS_ALL_ACKNOWLEDGED: f"{_SINCE}and 0 while it has all that is acknowledged.",
+    LACKS_NOTHING: "the time since the first record that the follower lacks was appended, and 0 while it lacks none.",
+}
+_CAUGHT_UP_SAID = {
+    "arrival": "when its latest fetch arrived; while it lacks something, when that was appended.",
+    "handled": "when an io thread took its latest fetch, from the time at which that is recorded.",
+    "processed": "when its latest fetch was recorded.",
+    "completed": "when its latest fetch was answered; a fetch that waits for its answer changes nothing yet.",
+}
+
 KINDS = ("released", "proposed", "elsewhere", "reference")
 """Where rules are from: Kafka's releases, proposals for Kafka, other systems and forks; or only to compare with."""
 
@@ -207,6 +228,11 @@ class Rule:
         Id of a rule with the same knowledge of followers: as long as fetches are regular (read without error, the
         leader's log no shorter than before), ``on_recorded`` changes a follower as that rule's does, and the high
         watermark comes to the same. Runs of both then share their state. Rules with equal functions need not say so.
+    caught_up_by : str
+        Which instant of a fetch becomes lastCaughtUpTimeMs if it finds the follower at the log end: "arrival",
+        "handled", "processed", "completed". Timelines have no row for each such fetch.
+    no_lag_while : str
+        When a follower's lag is 0, and not the time since it was last caught up: one of NO_LAG.
     params : dict
         The rule's own parameters, beyond COMMON_PARAMS.
     """
@@ -235,6 +261,8 @@ class Rule:
     acts_in_quiet: Function = always_acts
     isr_write_in_background: bool = False
     knows_as: str = ""
+    caught_up_by: str = "handled"
+    no_lag_while: str = AT_LOG_END
     params: dict[str, Param] = field(default_factory=dict)
     doc: str = ""
 
@@ -255,6 +283,16 @@ class Rule:
         if self.in_force[:1].isdigit():
             return "released"
         return "proposed" if self.in_force == "rejected" else self.in_force
+
+    @property
+    def series(self) -> str:
+        """What the columns last_caught_up_time_ms and lag_ms of a follower are under this rule, at any instant."""
+        begun = (inspect.getdoc(getattr(self.begin_term, "py_func", self.begin_term)) or "").replace("\n", " ")
+        return (
+            f"Lag in ms: {_NO_LAG_SAID[self.no_lag_while]} Last caught up, while it is at the log end: "
+            f"{_CAUGHT_UP_SAID[self.caught_up_by]} At the start of a term, with a new leader or not: "
+            f"{begun[:1].lower()}{begun[1:]}"
+        )
 
     @property
     def summary(self) -> str:

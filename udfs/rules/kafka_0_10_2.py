@@ -18,7 +18,7 @@ Source: Replica.updateLogReadResult, Partition.makeLeader, maybeIncrementLeaderH
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, TRY_TO_JOIN, Param, Rule, never_acts
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, NO_YES, TRY_TO_JOIN, Param, Rule, never_acts
 
 
 @kernel
@@ -92,6 +92,7 @@ RULE = Rule(
     out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
     acts_in_quiet=never_acts,
+    no_lag_while=NEVER,
     checks_per_lag_time=2,
     params={"joins_from_epoch_start": Param("true: 2.0.1", 0, NO_YES)},
 )

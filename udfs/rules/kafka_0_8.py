@@ -20,7 +20,7 @@ Partition.getOutOfSyncReplicas of 0.8.2.2.
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule
 
 
 @kernel
@@ -90,6 +90,8 @@ RULE = Rule(
     out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
     acts_in_quiet=acts_in_quiet,
+    caught_up_by="processed",
+    no_lag_while=NEVER,
     checks_per_lag_time=1,
     params={
         "replica_lag_max_messages": Param("records behind, beyond which a follower is slow", 4000),

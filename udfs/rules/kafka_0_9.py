@@ -17,7 +17,7 @@ Source: ReplicaManager.fetchMessages, Replica.updateLogReadResult, Partition.get
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule, never_acts
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, TRY_TO_JOIN, Rule, never_acts
 
 
 @kernel
@@ -73,5 +73,7 @@ RULE = Rule(
     out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
     acts_in_quiet=never_acts,
+    caught_up_by="processed",
+    no_lag_while=NEVER,
     checks_per_lag_time=1,
 )

@@ -17,7 +17,15 @@ Source: KAFKA-10853, largestAckedOffset.
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule, after_any_write, never_acts
+from udfs.rules.base import (
+    ADVANCE_HIGH_WATERMARK,
+    HAS_ALL_ACKNOWLEDGED,
+    NOTHING,
+    TRY_TO_JOIN,
+    Rule,
+    after_any_write,
+    never_acts,
+)
 
 
 @kernel
@@ -119,6 +127,7 @@ RULE = Rule(
     may_advance=may_advance,
     advances_on_commit=after_any_write,
     acts_in_quiet=never_acts,
+    no_lag_while=HAS_ALL_ACKNOWLEDGED,
     checks_per_lag_time=2,
     isr_write_in_background=True,
 )

@@ -19,7 +19,7 @@ Source: KAFKA-4485, description and its four guarantees.
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, CONTINUOUS, NOTHING, TRY_TO_JOIN, Rule, never_acts
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, CONTINUOUS, NEVER, NOTHING, TRY_TO_JOIN, Rule, never_acts
 
 
 @kernel
@@ -103,5 +103,6 @@ RULE = Rule(
     overdue_at_ms=overdue_at_ms,
     holds_high_watermark=holds_high_watermark,
     acts_in_quiet=never_acts,
+    no_lag_while=NEVER,
     checks_per_lag_time=CONTINUOUS,
 )

@@ -21,7 +21,7 @@ import numpy as np
 
 from udfs.jit import kernel
 from udfs.records import UNKNOWN
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, TRY_TO_JOIN, Rule
 
 LONGEST_MS = 2.0**40
 
@@ -90,5 +90,6 @@ RULE = Rule(
     out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
     acts_in_quiet=acts_in_quiet,
+    no_lag_while=NEVER,
     checks_per_lag_time=1,
 )

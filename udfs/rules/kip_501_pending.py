@@ -151,6 +151,7 @@ RULE = Rule(
     may_advance=may_advance,
     advances_on_commit=after_any_write,
     acts_in_quiet=acts_in_quiet,
+    caught_up_by="completed",
     checks_per_lag_time=2,
     isr_write_in_background=True,
     params={

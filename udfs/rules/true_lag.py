@@ -12,7 +12,16 @@ Source: KAFKA-4485, section on the definition of lag.
 
 from udfs.jit import kernel
 from udfs.records import NEVER_US
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, CONTINUOUS, NOTHING, TRY_TO_JOIN, Rule, never_acts, nothing
+from udfs.rules.base import (
+    ADVANCE_HIGH_WATERMARK,
+    CONTINUOUS,
+    LACKS_NOTHING,
+    NOTHING,
+    TRY_TO_JOIN,
+    Rule,
+    never_acts,
+    nothing,
+)
 
 
 @kernel
@@ -80,5 +89,7 @@ RULE = Rule(
     overdue_at_ms=overdue_at_ms,
     holds_high_watermark=holds_high_watermark,
     acts_in_quiet=never_acts,
+    caught_up_by="arrival",
+    no_lag_while=LACKS_NOTHING,
     checks_per_lag_time=CONTINUOUS,
 )

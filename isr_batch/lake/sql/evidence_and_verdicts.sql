@@ -12,7 +12,7 @@ WITH own AS (
       PARTITION BY cluster_id, topic, partition_id, leader_epoch, rule, params_json, replica_id
       ORDER BY last_caught_up_time_ms
     ) AS next_time_ms
-  FROM replica_timeline
+  FROM replica_changes
   SEMI JOIN (SELECT DISTINCT cluster_id, rule FROM replay_check) USING (cluster_id, rule)
   WHERE last_caught_up_time_ms IS NOT NULL
   GROUP BY cluster_id, topic, partition_id, leader_epoch, rule, params_json, replica_id, last_caught_up_time_ms

@@ -19,7 +19,14 @@ states AS (
     unix_millis(lead(time, 1, time) OVER (
       PARTITION BY cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, params_json ORDER BY time
     )) AS next_ms
-  FROM (SELECT * FROM replica_timeline WHERE rule IN (:rules)) JOIN own USING (cluster_id, rule)
+  FROM (
+    -- While it lacks nothing it counts as caught up here, whatever the rule: nothing but its fetches tells since when.
+    SELECT *, CASE
+        WHEN last_caught_up_time_ms > 0 AND lag_messages = 0 THEN 0
+        WHEN last_caught_up_time_ms > 0 THEN greatest(0, unix_millis(time) - last_caught_up_time_ms)
+      END AS lag_ms
+    FROM replica_changes WHERE rule IN (:rules)
+  ) JOIN own USING (cluster_id, rule)
 ),
 exploded AS (
   SELECT

@@ -196,6 +196,7 @@ def test_views_by_bare_name(lake: Lake) -> None:
         "leader_death_by_rule_and_day",
         "partition_timeline",
         "pins",
+        "replica_changes",
         "replica_timeline",
     }
     assert [row["partition_id"] for row in lake.spark.table("spurious_shrinks").collect()] == [0]

@@ -184,7 +184,7 @@ def test_a_follower_that_stopped_is_seen_in_the_heat_map(page: str, sample_lake:
     """The last state in the timeline before a follower is back holds until then."""
     drawn = [row for row in rows_of(charts_of(page), "heat") if row["cluster_id"] == "follower-stop"]
     oldest = max(drawn, key=lambda row: row["age_s"])
-    dropped = sample_lake.read("replica_timeline").where("cluster_id = 'follower-stop' AND rule = 'kafka-3.7'")
+    dropped = sample_lake.read("shrink_verdicts").where("cluster_id = 'follower-stop' AND rule = 'kafka-3.7'")
     assert oldest["follower"].startswith("broker 3 of leader ")
     assert oldest["age_s"] >= dropped.agg(F.max("lag_ms")).collect()[0][0] / 1000
     assert oldest["age_s"] < 30
@@ -254,7 +254,13 @@ def test_a_lag_grows_until_the_follower_has_caught_up(sample_lake: Lake) -> None
     _, shown = choose_shrinks_on_page(own, drops_of_incidents(own))
     places = {one.id: (one.cluster_id, one.topic, one.partition_id) for one in shown}
     known: dict[tuple[Any, ...], dict[str, Any]] = {}
-    rows = sample_lake.read("replica_timeline").where("rule = 'kafka-3.7'")
+    rows = (
+        sample_lake.read("replica_changes")
+        .where("rule = 'kafka-3.7'")
+        .withColumn(
+            "lag_ms", F.expr("IF(lag_messages = 0, 0, greatest(0, unix_millis(time) - last_caught_up_time_ms))")
+        )
+    )
     for row in rows.withColumn("us", F.unix_micros("time")).orderBy("leader_epoch", "time").collect():
         known.setdefault((row["cluster_id"], row["topic"], row["partition_id"], row["replica_id"]), {})[row["us"]] = row
     verdicts = sample_lake.read("shrink_verdicts").where("rule = 'kafka-3.7' AND lag_ms IS NOT NULL")

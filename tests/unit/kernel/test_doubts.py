@@ -85,6 +85,15 @@ def test_a_leader_that_is_late_with_fetches_is_late_with_its_check() -> None:
     assert shrink(late, caught_up(8_500)).depends_on is None
 
 
+def test_a_leader_that_was_late_once_is_not_late_for_good() -> None:
+    """Six seconds for an answer; then nothing for more than five seconds, as its follower is dead."""
+    late = fetch(2_450, 25, 2_450.2, answered_ms=8_450)
+    change = shrink(late, end_ms=22_000, run=Setting("kafka-3.7", 10_000), dropped_ms=15_000)
+    assert (change.depends_on, change.time_error_ms) == (None, 1)
+    change = shrink(late, end_ms=22_000, run=Setting("kafka-3.7", 8_000), dropped_ms=12_000)
+    assert change.time_error_ms == 6_001, "less than five seconds later"
+
+
 def test_a_line_that_names_the_follower_leaves_no_doubt() -> None:
     line = Row(at(7_999), CHECK, 2, -1, -1, until_us=at(DROPPED_MS))
     assert shrink(caught_up(8_000.4, 8_000.6), line).depends_on is None

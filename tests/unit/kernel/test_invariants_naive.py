@@ -116,7 +116,7 @@ def replay(log: Log, setting: Setting) -> Results:
     for term in log.terms:
         leader.begin(term)
         leader.play(term.rows, term.end_us)
-    return Results(leader.changes, leader.partition_rows, leader.replica_rows)
+    return Results(leader.changes, leader.partition_rows, leader.states)
 
 
 def broken(log: Log, setting: Setting, *invariants: Invariant) -> dict[str, list[Violation]]:

@@ -168,5 +168,5 @@ def test_keeping_books_changes_no_decision(case: tuple[Log, list[Setting]]) -> N
             books.begin(term)
             books.play(term.rows, term.end_us)
         expected = replay(log, setting)
-        found = books.changes, books.partition_rows, books.replica_rows
+        found = books.changes, books.partition_rows, books.states
         assert found == (expected.changes, expected.partition, expected.replica)

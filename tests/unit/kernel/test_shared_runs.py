@@ -63,12 +63,15 @@ def two_instants(log: Log) -> st.SearchStrategy[list[int]]:
 
 
 def of_run(found: Scores, r: int) -> list[list[list[int]]]:
-    """Rows of a run, without its number; rows of an instant in any order."""
+    """Rows of a run, without its number; rows of an instant in any order, those of one follower in theirs."""
     replica, partition, change, score, follower, latency = found
-    timelines = [
-        sorted(row[1:] for row in rows if row[0] >> RUNS_A_ROW == r // RUNS_A_ROW and row[0] >> r % RUNS_A_ROW & 1)
+    states, timeline = (
+        [row[1:] for row in rows if row[0] >> RUNS_A_ROW == r // RUNS_A_ROW and row[0] >> r % RUNS_A_ROW & 1]
         for rows in (replica, partition)
-    ]
+    )
+    # By time, follower and ``nth``, which counts the rows of other runs too.
+    states.sort(key=lambda row: (row[1], row[0], row[3]))
+    timelines = [[[*row[:3], *row[4:]] for row in states], sorted(timeline)]
     settled = CHANGE_COLUMNS.index("leader_held_ms")  # up to then only for what a rule drops
     changes = [row if row[2] == SHRINK and row[11] == BY_RULE else row[:settled] for row in change]
     numbered = [[row[1:] for row in rows if row[0] == r] for rows in (changes, score, follower)]

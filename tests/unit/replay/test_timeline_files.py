@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.stores import Store
-from isr_batch.lake.tables.timelines import PARTITION_STATES, REPLICA_STATES
+from isr_batch.lake.tables.outputs import TABLES as CONTRACTS
+from isr_batch.lake.tables.timelines import PARTITION_STATES, REPLICA_STATES, VIEWS
 from isr_batch.replay import timeline_files
 from isr_batch.replay.timeline_files import FILE, timelines_kept
 from udfs.batches.results import RESULT_SCHEMA, STATES
@@ -24,6 +27,7 @@ NOON_US = DAY_US // 2
 PARAMS = '{"a": 1}'
 TABLES = {"replica": REPLICA_STATES, "partition": PARTITION_STATES}
 SET = {"cluster_id": "c", "partition_id": 3, "leader_epoch": 7, "leader_id": 1}
+DAYS = ds.partitioning(pa.schema([("event_date", pa.date32())]), flavor="hive")
 RUN_SET = json.dumps([(rule, PARAMS) for rule in "abc"])
 
 
@@ -36,7 +40,7 @@ def replica(rules: str, time_us: int, topic: str = "t", **other: Any) -> dict[st
     return {
         **SET, "result": "replica", "topic": topic, "run_set": RUN_SET, "runs": bits(rules), "time_us": time_us,
         "replica_id": 2, "follower_log_end_offset": time_us % 97, "lag_messages": 5, "last_caught_up_time_ms": 0,
-        "in_isr": True,
+        "in_isr": True, "nth": 0,
     } | other  # fmt: skip
 
 
@@ -44,6 +48,7 @@ def partition(rules: str, time_us: int) -> dict[str, Any]:
     return {
         **SET, "result": "partition", "topic": "t", "run_set": RUN_SET, "runs": bits(rules), "time_us": time_us,
         "leader_log_end_offset": 9, "high_watermark": 8, "isr_after": [1, 2],
+        "acknowledged_offset": 0,
     }  # fmt: skip
 
 
@@ -76,15 +81,26 @@ def written(folder: Path, table: str) -> list[dict[str, Any]]:
 def seen(folder: Path, view: str, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of a view."""
     runs = [
-        {"run_set": each["run_set"], "run": n, "rule": rule, "params_json": params, "event_date": day}
+        {
+            "run_set": each["run_set"],
+            "run": n,
+            "rule": rule,
+            "params_json": params,
+            "event_date": date.fromisoformat(day),
+            "caught_up_by": "handled",
+            "no_lag_while": "at log end",
+        }
         for each in told
         if "runs" in each
         for day in each["days"]
         for n, (rule, params) in enumerate(each["runs"])
     ]
-    states = ds.dataset(folder / view.replace("timeline", "states"), partitioning="hive")
+    empty = {part: arrow_schema(CONTRACTS[part]).empty_table() for part in VIEWS[view][1]}
+    there = {
+        part: ds.dataset(folder / part, partitioning=DAYS) for part in empty if [*(folder / part).rglob("*.parquet")]
+    }
     with ArrowSql() as sql:
-        tables = {view.replace("timeline", "states"): states, "rule_runs": pa.Table.from_pylist(runs)}
+        tables = {**empty, **there, "rule_runs": pa.Table.from_pylist(runs)}
         return list(sql(sql_texts()[view], **tables).to_pylist())
 
 
@@ -102,7 +118,7 @@ def test_each_row_is_once_in_the_file_of_its_day_and_seen_for_each_of_its_runs(
     expected = Counter(
         (rule, row["topic"], row["time_us"]) for row in rows for rule in "abc" if row["runs"] & bits(rule)
     )
-    found = seen(tmp_path, "replica_timeline", told)
+    found = seen(tmp_path, "replica_changes", told)
     assert Counter((row["rule"], row["topic"], int(row["time"].timestamp() * 1e6 + 0.5)) for row in found) == expected
     assert {row["params_json"] for row in found} == {PARAMS}
     days = ["1970-01-01", "1970-01-03", "1970-01-04"]

@@ -19,7 +19,7 @@ SPANS = pa.schema([*_RUN, ("from_us", _LONG), ("until_us", _LONG), ("isr", _INTS
                    ("elr", _INTS), ("heir_id", _INT), ("elr_if_on", _INTS), ("heir_if_on", _INT)])  # fmt: skip
 TABLES = {
     "partition_timeline": pa.schema([*_RUN, ("time", _TIME), ("high_watermark", _LONG)]),
-    "replica_timeline": pa.schema([
+    "replica_changes": pa.schema([
         *_RUN, ("time", _TIME), ("replica_id", _INT), ("follower_log_end_offset", _LONG)
     ]),
     "append_log": pa.schema([*_SET, ("append_time", _TIME), ("log_end_offset", _LONG), ("acks", _INT)]),
