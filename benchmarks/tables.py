@@ -28,6 +28,10 @@ FILES = 20
 PARTITIONS = 300
 EVERY_S = 0.5
 BEGINS_US = 1_773_144_000_000_000
+NOTE = """These tables are not those of the log above (`write_table` in `benchmarks/tables.py`: fetches of two followers of
+300 partitions in one file, or in 20 files for the last row), and nothing is replayed, so there are no ISR changes to
+compare. CPU seconds are of the whole process tree, with its start; the peak is of memory, of the driver's process,
+Python workers and JVM together."""
 MAPPING = """
 cluster_id: bench
 fetches:
@@ -107,7 +111,7 @@ def measure(folder: Path, rows: tuple[int, ...] = ROWS, files: int = FILES) -> l
     further = {name: (cpu[name, many] - cpu[name, few]) / (many - few) * 1e6 for name in _PEER_NAMES}
     of_many = (done["cpu_s"] - cpu["spark-ingest", many]) / (count - many) * 1e6
     return [Section(
-        "Tables of fetches into a lake", "CPU seconds are of the whole process, with its start; the peak is of memory.",
+        "Tables of fetches into a lake", NOTE,
         ("", "rows", "CPU, s", "peak, MB", "bytes by the source's"), shown,
         [(f"a further row, microseconds of CPU: {_PEER_NAMES[name]}", us) for name, us in further.items()]
         + [

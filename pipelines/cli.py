@@ -149,7 +149,7 @@ def replay_command(
         from isr_batch.scoring.sweep_grid import load_grid
 
         if rules or params:
-            raise UsageError("--grid sets rules and parameters", "give it without --rules and --set")
+            raise UsageError("--grid sets rules and parameters", "omit --rules and --set")
         runs = load_grid(grid).runs
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params, engine), lake, catalog)
     with recorded_job(job, "replay", window) as done:

@@ -54,7 +54,7 @@ def stores_of_timelines(lake: Lake) -> dict[str, Store]:
     return stores
 
 
-def commit_timelines(  # noqa: PLR0913 one has a default
+def commit_timelines(  # noqa: PLR0913 the last has a default
     lake: Lake,
     stores: Mapping[str, Store],
     reports: Iterable[File],
