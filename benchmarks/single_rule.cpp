@@ -46,7 +46,7 @@ struct Set {
     Follower followers[FOLLOWERS];
     i64 log_end, high_watermark, isr, isr_size, pending_isr;
     i64 commit_us, check_us, check_due_us;
-    i64 shown_end, shown_high_watermark, shown_isr;
+    i64 shown_end, shown_high_watermark, shown_isr, shown_at_us, shown_then;
     i64 due_us;  // of the next timer
 
     void look_for_due() {
@@ -68,7 +68,8 @@ struct Set {
         row[1] = p + 1;
         row[2] = now_us;
         row[3] = f.log_end;
-        row[4] = behind ? now_us / 1000 - f.caught_up_ms : 0;
+        if (shown_at_us != now_us) shown_at_us = now_us, shown_then = 0;
+        row[4] = shown_then++;  // of several rows of an instant the last one holds
         row[5] = log_end - f.log_end;
         row[6] = f.caught_up_ms;
         row[7] = f.in_isr;
@@ -215,7 +216,7 @@ struct Set {
     void begin() {
         log_end = term.start_offset;
         high_watermark = term.high_watermark;
-        shown_end = shown_high_watermark = shown_isr = -2;
+        shown_end = shown_high_watermark = shown_isr = shown_at_us = -2;
         for (auto &f : followers) {
             f.log_end = f.last_leader_end = -1;
             f.caught_up_ms = term.start_us / 1000;

@@ -28,10 +28,10 @@ FILES = 20
 PARTITIONS = 300
 EVERY_S = 0.5
 BEGINS_US = 1_773_144_000_000_000
-NOTE = """These tables are not those of the log above (`write_table` in `benchmarks/tables.py`: fetches of two followers of
-300 partitions in one file, or in 20 files for the last row), and nothing is replayed, so there are no ISR changes to
-compare. CPU seconds are of the whole process tree, with its start; the peak is of memory, of the driver's process,
-Python workers and JVM together."""
+NOTE = """These tables are not those of the log above (`write_table` in `benchmarks/tables.py`: fetches of two
+followers of 300 partitions in one file, or in 20 files for the last row), and nothing is replayed, so there are no ISR
+changes to compare. CPU seconds are of the whole process tree, with its start; the peak is of memory, of the driver's
+process, Python workers and JVM together."""
 MAPPING = """
 cluster_id: bench
 fetches:

@@ -35,6 +35,8 @@ COMPILES = ("kernel", "rules", "simulation", "batches", "replay", "test_windows.
 """Folders and files of unit tests that need compiled kernels, or draw many pages; `make check` leaves them out."""
 
 LONG = {
+    "spark/api/test_notebook.py": "analyzes frames in Spark and in this process, and runs the page's blocks",
+    "spark/test_submit.py": "starts a JVM for a job, as spark-submit does",
     "spark/lake/test_other_engines.py": "has other engines read every table",
     "spark/lake/test_sql_cookbook.py": "asks each query of the cookbook by two engines",
     "spark/lake/test_plain_sql.py": "asks the same queries of Spark and without it",

@@ -1,9 +1,7 @@
 """Around the analysis: ingest into a lake, the run log, exit codes, the tables at the end of a run."""
 
-import sys
 from datetime import date
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -163,13 +161,7 @@ def test_run_ends_with_tables_report_and_exit_code(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The parts are stand-ins here: this is about how they are put together."""
-    modules: dict[str, dict[str, Any]] = {
-        "isr_batch.report": {"write_report": lambda _lake, file, _own: file.write_text("page")},
-    }
-    for name, functions in modules.items():
-        module = ModuleType(name)
-        vars(module).update(**functions)
-        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr("isr_batch.report.write_report", lambda _lake, file, _own: file.write_text("page"))
     monkeypatch.setattr("isr_batch.scoring.broker_check.validate", summary)
     found = LogsOfCommand({"c": (tmp_path, LogFolder())}, None, LogOptions())
     monkeypatch.setattr(run_cli, "find_logs_of_command", lambda *_, **__: found)

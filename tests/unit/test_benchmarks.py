@@ -48,7 +48,8 @@ def test_the_loop_by_hand_and_the_kernel_write_the_same_rows(plan: Plan) -> None
     np.testing.assert_array_equal(hand.change, changes[:, : by_hand.CHANGE_COLUMNS])
     assert by_hand.checksum(hand) == kernel.checksum(0)
     for mine, written in zip(zip(*kernel.timelines, strict=True), (hand.replica, hand.partition), strict=True):  # type: ignore[attr-defined]
-        np.testing.assert_array_equal(written, np.concatenate(mine))
+        # The loop keeps no acknowledged offset, the last column of the partition's rows.
+        np.testing.assert_array_equal(written, np.concatenate(mine)[:, : written.shape[1]])
 
 
 @pytest.mark.parametrize("shape", ["zipf", "half", "alone"])

@@ -6,7 +6,6 @@ docs/adr/0024-timelines-once.md has the reason.
 from typing import Literal
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, columns
-from isr_batch.lake.tables.inputs import FETCH_LOG
 
 Timelines = Literal["all", "around-shrinks", "none"]
 """Timelines that a replay writes: all, the rows around shrinks (docs/adr/0025-timelines-around-shrinks.md), or none."""
@@ -107,7 +106,7 @@ PARTITION_TIMELINE = Table(
 VIEWS = {
     REPLICA_TIMELINE.name: (
         REPLICA_TIMELINE,
-        (REPLICA_STATES.name, PARTITION_STATES.name, RULE_RUNS.name, FETCH_LOG.name),
+        (REPLICA_STATES.name, PARTITION_STATES.name, RULE_RUNS.name, "fetch_log"),
     ),
     REPLICA_CHANGES.name: (REPLICA_CHANGES, (REPLICA_STATES.name, RULE_RUNS.name)),
     PARTITION_TIMELINE.name: (PARTITION_TIMELINE, (PARTITION_STATES.name, RULE_RUNS.name)),

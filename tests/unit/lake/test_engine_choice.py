@@ -65,5 +65,5 @@ def test_sql_of_duckdb(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"DuckDB: .*no_such"):
         answer(lake, "SELECT no_such FROM fetch_log")
     for statement in ("COPY fetch_log TO 'x.csv'", "CREATE TABLE t (x INTEGER)", "ATTACH 'x.db'"):
-        with pytest.raises(UsageError, match="no query"):
+        with pytest.raises(UsageError, match="not a query"):
             answer(lake, statement)
