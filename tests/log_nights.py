@@ -27,9 +27,9 @@ Row = dict[str, Any]
 
 OF_FILES = {*OWN, "source_file", "source_line", "evidence_lines", "trouble_line"}
 """Columns with names of files, which rotation changes."""
-NOT_AS_ONE = {"append_time"}
-"""Of an append that was under way when a night's copy was made, by a few milliseconds: when its request was handled
-bounds it, and the lake does not have that."""
+NOT_AS_ONE = {"append_time", "log_end_source"}
+"""Of an append that was in progress when a night's copy was made: its time by a few milliseconds, since the time at
+which its request was handled bounds it, and the lake does not have that; and which kind of line shows its end."""
 NEAR = timedelta(milliseconds=5)
 
 
