@@ -205,7 +205,9 @@ def test_thirty_nights_with_kills_and_a_full_disk(tmp_path: Path) -> None:
     for number in range(len(times)):
         run(*night(undisturbed, tmp_path / f"logs-{number}")[0])
     assert differences(lake, undisturbed) == {}
-    assert differences(lake, replayed_anew(lake, tmp_path / "anew"), RESULTS) == {}
+    anew = replayed_anew(lake, tmp_path / "anew")
+    after(anew, tmp_path)  # finds checks that were late, as it has in the other
+    assert differences(lake, anew, RESULTS) == {}
 
 
 @pytest.mark.nightly

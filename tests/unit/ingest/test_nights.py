@@ -50,9 +50,7 @@ def one_late(count: int) -> list[int]:
                 pytest.mark.nightly,
                 pytest.mark.xfail(
                     strict=True,
-                    reason=(
-                        "of nights of a few seconds: ends of terms and of appends, and who made a shrink, where a broker is dead"
-                    ),
+                    reason=("nights of seconds: ends of terms and of appends, and who made a shrink, of a dead broker"),
                 ),
             ],
         ),
