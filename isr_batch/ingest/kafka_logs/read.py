@@ -271,6 +271,8 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     mid_term_rows.settle_mid_term(engine, rows, stretches, evidence, fetched, produced)
     earlier.fill_in_what_was_logged(rows)
     led = pa.Table.from_pylist(rows, schema=mid_term_rows.settled_schema(known.schema))
+    # Of a leader whose request log is not here, nothing new is known of its appends.
+    led_here = led.filter(pc.is_in(led["leader_id"], pa.array([*begins_us], pa.int32())))
     replaced_appends = last.open_appends()
     if last.appends.num_rows:
         late = engine.where(produced, f"append_us < {max(begins_us.values())} AND base_offset IS NOT NULL")
@@ -289,7 +291,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
         contracts.FETCH_LOG.name: fetched,
         contracts.APPEND_LOG.name: engine.keep(
             append_log.append_log(
-                engine, produced, of_fetches["asked"], shrinks_read, led, known, stretches, last)
+                engine, produced, of_fetches["asked"], shrinks_read, led_here, known, stretches, last)
         ),
         LEADER_EPOCHS.name: led,
         contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(
