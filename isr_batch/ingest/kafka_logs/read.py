@@ -271,7 +271,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     mid_term_rows.settle_mid_term(engine, rows, stretches, evidence, fetched, produced)
     earlier.fill_in_what_was_logged(rows)
     led = pa.Table.from_pylist(rows, schema=mid_term_rows.settled_schema(known.schema))
-    # Of a leader whose request log is not here, nothing new is known of its appends.
+    # Without the request log of a leader, nothing new is known about its appends.
     led_here = led.filter(pc.is_in(led["leader_id"], pa.array([*begins_us], pa.int32())))
     replaced_appends = last.open_appends()
     if last.appends.num_rows:
