@@ -49,11 +49,11 @@ $(VENV)/run.stamp: requirements/run.lock | $(BIN)/python java
 	$(PIP) install --quiet --require-hashes -r requirements/run.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	$(COMPILE) & compiled=$$!; \
-		$(BIN)/python -m isr_batch.session --fetch-jars && $(BIN)/python -m isr_batch.jvm && \
+		$(BIN)/python -m isr_batch.session --fetch-jars && $(BIN)/python -m isr_batch.jvm_archive && \
 		$(BIN)/python -m isr_batch.spark_home && wait $$compiled
 	@touch $@
 # While Java has one core, the kernels of `run` are compiled on another.
-COMPILE = { $(BIN)/python -m isr_batch.ingest.kafka_logs.kernels && $(BIN)/python -m isr_batch.replay.kernel_cache; }
+COMPILE = { $(BIN)/python -m isr_batch.ingest.compile_ingest && $(BIN)/python -m isr_batch.replay.kernel_cache; }
 
 $(VENV)/test.stamp: requirements/test.lock $(VENV)/run.stamp
 	$(PIP) install --quiet --require-hashes -r requirements/test.lock

@@ -22,8 +22,10 @@ from benchmarks.long_log import BROKER, SAMPLE, write_long_log
 from benchmarks.measure import Contestant, CpuOfTree, PeakMemory, interleaved
 from benchmarks.page import Section
 from isr_batch.ingest import broker_logs
-from isr_batch.ingest.kafka_logs import engine, lines, request_log
-from isr_batch.ingest.kafka_logs.kernels import load_kernels
+from isr_batch.ingest.engine import engine
+from isr_batch.ingest.engine.kernels import load_kernels
+from isr_batch.ingest.folder import lines
+from isr_batch.ingest.requests import request_log
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.session import start_session

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, nothing: "NothingToReplayError") -> None:
     """Ingest the logs, and answer from table shrink_evidence; no rules are compared."""
+    from isr_batch.broker_lines.kinds import SERVER
     from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer
     from isr_batch.evidence.evidence_table import read_evidence_table
     from isr_batch.evidence.missing_logs import missing_logs
     from isr_batch.evidence.questions import answer_questions
-    from isr_batch.ingest.log_files.kinds import SERVER
     from isr_batch.lake.arrow_read import read_columns
     from isr_batch.report.evidence_page import write_evidence_page
 

@@ -33,7 +33,7 @@ from pipelines.output import Output
 
 if TYPE_CHECKING:  # help should not wait for Spark, so commands import it where they need it
     from isr_batch.errors import NothingToReplayError
-    from isr_batch.ingest.kafka_logs.log_folder import LogFolder, LogOptions
+    from isr_batch.ingest.folder.log_folder import LogFolder, LogOptions
     from isr_batch.ingest.own_table.mapping import TableMapping
     from isr_batch.lake.run_log import Run
 
@@ -71,10 +71,10 @@ def find_logs_of_command(
     if not folder.is_dir():  # before Spark is imported
         what = f"{folder} is not a folder" if folder.exists() else f"no such folder: {folder}"
         raise NoInputError(what, "give the folder that holds a folder for each broker")
-    from isr_batch.ingest.clusters import find_clusters
-    from isr_batch.ingest.kafka_logs.log_folder import LogOptions, require_readable_logs
-    from isr_batch.ingest.kafka_logs.settings_files import require_release
-    from isr_batch.ingest.kafka_logs.time_zones import require_utc
+    from isr_batch.ingest.folder.clusters import find_clusters
+    from isr_batch.ingest.folder.log_folder import LogOptions, require_readable_logs
+    from isr_batch.ingest.folder.settings_files import require_release
+    from isr_batch.ingest.folder.time_zones import require_utc
 
     require_release(release)
     options = LogOptions.parse(stamp_format, zones or [])
@@ -93,9 +93,9 @@ def say_nothing_to_replay(folder: Path, logs: LogsOfCommand) -> "NothingToReplay
     NothingToReplayError
         When the folder has no server.log either.
     """
+    from isr_batch.broker_lines.kinds import SERVER, STATE_CHANGE
     from isr_batch.errors import NothingToReplayError
-    from isr_batch.ingest.kafka_logs.first_look import require_follower_fetches
-    from isr_batch.ingest.log_files.kinds import SERVER, STATE_CHANGE
+    from isr_batch.ingest.folder.first_look import require_follower_fetches
 
     found = [found for _, found in logs.clusters.values()]
     try:
@@ -109,7 +109,7 @@ def say_nothing_to_replay(folder: Path, logs: LogsOfCommand) -> "NothingToReplay
 
 def _show_files(out: Output, name: str, found: "LogFolder") -> None:
     """Print the content of a folder: files that are read, files that are not, and the possible analyses."""
-    from isr_batch.ingest.kafka_logs import overview
+    from isr_batch.ingest.folder import overview
 
     out.details(f"Logs of {name}", overview.file_rows(found), overview.FILE_COLUMNS)
     left_out = overview.left_out_rows(found)
@@ -128,9 +128,9 @@ def look_command(
     out = Output(quiet=quiet, as_json=as_json)
     if not logs.is_dir():
         raise NoInputError(f"{logs} is not a folder", "give the folder that holds the logs")
-    from isr_batch.ingest.clusters import find_clusters
-    from isr_batch.ingest.kafka_logs.log_folder import LogOptions, require_readable_logs
-    from isr_batch.ingest.kafka_logs.time_zones import require_utc
+    from isr_batch.ingest.folder.clusters import find_clusters
+    from isr_batch.ingest.folder.log_folder import LogOptions, require_readable_logs
+    from isr_batch.ingest.folder.time_zones import require_utc
 
     clusters = find_clusters(logs, cluster, LogOptions.parse(stamp_format, time_zone or []))
     for name, (_, found) in clusters.items():

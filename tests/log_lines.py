@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from isr_batch.broker_lines.line_forms import LINES, find_line_forms
 from isr_batch.evidence.evidence_table import evidence_rows
-from isr_batch.evidence.line_forms import LINES, find_line_forms
 
 SERVER_LOG_ONLY = Path(__file__).parent / "golden" / "server-log-only"
 """server.log of two brokers of release 4.1.0: one that was silent, then one that another dropped."""

@@ -4,11 +4,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs import server_log
-from isr_batch.ingest.kafka_logs.engine import Here
-from isr_batch.ingest.kafka_logs.leader_and_isr import ACCEPTED
-from isr_batch.ingest.kafka_logs.leader_epochs import Sources
-from isr_batch.ingest.kafka_logs.settings_files import Broker
+from isr_batch.ingest.engine.engine import Here
+from isr_batch.ingest.folder.settings_files import Broker
+from isr_batch.ingest.requests.leader_and_isr import ACCEPTED
+from isr_batch.ingest.terms.broker_settings import broker_settings
+from isr_batch.ingest.terms.leader_epochs import Sources
 from isr_batch.lake.arrow_sql import ArrowSql
 
 SECOND = 1_000_000
@@ -72,5 +72,5 @@ def sources(
     })  # fmt: skip
     return Sources(
         sql, Here(sql), requests, from_controller or ACCEPTED.empty_table(), topics, server, state_changes, records,
-        server_log.broker_settings(sql, server, [Broker(1, 4000, 2)]), min_isr,
+        broker_settings(sql, server, [Broker(1, 4000, 2)]), min_isr,
     )  # fmt: skip

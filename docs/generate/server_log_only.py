@@ -14,13 +14,13 @@ from typing import Any, Final, NamedTuple
 
 import deltalake
 
+from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.evidence.evidence_table import evidence_rows
-from isr_batch.ingest.clusters import find_clusters
-from isr_batch.ingest.kafka_logs.engine import Here
+from isr_batch.ingest.engine.engine import Here
+from isr_batch.ingest.folder.clusters import find_clusters
+from isr_batch.ingest.folder.log_folder import SERVER
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
 from isr_batch.ingest.kafka_logs.lines_of_interest import read_lines_of_interest
-from isr_batch.ingest.kafka_logs.log_folder import SERVER
-from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.kafka_logs.read import survey_logs
 
 PAGE: Final = Path(__file__).parents[1] / "server-log-only.md"

@@ -10,8 +10,8 @@ import pyarrow as pa
 from isr_batch.api.frames import as_arrow, one_kind, require_rows, schema_of
 from isr_batch.api.given import GivenMapping, given_mapping, given_rules
 from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, results_of, stream_of
+from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.errors import UsageError
-from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.own_table.mapping import TableMapping, read_mapping
 from isr_batch.lake.arrow_read import contract_schema
 from isr_batch.lake.arrow_sql import ArrowSql

@@ -10,8 +10,8 @@ import pyarrow as pa
 from isr_batch.api.frames import Kind, given_back
 from isr_batch.api.replayed import facts_of, frames_read, results_of, stream_of, timelines_of
 from isr_batch.api.stored import folder_of, rows_where, save
+from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.errors import QualityGateError
-from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.own_table.in_memory import RowsHere
 from isr_batch.ingest.own_table.mapping import TableMapping
 from isr_batch.lake.arrow_read import contract_of, read_columns

@@ -19,8 +19,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from isr_batch.api.frames import Kind, given_back, require_rows
 from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, results_of, stream_of, timelines_of
 from isr_batch.api.stored import folder_of, rows_where, save
+from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.errors import UsageError
-from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.own_table.added_rows import DAY_US
 from isr_batch.ingest.own_table.broker_days import FetchDay
 from isr_batch.ingest.own_table.derived_tables import broker_days_of, put_days

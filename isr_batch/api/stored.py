@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from isr_batch.api.frames import Kind, given_back
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.ingest.own_table.ingest import ingest_inputs
+from isr_batch.ingest.own_table.items import Source
 from isr_batch.ingest.own_table.mapping import TableMapping
 from isr_batch.ingest.own_table.read_source import inputs_of_sources
-from isr_batch.ingest.own_table.sources import Source
 from isr_batch.lake.arrow_read import contract_of, read_columns
 from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake

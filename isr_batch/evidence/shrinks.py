@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from isr_batch.evidence.lines import (
+from isr_batch.broker_lines.records import (
     MIN_ISR,
     AttemptLine,
     EvidencePosition,

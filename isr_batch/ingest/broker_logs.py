@@ -9,8 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.errors import QualityGateError, UsageError
 from isr_batch.evidence.evidence_table import evidence_rows, write_evidence_table
+from isr_batch.ingest.engine.engine import Engine, ingest_engine_for
+from isr_batch.ingest.engine.in_spark import InSpark, packets_at_once
+from isr_batch.ingest.folder.log_folder import REQUEST, LogOptions
 from isr_batch.ingest.ingested_files import (
     IngestedFile,
     PlanOfFiles,
@@ -28,13 +32,9 @@ from isr_batch.ingest.ingested_files import (
 )
 from isr_batch.ingest.kafka_logs.assumptions import Note, note_on_later_logs, note_on_shorter_copies
 from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
-from isr_batch.ingest.kafka_logs.engine import Engine, ingest_engine_for
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
-from isr_batch.ingest.kafka_logs.in_spark import InSpark, packets_at_once
 from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total_lines
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest
-from isr_batch.ingest.kafka_logs.log_folder import REQUEST, LogOptions
-from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs, survey_logs
 from isr_batch.ingest.lake_of_earlier_logs import fetches_without_offset, keep_for_later_logs, read_earlier_logs
 from isr_batch.ingest.log_files.content import text_bytes

@@ -23,7 +23,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from isr_batch import __version__
-from isr_batch.ingest.kafka_logs.log_folder import PROPERTIES, REQUEST, LogFile, LogFolder
+from isr_batch.ingest.folder.log_folder import PROPERTIES, REQUEST, LogFile, LogFolder
 from isr_batch.lake.ddl import sql_literal
 
 OVERLAP = timedelta(seconds=1)

@@ -6,14 +6,15 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from isr_batch.broker_lines.kinds import SERVER
+from isr_batch.broker_lines.server_log import process_starts
+from isr_batch.ingest.folder.log_folder import METADATA, REQUEST
 from isr_batch.ingest.ingested_files import PlanOfFiles
 from isr_batch.ingest.kafka_logs import earlier_logs as earlier
-from isr_batch.ingest.kafka_logs.coverage import NUMBERED, Stretch
-from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs, LastRows
-from isr_batch.ingest.kafka_logs.log_folder import METADATA, REQUEST
-from isr_batch.ingest.kafka_logs.server_log import process_starts
-from isr_batch.ingest.log_files.kinds import SERVER
+from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
 from isr_batch.ingest.replace_rows import rows_of_cluster
+from isr_batch.ingest.requests.coverage import NUMBERED, Stretch
+from isr_batch.ingest.requests.last_rows import APPENDS, LastRows
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -119,7 +120,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
                 "read": [(name,) for name in sorted(read)],
                 "days": f"DATE'{(first - timedelta(1)).date()}' AND DATE'{last.date()}'",
             }  # fmt: skip
-            appends = pa.Table.from_pylist(sql(_LAST_APPENDS, **near), earlier.APPENDS)
+            appends = pa.Table.from_pylist(sql(_LAST_APPENDS, **near), APPENDS)
             return LastRows(begins_us, sql(_LAST_FETCHES, **near), appends)
 
     return EarlierLogs(
@@ -139,7 +140,7 @@ def keep_for_later_logs(small: SmallTables, cluster_id: str, lines: pa.Table, nu
     lines : pa.Table
         Of the logs that were read and of those that are gone (`earlier_logs.KEPT_LINES`).
     numbers : pa.Table
-        Their last requests of fetch sessions (`isr_batch.ingest.kafka_logs.coverage.NUMBERED`).
+        Their last requests of fetch sessions (`isr_batch.ingest.requests.coverage.NUMBERED`).
     """
     recent = (pc.max(numbers["completed_us"]).as_py() or 0) - _KEPT_US
     numbers = numbers.filter(pc.greater_equal(numbers["completed_us"], recent))

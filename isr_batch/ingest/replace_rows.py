@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from isr_batch.ingest.kafka_logs.in_spark import (
+from isr_batch.ingest.engine.in_spark import (
     Spread,
     here_if_few,
     reported_by_workers,

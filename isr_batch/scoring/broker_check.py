@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from isr_batch.broker_lines.vendors import apache_release
 from isr_batch.errors import NoInputError, QualityGateError
-from isr_batch.ingest.log_files.vendors import apache_release
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_sql import quoted
 from isr_batch.lake.engines import engine_for

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from isr_batch.ingest.kafka_logs.mid_term import mid_term_fetcher
+from isr_batch.ingest.terms.mid_term import mid_term_fetcher
 from tests.conformance.releases import Releases
 
 pytestmark = pytest.mark.conformance

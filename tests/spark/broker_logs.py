@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from isr_batch.ingest.kafka_logs.engine import Rows as TableRows
-from isr_batch.ingest.kafka_logs.in_spark import Spread, spark_frame_of_spread
+from isr_batch.ingest.engine.engine import Rows as TableRows
+from isr_batch.ingest.engine.in_spark import Spread, spark_frame_of_spread
 
 START = datetime(2026, 11, 21, 16, 30)  # noqa: DTZ001 log lines carry no zone
 TRACES = Path(__file__).parents[3] / "shared" / "traces"

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from isr_batch.ingest.broker_logs import ingest_broker_logs
-from isr_batch.ingest.clusters import find_clusters
+from isr_batch.ingest.folder.clusters import find_clusters
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.days import mark_days
 from isr_batch.replay.replay import replay, rule_runs

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.ingest import broker_logs
-from isr_batch.ingest.clusters import find_clusters
+from isr_batch.ingest.folder.clusters import find_clusters
+from isr_batch.ingest.folder.log_folder import LogFolder, LogOptions
 from isr_batch.ingest.kafka_logs.line_account import Tally
-from isr_batch.ingest.kafka_logs.log_folder import LogFolder, LogOptions
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import RunCounts, write_run_log
 from isr_batch.lake.tables.contract import Table

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from isr_batch.lake.arrow_sql import ArrowSql
     from tests.kernel_ledger import LedgerOf
     from tests.unit.command_line import Run
 
@@ -29,3 +32,12 @@ def isr_batch(capsys: pytest.CaptureFixture[str]) -> "Run":
         return int(exited.value.code or 0), captured.out, captured.err
 
     return run
+
+
+@pytest.fixture(scope="module")
+def sql() -> "Iterator[ArrowSql]":
+    """Open an engine for SQL on lines of logs."""
+    from isr_batch.broker_lines.log_sql import log_sql
+
+    with log_sql() as engine:
+        yield engine

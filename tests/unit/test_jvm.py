@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from isr_batch import jvm
+from isr_batch import jvm, jvm_archive
 from pipelines.job import LITTLE_BYTES, size_of_job
 
 GIVEN = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
@@ -72,11 +72,11 @@ def test_the_archive_is_used_where_it_is(tmp_path: Path) -> None:
 def test_without_java_there_is_no_archive_and_no_error(tmp_path: Path) -> None:
     before = jvm.class_archive()
     before.touch()  # of another environment
-    assert jvm.write_class_archive() is None  # this home has no script that would start Spark
+    assert jvm_archive.write_class_archive() is None  # this home has no script that would start Spark
     assert not list((tmp_path / "a home").iterdir())
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_nor_where_it_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "a home").chmod(stat.S_IRUSR | stat.S_IXUSR)
-    assert jvm.write_class_archive() is None
+    assert jvm_archive.write_class_archive() is None

@@ -75,7 +75,7 @@ def test_executors_can_take_the_wheel_as_a_zip(built: Path, tmp_path: Path) -> N
 
 def test_executors_need_no_more_than_the_archive_has() -> None:
     sent = (
-        "import isr_batch.replay.kernel_cache, isr_batch.replay.timeline_files, isr_batch.ingest.kafka_logs, "
+        "import isr_batch.replay.kernel_cache, isr_batch.replay.timeline_files, isr_batch.ingest.kafka_logs.read, "
         "udfs.batches.replay, udfs.batches.segments"
     )
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

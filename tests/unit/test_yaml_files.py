@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from isr_batch import yaml_files
 from isr_batch.errors import UsageError
-from isr_batch.ingest.kafka_logs.settings_files import read_cluster_settings
+from isr_batch.ingest.folder.settings_files import read_cluster_settings
 from isr_batch.ingest.own_table.mapping import load_mapping
 from isr_batch.scoring.sweep_grid import load_grid
 from isr_batch.settings import load_settings

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs.coverage import Stretch
-from isr_batch.ingest.kafka_logs.log_folder import LogFile
-from isr_batch.ingest.kafka_logs.mid_term import INFERRED
+from isr_batch.ingest.folder.log_folder import LogFile
+from isr_batch.ingest.requests.coverage import Stretch
+from isr_batch.ingest.terms.mid_term import INFERRED
 
 
 class Note(NamedTuple):

@@ -3,13 +3,13 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs.coverage import GAP_US, NEAR_US, NUMBERED, Stretch
-from isr_batch.ingest.kafka_logs.mid_term import Begun
+from isr_batch.ingest.requests.coverage import GAP_US, NEAR_US, NUMBERED, Stretch
+from isr_batch.ingest.requests.last_rows import LastRows
+from isr_batch.ingest.terms.mid_term import Begun
 from udfs.arrow_types import arrow_columns
 
 KEPT_LINES = arrow_columns(
@@ -27,82 +27,6 @@ AS_IT_BEGAN = (
 """Columns of a term that only the logs of its start have; for a term from before the logs, all columns."""
 AS_IT_ENDED = ("end_us", "ends_mid_term")
 _TERM = ("leader_id", "topic", "partition_id", "leader_epoch", "start_us")
-APPENDS = arrow_columns(
-    "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, append_us BIGINT, base_offset BIGINT, "
-    "log_end_offset BIGINT, log_end_source STRING, acks INT, client_id STRING, acknowledged_us BIGINT, error_code INT, "
-    "source_file STRING, source_line BIGINT"
-)
-NAMED = arrow_columns(
-    "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, offset BIGINT, named_in STRING, named_us BIGINT, "
-    "reached BIGINT"
-)
-_OF_TERM = ("leader_id", "topic", "partition_id", "leader_epoch")
-
-
-@dataclass(frozen=True)
-class LastRows:
-    """The last rows of request logs that are gone, shortly before those that are read.
-
-    Attributes
-    ----------
-    begins_us : mapping of int to int
-        When the request log of each leader goes on.
-    fetches : sequence of dict
-        The last of each follower and term: leader_id, replica_id, topic, partition_id, leader_epoch, fetch_offset,
-        last_handled_us.
-    appends : pa.Table
-        Those of the last seconds that have a base offset (`APPENDS`).
-    """
-
-    begins_us: Mapping[int, int] = field(default_factory=dict)
-    fetches: Sequence[Mapping[str, Any]] = ()
-    appends: pa.Table = field(default_factory=APPENDS.empty_table)
-
-    @cached_property
-    def reached(self) -> dict[tuple[Any, ...], int]:
-        """By term, the highest offset that a follower had asked for."""
-        highest: dict[tuple[Any, ...], int] = {}
-        for fetch in self.fetches:
-            key = tuple(fetch[name] for name in _OF_TERM)
-            if fetch["fetch_offset"] is not None:
-                highest[key] = max(highest.get(key, 0), fetch["fetch_offset"])
-        return highest
-
-    def open_appends(self) -> list[dict[str, Any]]:
-        """List the appends without a fetch beyond them: later logs may name their end, also by the next append."""
-        found = []
-        for row in self.appends.to_pylist():
-            reached = self.reached.get(tuple(row[name] for name in _OF_TERM), 0)
-            by_fetches = (row["log_end_offset"], row["log_end_source"]) == (reached, "fetches")
-            if row["acks"] is not None and (row["base_offset"] >= reached or by_fetches):
-                found.append(row)
-        return found
-
-    def named_offsets(self) -> pa.Table:
-        """List the named offsets: term, offset, named_in, named_us, and the highest of the term."""
-        named = [(*key, offset, "fetches", self.begins_us[key[0]]) for key, offset in self.reached.items()]
-        for row in self.appends.to_pylist():
-            key = tuple(row[name] for name in _OF_TERM)
-            named.append((*key, row["base_offset"], "appends", row["append_us"]))
-        rows = [dict(zip(NAMED.names, (*each, self.reached.get(each[:4], 0)), strict=True)) for each in named]
-        return pa.Table.from_pylist(rows, NAMED)
-
-    def goes_on(self, leader_id: int, start_us: int) -> bool:
-        """Whether a term had begun before."""
-        return start_us < self.begins_us.get(leader_id, start_us)
-
-    def answered_late(self, produced: pa.Table) -> list[dict[str, Any]]:
-        """List the appends of earlier logs without a known request, for which these logs have one.
-
-        Parameters
-        ----------
-        produced : pa.Table
-            Requests of the logs that go on, from before that.
-        """
-        names = ("leader_id", "topic", "partition_id", "base_offset")
-        made = set(zip(*(produced[name].to_pylist() for name in names), strict=True))
-        return [row for row in self.appends.to_pylist()
-                if row["acks"] is None and tuple(row[name] for name in names) in made]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -120,7 +44,7 @@ class EarlierLogs:
     stretches : sequence of Stretch
         That their request logs cover.
     numbers : pa.Table
-        The last request of each fetch session in each file (`isr_batch.ingest.kafka_logs.coverage.NUMBERED`).
+        The last request of each fetch session in each file (`isr_batch.ingest.requests.coverage.NUMBERED`).
     silences : pa.Table
         Of brokers (`SILENCES`).
     terms : sequence of dict

@@ -3,10 +3,10 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.evidence.line_forms import LINES, find_line_forms
-from isr_batch.evidence.lines import FoundLines
+from isr_batch.broker_lines.kinds import SERVER, STATE_CHANGE
+from isr_batch.broker_lines.line_forms import LINES, find_line_forms
+from isr_batch.broker_lines.records import FoundLines
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
-from isr_batch.ingest.log_files.kinds import SERVER, STATE_CHANGE
 
 
 def find_evidence(read: LinesOfInterest, every: LinesOfInterest | None = None) -> FoundLines:

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from isr_batch.errors import AccountError
-from isr_batch.ingest.kafka_logs import log_folder
-from isr_batch.ingest.kafka_logs.leader_and_isr import LEADER_AND_ISR
+from isr_batch.ingest.folder import log_folder
+from isr_batch.ingest.folder.log_folder import LogFolder
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
-from isr_batch.ingest.kafka_logs.log_folder import LogFolder
-from isr_batch.ingest.kafka_logs.request_log import DUPLICATE, FILE, FOLLOWER_FETCH, PRODUCE, REFUSED
+from isr_batch.ingest.requests.leader_and_isr import LEADER_AND_ISR
+from isr_batch.ingest.requests.request_log import DUPLICATE, FILE, FOLLOWER_FETCH, PRODUCE, REFUSED
 
 UNKNOWN_FORMS = ("Shrinking ISR line of an unknown form", "leader or follower line of an unknown form")
 """Reasons of `server_log.unreadable_lines`: lines of a known kind that could not be read."""
@@ -72,7 +72,7 @@ def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, re
     found : LogFolder
         Its files' fingerprints say how many lines there are.
     by_file : pa.Table
-        Of the request logs, as `isr_batch.ingest.kafka_logs.request_summary.requests_by_file` gives it.
+        Of the request logs, as `isr_batch.ingest.requests.request_summary.requests_by_file` gives it.
     lines : LinesOfInterest
         Of the other logs.
     refused_lines : pa.Table

@@ -13,15 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.ingest.kafka_logs import lines, metadata_log
+from isr_batch.broker_lines import metadata_log
+from isr_batch.broker_lines.log_sql import BUCKET_US
+from isr_batch.broker_lines.metadata_log import METADATA_LINES
+from isr_batch.broker_lines.records import LAG_TIME, MIN_ISR
+from isr_batch.broker_lines.server_log import SERVER_LINES, SETTING, STATE_CHANGE_LINES
+from isr_batch.ingest.engine.engine import Engine
+from isr_batch.ingest.folder import lines
+from isr_batch.ingest.folder.log_folder import METADATA, SERVER, STATE_CHANGE, LogFile, LogFolder
 from isr_batch.ingest.kafka_logs.earlier_logs import FILES, KEPT_LINES, EarlierLogs
-from isr_batch.ingest.kafka_logs.engine import Engine
-from isr_batch.ingest.kafka_logs.log_folder import METADATA, SERVER, STATE_CHANGE, LogFile, LogFolder
-from isr_batch.ingest.kafka_logs.log_sql import BUCKET_US
-from isr_batch.ingest.kafka_logs.metadata_log import METADATA_LINES
-from isr_batch.ingest.kafka_logs.request_log import request_stamps_and_hashes
-from isr_batch.ingest.kafka_logs.server_log import SERVER_LINES, SETTING, STATE_CHANGE_LINES
-from isr_batch.ingest.kafka_logs.settings_files import LAG_TIME, MIN_ISR
+from isr_batch.ingest.requests.request_log import request_stamps_and_hashes
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
 
@@ -56,7 +57,7 @@ class LinesOfInterest:
         broker_id, source_file, source_line, stamp_us (null for settings), message; ``problem`` and ``detail`` of a line
         or file that could not be read.
     records : pa.Table
-        As `isr_batch.ingest.kafka_logs.metadata_log.parse_metadata` gives them.
+        As `isr_batch.broker_lines.metadata_log.parse_metadata` gives them.
     files : pa.Table
         By kind, broker_id and source_file: ``lines``; first_us, last_us and days (since 1970) of their
         timestamps; ``informs``: it has a line at INFO, the level at which leaders log shrinks.

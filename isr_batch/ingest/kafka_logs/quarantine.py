@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs import server_log
-from isr_batch.ingest.kafka_logs.broker_ids import Refused
-from isr_batch.ingest.kafka_logs.engine import Engine, Rows
-from isr_batch.ingest.kafka_logs.in_spark import Query
+from isr_batch.broker_lines import server_log
+from isr_batch.broker_lines.kinds import METADATA, SERVER, STATE_CHANGE
+from isr_batch.ingest.engine.engine import Engine, Rows
+from isr_batch.ingest.engine.in_spark import Query
+from isr_batch.ingest.folder.broker_ids import Refused
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
-from isr_batch.ingest.kafka_logs.request_log import FILE, REFUSED
-from isr_batch.ingest.log_files.kinds import METADATA, SERVER, STATE_CHANGE
+from isr_batch.ingest.requests.request_log import FILE, REFUSED
 from isr_batch.lake.arrow_sql import ArrowSql
 
 MOST_ROWS = 50_000
@@ -79,7 +79,7 @@ def quarantine(engine: Engine, known: pa.Table, refused: Rows, doubtful: Sequenc
     refused : Rows
         What `REFUSED_REQUESTS` says of the requests.
     doubtful : sequence of Rows
-        Lines whose rows are kept, as `isr_batch.ingest.kafka_logs.fetch_log.DOUBTFUL`.
+        Lines whose rows are kept, as `isr_batch.ingest.requests.fetch_log.DOUBTFUL`.
 
     Returns
     -------

@@ -9,37 +9,30 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.ingest.kafka_logs import (
-    append_log,
+from isr_batch.broker_lines import metadata_log, server_log
+from isr_batch.broker_lines.log_sql import log_sql
+from isr_batch.ingest.engine.engine import Engine, Rows
+from isr_batch.ingest.engine.input_rows import with_input_columns
+from isr_batch.ingest.folder import lines, log_folder, partition_listing
+from isr_batch.ingest.folder.broker_ids import Refused
+from isr_batch.ingest.kafka_logs.assumptions import Note, assumptions, unnamed_topics
+from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
+from isr_batch.ingest.kafka_logs.line_account import Tally, line_account, require_balance
+from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest, with_earlier_lines
+from isr_batch.ingest.kafka_logs.quarantine import REFUSED_REQUESTS, quarantine, refused_folders, refused_lines
+from isr_batch.ingest.requests import append_log, coverage, fetch_log, leader_and_isr, request_log, request_summary
+from isr_batch.ingest.terms import (
     broker_events,
     controller_records,
-    coverage,
-    fetch_log,
     isr_changes,
-    leader_and_isr,
     leader_epochs,
-    lines,
-    log_folder,
-    metadata_log,
     mid_term,
     mid_term_rows,
     partition_lines,
-    partition_listing,
     releases,
-    request_log,
-    request_summary,
-    server_log,
     session_partitions,
 )
-from isr_batch.ingest.kafka_logs.assumptions import Note, assumptions, unnamed_topics
-from isr_batch.ingest.kafka_logs.broker_ids import Refused
-from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
-from isr_batch.ingest.kafka_logs.engine import Engine, Rows
-from isr_batch.ingest.kafka_logs.input_rows import with_input_columns
-from isr_batch.ingest.kafka_logs.line_account import Tally, line_account, require_balance
-from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest, with_earlier_lines
-from isr_batch.ingest.kafka_logs.log_sql import log_sql
-from isr_batch.ingest.kafka_logs.quarantine import REFUSED_REQUESTS, quarantine, refused_folders, refused_lines
+from isr_batch.ingest.terms.broker_settings import broker_settings
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.tables import inputs as contracts
 from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
@@ -75,7 +68,7 @@ class KafkaLogs:
     found : LogFolder
         The files of the folder, with fingerprints.
     requests : pa.Table
-        The request logs by file, as `isr_batch.ingest.kafka_logs.request_summary.requests_by_file` gives it.
+        The request logs by file, as `isr_batch.ingest.requests.request_summary.requests_by_file` gives it.
     lines : LinesOfInterest
         Lines of the other logs, including logs that are gone.
     read_lines : LinesOfInterest
@@ -86,7 +79,7 @@ class KafkaLogs:
         Rows of append_log from logs that are gone, which these logs complete: leader_id, topic, partition_id,
         source_file, source_line, base_offset.
     numbers : pa.Table
-        The last request of each fetch session in each file, as `isr_batch.ingest.kafka_logs.coverage.last_numbers`.
+        The last request of each fetch session in each file, as `isr_batch.ingest.requests.coverage.last_numbers`.
     notes : list of Note
         Notes for the user on the sources of the rows.
     """
@@ -203,7 +196,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     found : LogFolder, optional
         Result of `survey_logs` for the folder; by default it is called here.
     sql : ArrowSql, optional
-        As opened by `isr_batch.ingest.kafka_logs.log_sql.log_sql`; by default a new one.
+        As opened by `isr_batch.broker_lines.log_sql.log_sql`; by default a new one.
     earlier : EarlierLogs, optional
         Logs that are gone and that these continue.
 
@@ -363,7 +356,7 @@ def _sources(  # noqa: PLR0913, PLR0917 all that is read
         recorded=metadata_log.metadata_min_isr(sql, records),
         listed=_pairs(listed_min_isr, topic=pa.string(), min_insync_replicas=pa.int32()),
     )
-    settings = server_log.broker_settings(sql, server, list(found.brokers.values()), found.given, oldest)
+    settings = broker_settings(sql, server, list(found.brokers.values()), found.given, oldest)
     sources = leader_epochs.Sources(
         sql, engine, fetches, from_controller, topics, server, state_changes, records, settings, min_isr
     )  # fmt: skip

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE, LogKindFinder
 from isr_batch.ingest.log_files.archives import file_on_disk
 from isr_batch.ingest.log_files.content import content_chunks, is_export_file, is_packed
-from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE, LogKindFinder
 from isr_batch.ingest.log_files.layouts import Layout, LayoutConverter, UnreadableLayout, layout_of
 from isr_batch.ingest.log_files.limits import BadFileError
 

@@ -8,8 +8,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs.broker_events import check_events, check_phases, checks_of_shrinks
-from isr_batch.ingest.log_files.vendors import apache_release
+from isr_batch.broker_lines.vendors import apache_release
+from isr_batch.ingest.terms.broker_events import check_events, check_phases, checks_of_shrinks
 from isr_batch.lake.arrow_sql import ArrowSql, without_zones
 from udfs.rules import REGISTRY, rule_of_release
 
@@ -47,7 +47,7 @@ def checks_of_changes(
     Parameters
     ----------
     sql : ArrowSql
-        With the functions of `isr_batch.ingest.kafka_logs.log_sql`.
+        With the functions of `isr_batch.broker_lines.log_sql`.
     changes : pa.Table
         Rows of ``observed_isr_changes``.
     silences : pa.Table

@@ -10,8 +10,8 @@ import pyarrow.dataset as ds
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from isr_batch.errors import NoInputError
+from isr_batch.ingest.own_table.items import Item, Source
 from isr_batch.ingest.own_table.mapping import TableMapping
-from isr_batch.ingest.own_table.sources import Item, Source
 from isr_batch.lake.addresses import require_delta_path
 
 if TYPE_CHECKING:

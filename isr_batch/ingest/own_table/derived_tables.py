@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from isr_batch.ingest.kafka_logs.log_sql import log_sql
+from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.ingest.own_table.broker_days import FetchDay
 from isr_batch.ingest.own_table.checks import checks_of_changes, silences_until_changes
 from isr_batch.ingest.own_table.growth_of_logs import with_growth_of_logs
@@ -69,7 +69,7 @@ def derive_in_memory(lake: MemoryLake, sql: ArrowSql) -> None:
     lake : MemoryLake
         Of `isr_batch.ingest.own_table.in_memory.input_tables`, perhaps with what its days say.
     sql : ArrowSql
-        With the functions of `isr_batch.ingest.kafka_logs.log_sql`.
+        With the functions of `isr_batch.broker_lines.log_sql`.
     """
     if not lake.has(FETCH_DAYS.name):
         put_days(lake, sql, FETCH_DAYS, BROKER_DAYS)

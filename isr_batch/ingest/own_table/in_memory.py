@@ -9,11 +9,11 @@ import pyarrow as pa
 from isr_batch.ingest.own_table.added_rows import DAY_US
 from isr_batch.ingest.own_table.checked_rows import TIMES
 from isr_batch.ingest.own_table.day_of_rows import EpochsInForce, RowsOfCluster
+from isr_batch.ingest.own_table.items import Item
 from isr_batch.ingest.own_table.leader_epochs import look_up_epochs
 from isr_batch.ingest.own_table.mapped_clusters import mapped_cluster
 from isr_batch.ingest.own_table.mapping import TableMapping
 from isr_batch.ingest.own_table.read_source import Input, ReadTable, read_input
-from isr_batch.ingest.own_table.sources import Item
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.memory_lake import MemoryLake

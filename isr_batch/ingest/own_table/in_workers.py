@@ -26,6 +26,7 @@ from isr_batch.errors import UsageError
 from isr_batch.ingest.own_table.added_rows import DAY_US, Account
 from isr_batch.ingest.own_table.checked_rows import TIMES, Checked
 from isr_batch.ingest.own_table.day_of_rows import RowsOfCluster
+from isr_batch.ingest.own_table.items import Item
 from isr_batch.ingest.own_table.leader_epochs import look_up_epochs
 from isr_batch.ingest.own_table.read_source import (
     Input,
@@ -34,7 +35,6 @@ from isr_batch.ingest.own_table.read_source import (
     split_refused,
     with_dictionaries,
 )
-from isr_batch.ingest.own_table.sources import Item
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.lake import Lake

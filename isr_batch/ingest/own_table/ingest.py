@@ -16,12 +16,12 @@ import pyarrow as pa
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.ingest.own_table.added_rows import Account, AddedRows, Replaced
 from isr_batch.ingest.own_table.day_of_rows import EpochsInForce, RowsOfCluster
+from isr_batch.ingest.own_table.items import Item
 from isr_batch.ingest.own_table.leader_epochs import look_up_epochs, terms_of_epochs
 from isr_batch.ingest.own_table.mapped_clusters import require_same_mapping, write_mapped_clusters
 from isr_batch.ingest.own_table.mapping import TableMapping
 from isr_batch.ingest.own_table.read_before import forget_items, new_items, remember_items
 from isr_batch.ingest.own_table.read_source import Input, ReadTable, inputs_of_mapping, read_input
-from isr_batch.ingest.own_table.sources import Item
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.ddl import sql_literal

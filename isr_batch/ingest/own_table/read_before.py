@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from isr_batch.ingest.own_table.items import Item
 from isr_batch.ingest.own_table.read_source import Input
-from isr_batch.ingest.own_table.sources import Item
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal

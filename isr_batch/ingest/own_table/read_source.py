@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from isr_batch.errors import UsageError
 from isr_batch.ingest.own_table.checked_rows import REFUSED, TIMES, UNKNOWN_CLUSTER, Checked, checked_rows
 from isr_batch.ingest.own_table.column_values import CORRUPT, ColumnValue, column_values, top_column
+from isr_batch.ingest.own_table.items import Item, Source
 from isr_batch.ingest.own_table.mapping import (
     HINT,
     MappedTable,
@@ -18,7 +19,7 @@ from isr_batch.ingest.own_table.mapping import (
     with_quoted_names,
     words_of_condition,
 )
-from isr_batch.ingest.own_table.sources import Item, Source, open_source
+from isr_batch.ingest.own_table.sources import open_source
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table

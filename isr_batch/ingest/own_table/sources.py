@@ -8,10 +8,9 @@ import csv
 import glob
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -19,6 +18,7 @@ import pyarrow.dataset as ds
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError
 from isr_batch.ingest.own_table.column_values import CORRUPT, quoted_name
+from isr_batch.ingest.own_table.items import Item, Source
 from isr_batch.ingest.own_table.mapping import Csv, Format, TableMapping
 from isr_batch.lake.addresses import is_address, is_glob, is_table_name
 
@@ -33,44 +33,6 @@ _PARQUET: Final = (".parquet", ".parq", ".pq", "")
 _HEADER_BYTES: Final = 1 << 20
 _BLOCK_BYTES: Final = 16 << 20
 """Of a CSV file that are parsed at once; no line may be longer."""
-
-
-@dataclass(frozen=True)
-class Item:
-    """A file of a source, or the whole source, with a version that changes when it does."""
-
-    name: str
-    version: str
-    size_bytes: int = 0
-
-
-class Source(Protocol):
-    """A table of a user's."""
-
-    @property
-    def place(self) -> str:
-        """Path, address or name."""
-
-    @property
-    def is_csv(self) -> bool:
-        """Whether rows may be `CORRUPT`."""
-
-    @property
-    def items(self) -> Sequence[Item]:
-        """Its files, or itself."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Its columns."""
-
-    def count(self, items: Sequence[Item]) -> int:
-        """Count the rows of some items."""
-
-    def rows(self, items: Sequence[Item], columns: Sequence[str]) -> "pa.Table | ds.Dataset":
-        """Open columns of some items in this process."""
-
-    def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":
-        """Open them in Spark."""
 
 
 def open_source(lake: "Lake", place: str, mapping: TableMapping) -> Source:

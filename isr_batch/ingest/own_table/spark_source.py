@@ -12,8 +12,8 @@ from pyspark.sql.types import StructType
 
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.ingest.own_table.column_values import CORRUPT
+from isr_batch.ingest.own_table.items import Item
 from isr_batch.ingest.own_table.mapping import Csv, TableMapping
-from isr_batch.ingest.own_table.sources import Item
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

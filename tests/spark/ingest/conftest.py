@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from isr_batch.ingest.kafka_logs import in_spark
+from isr_batch.ingest.engine import in_spark
 
 
 @pytest.fixture(scope="module", autouse=True)

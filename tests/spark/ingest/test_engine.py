@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.ingest import broker_logs
-from isr_batch.ingest.kafka_logs import in_spark
-from isr_batch.ingest.kafka_logs.engine import MOST_BYTES, Engine, Here, Rows, ingest_engine_for
-from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, spark_frame_of_spread
-from isr_batch.ingest.kafka_logs.log_sql import log_sql
+from isr_batch.ingest.engine import in_spark
+from isr_batch.ingest.engine.engine import MOST_BYTES, Engine, Here, Rows, ingest_engine_for
+from isr_batch.ingest.engine.in_spark import InSpark, Spread, spark_frame_of_spread
 from isr_batch.ingest.kafka_logs.read import read_kafka_logs
 from isr_batch.ingest.log_files.content import text_bytes
 from isr_batch.lake.arrow_sql import ArrowSql

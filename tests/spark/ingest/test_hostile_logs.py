@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from isr_batch.ingest.kafka_logs import lines as reading
-from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, spark_frame_of_spread
+from isr_batch.ingest.engine.in_spark import InSpark, Spread, spark_frame_of_spread
+from isr_batch.ingest.folder import lines as reading
 from isr_batch.ingest.kafka_logs.line_account import refused_as_bad, total_lines
 from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs
-from isr_batch.ingest.kafka_logs.request_log import read_requests
+from isr_batch.ingest.requests.request_log import read_requests
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.tables.inputs import INPUT_TABLES
 from tests.mutated_lines import mutated
@@ -126,7 +126,7 @@ def json_name(name: str) -> str:
 
 
 def reading_files(case: Leader) -> Any:
-    from isr_batch.ingest.kafka_logs.log_folder import REQUEST, find_logs
+    from isr_batch.ingest.folder.log_folder import REQUEST, find_logs
 
     return find_logs(case.folder.parent).of_kind(REQUEST)
 

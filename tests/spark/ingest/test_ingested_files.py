@@ -19,13 +19,13 @@ from pyspark.sql import DataFrame, SparkSession
 from isr_batch.errors import AccountError
 from isr_batch.ingest import broker_logs
 from isr_batch.ingest.broker_logs import IngestOfBrokerLogs, ingest_broker_logs
+from isr_batch.ingest.engine.engine import Engine
+from isr_batch.ingest.folder.log_folder import LogFile, LogFolder
 from isr_batch.ingest.kafka_logs.assumptions import Note
-from isr_batch.ingest.kafka_logs.coverage import NO_NUMBERS
 from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
-from isr_batch.ingest.kafka_logs.engine import Engine
 from isr_batch.ingest.kafka_logs.line_account import Tally, require_balance
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest
-from isr_batch.ingest.kafka_logs.log_folder import LogFile, LogFolder
+from isr_batch.ingest.requests.coverage import NO_NUMBERS
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.fetch_log import single_fetches

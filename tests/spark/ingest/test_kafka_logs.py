@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, spark_frame_of_spread
+from isr_batch.ingest.engine.in_spark import InSpark, Spread, spark_frame_of_spread
 from isr_batch.ingest.kafka_logs.line_account import refused_as_bad
 from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs
 from isr_batch.lake.arrow_rows import arrow_schema

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from isr_batch.ingest import broker_logs, replace_rows
-from isr_batch.ingest.kafka_logs import engine
+from isr_batch.ingest.engine import engine
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables

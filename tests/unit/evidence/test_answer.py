@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from isr_batch.broker_lines.line_forms import find_line_forms
 from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer
 from isr_batch.evidence.evidence_table import evidence_rows
-from isr_batch.evidence.line_forms import find_line_forms
 from isr_batch.evidence.missing_logs import missing_logs
 from isr_batch.report.evidence_page import write_evidence_page
 from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, of_brokers, of_folder

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from isr_batch.broker_lines.line_forms import find_line_forms
 from isr_batch.evidence.evidence_table import SCHEMA
-from isr_batch.evidence.line_forms import find_line_forms
 from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, of_brokers, of_folder
 
 NOT_LOGGED = (None, None)

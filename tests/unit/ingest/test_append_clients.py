@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from isr_batch.ingest.kafka_logs.engine import Here
+from isr_batch.ingest.engine.engine import Here
 from isr_batch.ingest.kafka_logs.read import read_kafka_logs
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.tables.inputs import APPEND_LOG

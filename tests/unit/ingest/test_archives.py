@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from isr_batch.errors import NoInputError
-from isr_batch.ingest.clusters import find_clusters
-from isr_batch.ingest.kafka_logs.log_folder import find_logs
+from isr_batch.ingest.folder.clusters import find_clusters
+from isr_batch.ingest.folder.log_folder import find_logs
 from isr_batch.ingest.log_files import archives
 from isr_batch.ingest.log_files.archives import archive_members
 from isr_batch.ingest.log_files.content import content_chunks, fingerprint

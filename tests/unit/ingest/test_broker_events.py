@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs import broker_events
+from isr_batch.ingest.terms import broker_events
 from isr_batch.lake.arrow_sql import ArrowSql
 from tests.log_tables import SECOND, lines, sources
 

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from isr_batch.ingest.kafka_logs.engine import Here
+from isr_batch.ingest.engine.engine import Here
 from isr_batch.ingest.kafka_logs.line_account import SKIPPED, USED, Tally, line_account, require_balance
 from isr_batch.ingest.kafka_logs.lines_of_interest import OTHER_LAYOUT, read_lines_of_interest
 from isr_batch.ingest.kafka_logs.quarantine import refused_lines
 from isr_batch.ingest.kafka_logs.read import read_kafka_logs, survey_logs
-from isr_batch.ingest.kafka_logs.request_log import REFUSED
 from isr_batch.ingest.log_files.look import LAYOUT_LINES
+from isr_batch.ingest.requests.request_log import REFUSED
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.tables.inputs import QUARANTINE
 from tests.log_lines import SERVER_LOG_ONLY

@@ -4,9 +4,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs import metadata_log
-from isr_batch.ingest.kafka_logs.controller_records import controller_records
-from isr_batch.ingest.kafka_logs.partition_listing import Listed
+from isr_batch.broker_lines import metadata_log
+from isr_batch.ingest.folder.partition_listing import Listed
+from isr_batch.ingest.terms.controller_records import controller_records
 from isr_batch.lake.arrow_sql import ArrowSql
 from tests.log_tables import SECOND, TOPIC_ID, lines, record, record_lines, sources
 

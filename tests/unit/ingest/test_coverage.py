@@ -5,7 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from isr_batch.ingest.kafka_logs.coverage import (
+from isr_batch.ingest.engine.engine import Here
+from isr_batch.ingest.requests.coverage import (
     NUMBERS,
     Stretch,
     coverage,
@@ -14,9 +15,8 @@ from isr_batch.ingest.kafka_logs.coverage import (
     stretches_of,
     with_stretch_number,
 )
-from isr_batch.ingest.kafka_logs.engine import Here
-from isr_batch.ingest.kafka_logs.releases import oldest_release
-from isr_batch.ingest.kafka_logs.request_log import REQUESTS
+from isr_batch.ingest.requests.request_log import REQUESTS
+from isr_batch.ingest.terms.releases import oldest_release
 from isr_batch.lake.arrow_sql import ArrowSql
 from tests.log_tables import SECOND
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from isr_batch.broker_lines.records import FoundLines
 from isr_batch.evidence.evidence_table import evidence_rows
-from isr_batch.evidence.lines import FoundLines
-from isr_batch.ingest.kafka_logs.engine import Here
+from isr_batch.ingest.engine.engine import Here
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
 from isr_batch.ingest.kafka_logs.lines_of_interest import read_lines_of_interest
 from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs, survey_logs

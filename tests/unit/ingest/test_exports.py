@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from isr_batch.errors import NoInputError
-from isr_batch.ingest.kafka_logs.log_folder import find_logs
+from isr_batch.ingest.folder.log_folder import find_logs
 from isr_batch.ingest.log_files import exports
 from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.exports import is_export, lines_of_export

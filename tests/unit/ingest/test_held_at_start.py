@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from isr_batch.ingest.kafka_logs.mid_term import LOGGED, IsrReport
-from isr_batch.ingest.kafka_logs.mid_term_rows import _settle_one
-from isr_batch.ingest.kafka_logs.partition_lines import PartitionEvidence
+from isr_batch.ingest.terms.mid_term import LOGGED, IsrReport
+from isr_batch.ingest.terms.mid_term_rows import _settle_one
+from isr_batch.ingest.terms.partition_lines import PartitionEvidence
 from udfs.records import AT_LOG_END, BEHIND
 
 SECOND = 1_000_000

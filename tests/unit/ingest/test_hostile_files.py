@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from isr_batch.ingest.kafka_logs import lines
-from isr_batch.ingest.kafka_logs.lines import WHOLE, FileRange, lines_of_file
-from isr_batch.ingest.kafka_logs.log_folder import REQUEST, find_logs
+from isr_batch.ingest.folder import lines
+from isr_batch.ingest.folder.lines import WHOLE, FileRange, lines_of_file
+from isr_batch.ingest.folder.log_folder import REQUEST, find_logs
 from isr_batch.ingest.log_files import content as file_content
 from isr_batch.ingest.log_files import limits
 from isr_batch.ingest.log_files.content import fingerprint

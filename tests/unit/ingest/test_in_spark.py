@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from isr_batch.ingest.kafka_logs import in_spark
+from isr_batch.ingest.engine import in_spark
 from isr_batch.lake.arrow_rows import table_of_batches
 from isr_batch.lake.arrow_sql import ArrowSql
 

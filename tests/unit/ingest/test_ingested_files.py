@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from isr_batch import __version__
+from isr_batch.ingest.folder.log_folder import REQUEST, LogFile, LogFolder
 from isr_batch.ingest.ingested_files import (
     IngestedFile,
     Span,
@@ -16,7 +17,6 @@ from isr_batch.ingest.ingested_files import (
     time_covered_by_files,
     time_of_gone_files,
 )
-from isr_batch.ingest.kafka_logs.log_folder import REQUEST, LogFile, LogFolder
 from isr_batch.ingest.log_files.content import Fingerprint
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

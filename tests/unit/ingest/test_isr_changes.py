@@ -5,9 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs import isr_changes, leader_epochs
-from isr_batch.ingest.kafka_logs.coverage import Stretch
-from isr_batch.ingest.kafka_logs.metadata_log import parse_metadata
+from isr_batch.broker_lines.metadata_log import parse_metadata
+from isr_batch.ingest.requests.coverage import Stretch
+from isr_batch.ingest.terms import isr_changes, leader_epochs
 from isr_batch.lake.arrow_sql import ArrowSql
 from tests.log_tables import SECOND, TOPIC_ID, lines, record, record_lines, sources
 

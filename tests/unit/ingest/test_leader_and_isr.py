@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from isr_batch.ingest.kafka_logs.leader_and_isr import (
+from isr_batch.ingest.requests.leader_and_isr import (
     LEADER_AND_ISR_LINES,
     accepted_requests,
     are_leader_and_isr,

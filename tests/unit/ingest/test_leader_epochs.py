@@ -4,10 +4,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs import leader_epochs, mid_term_rows, server_log
-from isr_batch.ingest.kafka_logs.leader_and_isr import ACCEPTED
-from isr_batch.ingest.kafka_logs.mid_term import Begun
-from isr_batch.ingest.kafka_logs.settings_files import Broker
+from isr_batch.ingest.folder.settings_files import Broker
+from isr_batch.ingest.requests.leader_and_isr import ACCEPTED
+from isr_batch.ingest.terms import leader_epochs, mid_term_rows
+from isr_batch.ingest.terms.broker_settings import broker_settings
+from isr_batch.ingest.terms.mid_term import Begun
 from isr_batch.lake.arrow_sql import ArrowSql
 from tests.log_tables import SECOND, TOPIC_ID, lines, record, record_lines, sources
 
@@ -94,7 +95,7 @@ def test_assigned_replicas_and_delay_of_the_controller(sql: ArrowSql) -> None:
         "state LeaderAndIsrPartitionState(topicName='t-x', partitionIndex=1, controllerEpoch=-1, leader=1, "
         "leaderEpoch=4, isr=[1], partitionEpoch=5, replicas=[3, 1, 2], addingReplicas=[]) since it is the leader"
     )
-    from isr_batch.ingest.kafka_logs.metadata_log import parse_metadata
+    from isr_batch.broker_lines.metadata_log import parse_metadata
 
     known = sources(sql, lines((0, STARTED)), lines(leads(5, 4), (8.04, stayed)), parse_metadata(sql, records))
     (row,) = terms(known, processes(None, 20))
@@ -121,7 +122,7 @@ def test_a_later_epoch_ends_a_term_that_was_inferred_whoever_leads(sql: ArrowSql
 
     known = sources(sql, lines((0, STARTED)))
     brokers = [Broker(1, 4000, 2), Broker(2, 4000, 2)]
-    known = replace(known, settings=server_log.broker_settings(sql, known.server, brokers))
+    known = replace(known, settings=broker_settings(sql, known.server, brokers))
     begun = [Begun(1, "t-x", 1, 4, 3 * SECOND, "inferred"), Begun(2, "t-x", 1, 5, 9 * SECOND, "inferred"),
              Begun(2, "t-x", 7, 5, 4 * SECOND, "inferred")]  # fmt: skip
     rows = {(row["leader_id"], row["partition_id"]): row for row in terms(known, processes(None, 20), begun)}

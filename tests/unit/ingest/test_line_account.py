@@ -5,13 +5,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from isr_batch.ingest.folder.log_folder import METADATA, REQUEST, SERVER, STATE_CHANGE, LogFile, LogFolder
 from isr_batch.ingest.kafka_logs.line_account import line_account, require_balance
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
-from isr_batch.ingest.kafka_logs.log_folder import METADATA, REQUEST, SERVER, STATE_CHANGE, LogFile, LogFolder
 from isr_batch.ingest.kafka_logs.quarantine import refused_lines
 from isr_batch.ingest.kafka_logs.read import KafkaLogs
-from isr_batch.ingest.kafka_logs.request_log import FILE, FOLLOWER_FETCH, OTHER, REFUSED
 from isr_batch.ingest.log_files.content import Fingerprint
+from isr_batch.ingest.requests.request_log import FILE, FOLLOWER_FETCH, OTHER, REFUSED
 from isr_batch.lake.arrow_sql import ArrowSql
 from tests.log_tables import LINES
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from isr_batch.ingest.folder.log_folder import SERVER, STATE_CHANGE
 from isr_batch.ingest.kafka_logs.lines_of_interest import _FOUND, _by_file, _chosen, _others
-from isr_batch.ingest.kafka_logs.log_folder import SERVER, STATE_CHANGE
 from isr_batch.lake.arrow_sql import ArrowSql
 
 BATCH = pa.schema([

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from isr_batch.errors import NoInputError
-from isr_batch.ingest.clusters import find_clusters
-from isr_batch.ingest.kafka_logs.lines import lines_of_file
-from isr_batch.ingest.kafka_logs.log_folder import METADATA, REQUEST, find_logs
-from isr_batch.ingest.kafka_logs.settings_files import Broker
+from isr_batch.ingest.folder.clusters import find_clusters
+from isr_batch.ingest.folder.lines import lines_of_file
+from isr_batch.ingest.folder.log_folder import METADATA, REQUEST, find_logs
+from isr_batch.ingest.folder.settings_files import Broker
 
 
 def write(path: Path, data: bytes = b"x\n") -> Path:

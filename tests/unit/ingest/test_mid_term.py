@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from isr_batch.ingest.kafka_logs.coverage import Stretch
-from isr_batch.ingest.kafka_logs.mid_term import (
+from isr_batch.ingest.requests.coverage import Stretch
+from isr_batch.ingest.terms.mid_term import (
     INFERRED,
     LOGGED,
     SNAPSHOT,
@@ -22,7 +22,7 @@ from isr_batch.ingest.kafka_logs.mid_term import (
     mid_term_log_end,
     terms_in_progress,
 )
-from isr_batch.ingest.kafka_logs.mid_term_rows import vouched_for
+from isr_batch.ingest.terms.mid_term_rows import vouched_for
 
 MINUTE = 60_000_000
 BEGIN = 10 * MINUTE

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from isr_batch.broker_lines.kinds import KINDS, LogKindFinder
+from isr_batch.broker_lines.log_sql import log_sql
+from isr_batch.broker_lines.vendors import apache_release
 from isr_batch.evidence.answer import answer_table
-from isr_batch.ingest.kafka_logs.engine import Here
+from isr_batch.ingest.engine.engine import Here
 from isr_batch.ingest.kafka_logs.line_account import READ, SKIPPED
-from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs
-from isr_batch.ingest.log_files.kinds import KINDS, LogKindFinder
-from isr_batch.ingest.log_files.vendors import apache_release
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 from tests.log_lines import evidence_table, of_folder

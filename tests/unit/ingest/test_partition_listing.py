@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from isr_batch.errors import NoInputError, UsageError
-from isr_batch.ingest.kafka_logs.first_look import require_follower_fetches
-from isr_batch.ingest.kafka_logs.log_folder import METADATA, SNAPSHOT, find_logs
-from isr_batch.ingest.kafka_logs.partition_listing import Listed, is_listing, parse_listing, read_listing
-from isr_batch.ingest.kafka_logs.settings_files import ClusterSettings, is_release
+from isr_batch.ingest.folder.first_look import require_follower_fetches
+from isr_batch.ingest.folder.log_folder import METADATA, SNAPSHOT, find_logs
+from isr_batch.ingest.folder.partition_listing import Listed, is_listing, parse_listing, read_listing
+from isr_batch.ingest.folder.settings_files import ClusterSettings, is_release
 
 NEW = """\
 Topic: busy\tTopicId: QOGIGkfUTjeQvN1wX98dSQ\tPartitionCount: 2\tReplicationFactor: 3\tConfigs: min.insync.replicas=2

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from isr_batch.ingest.kafka_logs.request_log import FILE, FOLLOWER_FETCH, PRODUCE, REFUSED, parse_requests
+from isr_batch.ingest.requests.request_log import FILE, FOLLOWER_FETCH, PRODUCE, REFUSED, parse_requests
 from tests.mutated_lines import mutated
 from tests.naive_request_log import MARK, naive_request
 from tests.request_pieces import partitions_of

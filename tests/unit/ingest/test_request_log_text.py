@@ -5,7 +5,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH, OTHER, OTHER_FETCH, PRODUCE, REFUSED, parse_requests
+from isr_batch.ingest.requests.request_log import (
+    FOLLOWER_FETCH,
+    OTHER,
+    OTHER_FETCH,
+    PRODUCE,
+    REFUSED,
+    parse_requests,
+)
 from tests.request_pieces import partitions_of
 
 LINES = pa.schema([

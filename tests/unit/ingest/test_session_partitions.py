@@ -5,9 +5,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from isr_batch.ingest.kafka_logs.engine import Here
-from isr_batch.ingest.kafka_logs.fetch_log import IN_SESSIONS
-from isr_batch.ingest.kafka_logs.session_partitions import members_before
+from isr_batch.ingest.engine.engine import Here
+from isr_batch.ingest.requests.fetch_log import IN_SESSIONS
+from isr_batch.ingest.terms.session_partitions import members_before
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.batches.sessions import Members
 

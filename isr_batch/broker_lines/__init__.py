@@ -1,0 +1,1 @@
+"""The lines that brokers print, but for request logs: one pattern for each form."""

@@ -1,0 +1,201 @@
+"""Parse the cluster metadata log, as decoded by kafka-dump-log.sh: topics, partitions and brokers.
+
+A decoded snapshot (``*.checkpoint``) has the same records, numbered from 0. They replace the log before the offset in
+the snapshot's name, and get the time of the last record in it.
+"""
+
+import pyarrow as pa
+
+from isr_batch.broker_lines.log_sql import RAW_CHARACTERS
+from isr_batch.lake.arrow_sql import ArrowSql, quoted
+from udfs.request_log.requests import LAST_US
+
+_RECORD = r"^\| offset: (\d+) .*?CreateTime: (\d+) .*payload: (\{.*\})"
+_NUMBERS = (
+    "resourceType", "partitionId", "leader", "leaderEpoch", "partitionEpoch", "leaderRecoveryState", "featureLevel",
+    "brokerId", "id",
+)  # fmt: skip
+_LISTS = ("replicas", "isr", "eligibleLeaderReplicas", "lastKnownElr")
+_TEXTS = ("name", "value", "resourceName", "topicId", "topicName", "fenced", "inControlledShutdown", "incarnationId")
+_SNAPSHOT_END = r"^Snapshot end offset: (\d{1,18}), epoch"
+_SNAPSHOT_TIME = r"SnapshotHeader .*\"lastContainedLogTimestamp\":(\d{1,15})\b"
+_HAS_RECORD = "payload: "
+METADATA_LINES = f"{_HAS_RECORD}|{_SNAPSHOT_END}|{_SNAPSHOT_TIME}"
+"""Marks of the lines of interest."""
+_TOPIC, _BROKER = 2, 4
+_NEEDED = {
+    "TOPIC_RECORD": ("topicId", "name"),
+    "PARTITION_RECORD": ("topicId", "partitionId", "replicas", "isr", "leader", "leaderEpoch"),
+    "PARTITION_CHANGE_RECORD": ("topicId", "partitionId"),
+}
+_UNKNOWN = -1
+
+
+def metadata_records(sql: ArrowSql, lines: pa.Table) -> pa.Table:
+    """Parse the record in each line: record_offset, at_us, type, data, malformed.
+
+    ``malformed`` is null for lines without a record; type and data are null if it cannot be parsed.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    lines : pa.Table
+        With ``message``.
+    """
+    types = dict.fromkeys(_NUMBERS, '"INTEGER"') | dict.fromkeys(_LISTS, '["INTEGER"]')
+    types |= dict.fromkeys(_TEXTS, '"VARCHAR"')
+    structure = "{" + ", ".join(f'"{name}": {types[name]}' for name in types) + "}"
+    # A present value of the wrong type becomes null, or was text.
+    kind = "coalesce(json_type(json, '$.data.{}'), 'NULL')"
+    odd = [f"{kind.format(name)} NOT IN ('NULL', 'BIGINT', 'UBIGINT')" for name in _NUMBERS]
+    odd += [f"data.{name} IS NULL AND {kind.format(name)} != 'NULL'" for name in (*_NUMBERS, *_LISTS)]
+    odd += [f"len(list_filter(json_type(json, '$.data.{name}[*]'), lambda t: t NOT IN ('BIGINT', 'UBIGINT'))) > 0"
+            for name in _LISTS]  # fmt: skip
+    odd += [f"coalesce(len(list_filter(data.{name}, lambda replica: replica IS NULL OR replica < 0)) > 0, false)"
+            for name in _LISTS]  # fmt: skip
+    odd += ["coalesce(data.partitionId < 0, false)", "coalesce(data.leaderEpoch < -1, false)"]
+    odd += [f"type = '{of_type}' AND data.{name} IS NULL" for of_type, names in _NEEDED.items() for name in names]
+    odd.append("contains(type, 'BROKER') AND coalesce(data.brokerId, data.id) IS NULL")
+    return sql(
+        f"""
+        WITH found AS (
+            SELECT *, contains(coalesce(message, ''), {quoted(_HAS_RECORD)}) AS has_record,
+                regexp_extract(message, {quoted(_RECORD)}, ['number', 'at', 'json']) AS record FROM lines
+        ), numbers AS (
+            SELECT * EXCLUDE (record), TRY_CAST(record.number AS BIGINT) AS record_offset,
+                CASE WHEN TRY_CAST(record.at AS BIGINT) BETWEEN 0 AND {LAST_US // 1000}
+                    THEN TRY(TRY_CAST(record.at AS BIGINT) * 1000) END AS at_us,
+                CASE WHEN json_valid(record.json) THEN record.json END AS json
+            FROM found
+        ), parsed AS (
+            SELECT *, json ->> '$.type' AS type, json_transform(json -> '$.data', {quoted(structure)}) AS data
+            FROM numbers
+        ), judged AS (
+            SELECT *, at_us IS NULL OR record_offset IS NULL OR type IS NULL OR coalesce({" OR ".join(odd)}, false)
+                AS malformed
+            FROM parsed
+        )
+        SELECT * EXCLUDE (has_record, json) REPLACE (
+            CASE WHEN has_record THEN record_offset END AS record_offset, CASE WHEN has_record THEN at_us END AS at_us,
+            CASE WHEN has_record AND NOT malformed THEN type END AS type,
+            CASE WHEN has_record AND NOT malformed THEN data END AS data,
+            CASE WHEN has_record THEN malformed END AS malformed)
+        FROM judged
+        """,
+        lines=lines,
+    )
+
+
+def parse_metadata(sql: ArrowSql, lines: pa.Table) -> pa.Table:
+    """List the records: record_offset, at_us, type, data; ``malformed`` and ``raw`` if one cannot be parsed.
+
+    The records of a snapshot get the offset and the time at which the snapshot was taken.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    lines : pa.Table
+        Lines of interest: source_file, source_line, message, problem, detail, and what `metadata_records` adds.
+    """
+    number = "max(CAST(nullif(regexp_extract(message, {}, 1), '') AS BIGINT))"
+    return sql(
+        f"""
+        WITH snapshots AS (
+            SELECT source_file, coalesce({number.format(quoted(_SNAPSHOT_END))}, 0) - 1 AS as_of,
+                {number.format(quoted(_SNAPSHOT_TIME))} AS until_ms
+            FROM lines
+            WHERE regexp_matches(message, {quoted(f"{_SNAPSHOT_END}|{_SNAPSHOT_TIME}")}) GROUP BY source_file
+        )
+        SELECT source_file, source_line,
+            CASE WHEN as_of IS NULL THEN record_offset ELSE as_of END AS record_offset,
+            CASE WHEN as_of IS NULL OR at_us IS NULL OR NOT coalesce(until_ms BETWEEN 1 AND {LAST_US // 1000}, false)
+                THEN at_us ELSE until_ms * 1000 END AS at_us,
+            type, data, problem, detail, coalesce(malformed, false) AS malformed,
+            CASE WHEN malformed THEN substring(message, 1, {RAW_CHARACTERS}) END AS raw
+        FROM lines LEFT JOIN snapshots USING (source_file)
+        WHERE malformed IS NOT NULL OR problem IS NOT NULL
+        """,
+        lines=lines,
+    )
+
+
+def metadata_topics(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
+    """List the topics: topic_id, topic."""
+    return sql(
+        "SELECT data.topicId AS topic_id, data.name AS topic FROM metadata WHERE type = 'TOPIC_RECORD'",
+        metadata=metadata,
+    )
+
+
+def metadata_min_isr(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
+    """List the last min.insync.replicas of each topic, or of a ``resource_broker`` ('' for all brokers)."""
+    return sql(
+        f"""
+        SELECT CASE WHEN data.resourceType = {_TOPIC} THEN data.resourceName END AS topic,
+            CASE WHEN data.resourceType = {_BROKER} THEN data.resourceName END AS resource_broker,
+            TRY_CAST(arg_max_null(data.value, record_offset) AS INTEGER) AS min_insync_replicas
+        FROM metadata WHERE type = 'CONFIG_RECORD' AND data.name = 'min.insync.replicas'
+        GROUP BY ALL HAVING min_insync_replicas IS NOT NULL
+        """,
+        metadata=metadata,
+    )
+
+
+def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
+    """List the partition states: topic, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source.
+
+    A record with a leader begins a leader epoch. ``position`` orders the states of a partition. In a log whose
+    beginning is missing, leader and epoch are -1 until a record has them.
+    """
+    return sql(
+        f"""
+        WITH records AS (
+            SELECT DISTINCT ON (record_offset, data.topicId, data.partitionId)
+                record_offset, at_us, source_file, source_line, type = 'PARTITION_RECORD' AS whole,
+                data.topicId AS topic_id, data.partitionId AS partition_id,
+                data.leader AS leader, data.leaderEpoch AS leader_epoch, data.replicas AS replicas, data.isr AS isr
+            FROM metadata WHERE type IN ('PARTITION_RECORD', 'PARTITION_CHANGE_RECORD')
+            ORDER BY record_offset, source_file, source_line
+        ), counted AS (
+            SELECT *, CAST(sum(CASE WHEN NOT whole AND leader IS NOT NULL THEN 1 ELSE 0 END) OVER upto AS INTEGER)
+                AS elected
+            FROM records WINDOW upto AS (PARTITION BY topic_id, partition_id ORDER BY record_offset
+                ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+        ), states AS (
+            SELECT topic_id, partition_id, record_offset AS position,
+                coalesce(last_value(leader IGNORE NULLS) OVER upto, {_UNKNOWN}) AS leader_id,
+                coalesce(last_value(CASE WHEN whole THEN leader_epoch - elected END IGNORE NULLS) OVER upto + elected,
+                    {_UNKNOWN}) AS leader_epoch,
+                last_value(replicas IGNORE NULLS) OVER upto AS replicas, last_value(isr IGNORE NULLS) OVER upto AS isr,
+                at_us, source_file, source_line
+            FROM counted WINDOW upto AS (PARTITION BY topic_id, partition_id ORDER BY record_offset
+                ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+        )
+        SELECT topic, states.* EXCLUDE (topic_id) FROM states JOIN topic_names USING (topic_id)
+        """,
+        metadata=metadata,
+        topic_names=topic_names,
+    )
+
+
+def metadata_brokers(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
+    """List the broker state changes (fenced, unfenced, shutting_down): broker_id, kind, at_us."""
+    return sql(
+        """
+        WITH records AS (
+            SELECT coalesce(data.brokerId, data.id) AS broker_id, at_us, type, data.fenced AS fenced,
+                type = 'BROKER_REGISTRATION_CHANGE_RECORD' AS changed,
+                data.inControlledShutdown = '1' AS shutting_down
+            FROM metadata WHERE contains(type, 'BROKER')
+        )
+        SELECT broker_id, 'fenced' AS kind, at_us FROM records
+        WHERE type = 'REGISTER_BROKER_RECORD' AND coalesce(fenced, 'true') = 'true'
+            OR type = 'FENCE_BROKER_RECORD' OR changed AND fenced = '1'
+        UNION ALL
+        SELECT broker_id, 'unfenced', at_us FROM records
+        WHERE type = 'UNFENCE_BROKER_RECORD' OR changed AND fenced = '-1'
+        UNION ALL
+        SELECT broker_id, 'shutting_down', at_us FROM records WHERE changed AND shutting_down
+        """,
+        metadata=metadata,
+    )

@@ -1,0 +1,37 @@
+"""The trouble that a follower's own log has shortly before it was dropped."""
+
+from bisect import bisect_right
+from collections import defaultdict
+
+from isr_batch.broker_lines.records import FoundLines, TroubleLine
+from isr_batch.broker_lines.trouble import KINDS
+from isr_batch.evidence.shrinks import Shrink
+
+
+class TroublesOfFollowers:
+    """The lines about trouble of all brokers, found by broker, leader and partition."""
+
+    def __init__(self, found: FoundLines) -> None:
+        self._of: dict[tuple[object, ...], list[TroubleLine]] = defaultdict(list)
+        for trouble in found.troubles:
+            self._of[trouble.broker_id, trouble.leader_id, trouble.partition, trouble.kind].append(trouble)
+
+    def before(self, shrink: Shrink) -> TroubleLine | None:
+        """Find the most telling trouble that a replica's own log has with this leader or partition, a minute before."""
+        for kind in KINDS:
+            last: TroubleLine | None = None
+            for leader_id in (shrink.leader_id, None):
+                for partition in (shrink.partition, None):
+                    lines = self._of.get((shrink.replica_id, leader_id, partition, kind), [])
+                    n = bisect_right(lines, shrink.at_us, key=lambda line: line.at_us)
+                    if n and lines[n - 1].at_us >= shrink.at_us - BEFORE_US and (
+                        last is None or lines[n - 1].at_us > last.at_us
+                    ):  # fmt: skip
+                        last = lines[n - 1]
+            if last:
+                return last
+        return None
+
+
+BEFORE_US = 60_000_000
+"""Where a follower's trouble is looked for: it leaves 45 s after it was last caught up, with Kafka's defaults."""

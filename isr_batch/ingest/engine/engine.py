@@ -1,0 +1,144 @@
+"""Process the rows of an ingest in this process if they are few, in Spark's workers if they are many.
+
+The operations are written once, as functions of Arrow batches and SQL over Arrow tables (DuckDB). For a small log,
+planning in Spark takes longer than processing the rows (docs/adr/0020-small-logs-in-the-driver.md).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.ingest.engine.in_spark import InSpark, OfBatches, OfTables, Query, Spread, meeting
+from isr_batch.ingest.engine.kernels import load_kernels
+from isr_batch.lake.arrow_rows import cast_rows, table_of_batches
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.memory import memory_bytes
+from isr_batch.progress import counted
+
+if TYPE_CHECKING:
+    from isr_batch.lake.lake import Lake  # executors read lines of logs, and have no Delta
+
+Rows: TypeAlias = pa.Table | Spread
+
+
+class Engine(Protocol):
+    """The operations of an ingest on its rows."""
+
+    def over(self, parts: pa.Table, work: OfBatches, schema: pa.Schema) -> Rows:
+        """Apply a function to each row of ``parts``, which describe the input."""
+
+    def map(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
+        """Apply a function to the rows; ordered rows arrive in their order."""
+
+    def sql(self, rows: Rows, query: str, schema: pa.Schema, **small: pa.Table) -> Rows:
+        """Run a query on each part of the ``rows`` separately, joined with whole small tables."""
+
+    def select(self, rows: Rows, names: Sequence[str]) -> Rows:
+        """Keep some columns."""
+
+    def where(self, rows: Rows, condition: str) -> Rows:
+        """Keep the rows that meet a condition that Spark and DuckDB understand."""
+
+    def by_key(self, keys: Sequence[str], work: OfTables, schema: pa.Schema, **tables: Rows) -> Rows:
+        """Apply a function to all rows with equal keys; it gets those of several keys at once.
+
+        Small tables may always be Arrow tables.
+        """
+
+    def ordered(self, rows: Rows, keys: Sequence[str], order: Sequence[str]) -> Rows:
+        """Group rows by key, and sort them."""
+
+    def union(self, *rows: Rows) -> Rows:
+        """Union of rows with the same columns."""
+
+    def collect(self, rows: Rows) -> pa.Table:
+        """Collect the rows to this process."""
+
+    def count(self, rows: Rows) -> int:
+        """Count the rows."""
+
+    def keep(self, rows: Rows) -> Rows:
+        """Compute the rows eagerly, and only once."""
+
+    def answers(self, rows: Rows, asked: Mapping[str, Query]) -> dict[str, Rows]:
+        """Compute eagerly, in one pass over the rows, the results that `sql` would give for some queries."""
+
+    def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:
+        """Compute the rows eagerly and once, and in the same pass the results of `sql` for some queries."""
+
+
+class Here:
+    """The process of the driver: rows are Arrow tables.
+
+    Parameters
+    ----------
+    engine : ArrowSql
+    """
+
+    def __init__(self, engine: ArrowSql) -> None:
+        self.engine = engine
+        load_kernels()
+
+    def over(self, parts: pa.Table, work: OfBatches, schema: pa.Schema) -> pa.Table:  # noqa: D102 as `Engine`
+        return table_of_batches(work(_one_by_one(parts)), schema)
+
+    def map(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> pa.Table:  # noqa: D102
+        return table_of_batches(work(iter(_here(rows).to_batches())), schema)
+
+    def sql(self, rows: Rows, query: str, schema: pa.Schema, **small: pa.Table) -> pa.Table:  # noqa: D102
+        return cast_rows(self.engine(query, rows=_here(rows), **small), schema)
+
+    def select(self, rows: Rows, names: Sequence[str]) -> pa.Table:  # noqa: D102
+        return _here(rows).select(list(names))
+
+    def where(self, rows: Rows, condition: str) -> pa.Table:  # noqa: D102
+        return meeting(self.engine, _here(rows), condition)
+
+    def by_key(self, keys: Sequence[str], work: OfTables, schema: pa.Schema, **tables: Rows) -> pa.Table:  # noqa: ARG002, D102
+        return cast_rows(work(self.engine, **tables), schema)
+
+    def ordered(self, rows: Rows, keys: Sequence[str], order: Sequence[str]) -> pa.Table:  # noqa: ARG002, D102
+        # Rows are taken from one chunk in a third of the time.
+        return _here(rows).combine_chunks().sort_by([(name, "ascending") for name in order])
+
+    def union(self, *rows: Rows) -> pa.Table:  # noqa: D102
+        return pa.concat_tables(map(_here, rows))
+
+    def collect(self, rows: Rows) -> pa.Table:  # noqa: D102
+        return _here(rows)
+
+    def count(self, rows: Rows) -> int:  # noqa: D102
+        return int(_here(rows).num_rows)
+
+    def keep(self, rows: Rows) -> Rows:  # noqa: D102
+        return rows
+
+    def answers(self, rows: Rows, asked: Mapping[str, Query]) -> dict[str, Rows]:  # noqa: D102
+        return {name: self.sql(rows, *query) for name, query in asked.items()}
+
+    def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:  # noqa: D102
+        return rows, self.answers(rows, asked)
+
+
+MOST_BYTES = min(2 << 30, memory_bytes() // 8)
+"""Bytes of log text. They take up to twice as much memory; in Spark, on two cores, nearly three times as long."""
+
+
+def ingest_engine_for(lake: "Lake", sql: ArrowSql, size_bytes: int) -> Engine:
+    """Choose by what is wanted, and by the size of the log text."""
+    return InSpark(lake.spark) if lake.engine.by_spark(size_bytes, MOST_BYTES, "bytes of log text") else Here(sql)
+
+
+def _one_by_one(parts: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Give files or ranges of files one after the other, counted by their size as far as that is known yet."""
+    known = "end" in parts.schema.names
+    sizes = pc.divide(pc.subtract(parts["end"], parts["start"]), 1e6).to_pylist() if known else [1] * len(parts)
+    singly = (batch.slice(n, 1) for batch in parts.to_batches() for n in range(batch.num_rows))
+    return counted(zip(singly, sizes, strict=True), sum(sizes), "MB" if known else "files")
+
+
+def _here(rows: Rows) -> pa.Table:
+    assert isinstance(rows, pa.Table)
+    return rows

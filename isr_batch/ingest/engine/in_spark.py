@@ -1,0 +1,373 @@
+"""Process the rows of an ingest in Spark's workers, for logs that are too large for one process.
+
+Spark carries packets: some thousand rows each, as the bytes of an Arrow stream. Converting them to Spark rows, and
+back to Arrow for each worker, cost more than the workers' own processing (docs/measurements/0020).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from isr_batch.broker_lines.log_sql import log_sql
+from isr_batch.ingest.engine.kernels import load_kernels
+from isr_batch.lake.arrow_rows import cast_rows, table_of_batches
+from isr_batch.lake.arrow_sql import ArrowSql
+
+OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+OfTables = Callable[..., pa.Table]
+"""Takes an `ArrowSql`, and tables by name."""
+
+ROWS_AT_ONCE = 100_000
+"""Rows on which a query runs, and that are cut into packets."""
+PACKET_ROWS = 20_000
+BUCKETS_A_SHARE = 4
+"""Spark cuts what it exchanges into shares, and puts small ones together."""
+FEW_ROWS = 20_000
+"""Rows of a result that are collected to the driver at once: Spark scans all packets again for each result that stays
+in them."""
+PACKETS_AT_ONCE = 16
+"""Packets that go to a worker in one batch: they have 2 MB at most, unless lines have thousands of partitions."""
+
+_PACKETS = pa.schema(
+    [("bucket", pa.int32()), ("of_table", pa.string()), ("rows", pa.int64()), ("packet", pa.binary())]
+)  # fmt: skip
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+"""Spark copies, stores and reads packets several times; a fifth of the bytes."""
+_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+
+class Spread(NamedTuple):
+    """Rows in Spark's workers: a function of a worker's share of a DataFrame.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        Packets, as a rule.
+    work : callable
+        Makes the rows of the frame's batches.
+    schema : pa.Schema
+        Of the rows.
+    packed : int or None
+        Rows in the packets, before the work; None: not known.
+    """
+
+    frame: DataFrame
+    work: OfBatches
+    schema: pa.Schema
+    packed: int | None = None
+
+
+Rows: TypeAlias = pa.Table | Spread
+
+
+class Query(NamedTuple):
+    """SQL that runs on each part of some ``rows`` separately, and the columns of its result."""
+
+    text: str
+    schema: pa.Schema
+
+
+@contextmanager
+def packets_at_once(spark: SparkSession) -> Iterator[None]:
+    """Use batches of few rows while packets are made and read, because each row is large."""
+    usual = str(spark.conf.get(_AT_ONCE))
+    spark.conf.set(_AT_ONCE, str(PACKETS_AT_ONCE))
+    try:
+        yield
+    finally:
+        spark.conf.set(_AT_ONCE, usual)
+
+
+class InSpark:
+    """Spark's workers, as an `isr_batch.ingest.engine.engine.Engine`.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        `packets_at_once` should hold for it.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.buckets = BUCKETS_A_SHARE * int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+
+    def over(self, parts: pa.Table, work: OfBatches, schema: pa.Schema) -> Rows:  # noqa: D102 as `Engine`
+        if not parts.num_rows:
+            return schema.empty_table()
+        numbered = parts.append_column("task", pa.array(range(parts.num_rows), pa.int32()))
+        tasks = self.spark.createDataFrame(numbered).repartitionById(parts.num_rows, "task")
+        return Spread(tasks, partial(_mapped, work, schema), schema)
+
+    def map(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:  # noqa: D102
+        return self._then(rows, partial(_mapped, work, schema), schema)
+
+    def sql(self, rows: Rows, query: str, schema: pa.Schema, **small: pa.Table) -> Rows:  # noqa: D102
+        return self._then(rows, partial(_answered, query, small, schema), schema)
+
+    def select(self, rows: Rows, names: Sequence[str]) -> Rows:  # noqa: D102
+        names = list(names)
+        return self._then(rows, partial(_selected, names), pa.schema([rows.schema.field(name) for name in names]))
+
+    def where(self, rows: Rows, condition: str) -> Rows:  # noqa: D102
+        return self._then(rows, partial(_meeting, condition), rows.schema)
+
+    def by_key(self, keys: Sequence[str], work: OfTables, schema: pa.Schema, **tables: Rows) -> Rows:  # noqa: D102
+        if all(isinstance(rows, pa.Table) for rows in tables.values()):
+            return cast_rows(work(worker_sql(), **tables), schema)
+        together = self._together(keys, tables)
+        schemas = {name: rows.schema for name, rows in tables.items()}
+        return Spread(together, partial(_of_keys, work, schemas, schema), schema)
+
+    def ordered(self, rows: Rows, keys: Sequence[str], order: Sequence[str]) -> Rows:  # noqa: D102
+        together = self._together(keys, {"rows": rows})
+        return Spread(together, partial(_sorted, [(name, "ascending") for name in order], rows.schema), rows.schema)
+
+    def union(self, *rows: Rows) -> Rows:  # noqa: D102
+        if all(isinstance(each, pa.Table) for each in rows):
+            return pa.concat_tables(rows)
+        first, *others = (self._packets(each, _packed) for each in rows)
+        for other in others:
+            first = first.unionAll(other)
+        return Spread(first, _unpacked, rows[0].schema)
+
+    def collect(self, rows: Rows) -> pa.Table:  # noqa: D102
+        return rows if isinstance(rows, pa.Table) else _collected(_packets_of(rows, _packed), rows.schema)
+
+    def count(self, rows: Rows) -> int:  # noqa: D102
+        return rows.num_rows if isinstance(rows, pa.Table) else _counted(_packets_of(rows, _packed))
+
+    def keep(self, rows: Rows) -> Rows:  # noqa: D102
+        if isinstance(rows, pa.Table):
+            return rows
+        return _kept(_packets_of(rows, _packed), {"": rows.schema}, few=0)[""]
+
+    def answers(self, rows: Rows, asked: Mapping[str, Query]) -> dict[str, Rows]:  # noqa: D102
+        if isinstance(rows, pa.Table):
+            return {name: self.sql(rows, *query) for name, query in asked.items()}
+        made = _packets_of(rows, partial(_packed_with, dict(asked), with_rows=False))
+        return _kept(made, {name: query.schema for name, query in asked.items()}, FEW_ROWS)
+
+    def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:  # noqa: D102
+        if isinstance(rows, pa.Table):
+            return rows, self.answers(rows, asked)
+        made = _packets_of(rows, partial(_packed_with, dict(asked), with_rows=True))
+        kept = _kept(made, {"": rows.schema} | {name: query.schema for name, query in asked.items()}, FEW_ROWS)
+        return kept.pop(""), kept
+
+    def _then(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
+        if isinstance(rows, pa.Table):
+            return table_of_batches(work(iter(rows.to_batches())), schema)
+        return Spread(rows.frame, partial(_both, rows.work, work), schema, rows.packed)
+
+    def _together(self, keys: Sequence[str], tables: dict[str, Rows]) -> DataFrame:
+        """Bring the rows of all tables with equal keys to one task."""
+        first, *_ = tables.values()
+        types = pa.schema([pa.field(key, first.schema.field(key).type) for key in keys])
+        every, *others = (
+            self._packets(rows, partial(_in_buckets, name, types, self.buckets)) for name, rows in tables.items()
+        )
+        for other in others:
+            every = every.unionAll(other)
+        return every.repartition("bucket")
+
+    def _packets(self, rows: Rows, pack: OfBatches) -> DataFrame:
+        if isinstance(rows, pa.Table):
+            return self.spark.createDataFrame(table_of_batches(pack(iter(rows.to_batches())), _PACKETS))
+        return _packets_of(rows, pack)
+
+
+def here_if_few(rows: Spread, most: int) -> pa.Table | None:
+    """Collect rows to this process, unless they come from more packed rows than that."""
+    is_few = rows.packed is not None and rows.packed <= most
+    return _collected(_packets_of(rows, _packed), rows.schema) if is_few else None
+
+
+def reported_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.Table:
+    """Run a function on the workers' shares of the rows, and collect their reports."""
+    reports = rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, work)), from_arrow_schema(schema))
+    return reports.toArrow()
+
+
+def spark_frame_of_spread(rows: Spread) -> DataFrame:
+    """Convert packets to rows that Spark writes."""
+    return rows.frame.mapInArrow(partial(_worked, rows.work), from_arrow_schema(rows.schema))
+
+
+def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
+    """Keep the rows that meet a condition; only the columns that it names go through the engine."""
+    meets = sql(f"SELECT coalesce({condition}, false) AS meets FROM rows", rows=rows)["meets"]
+    return rows if pc.all(meets).as_py() else rows.filter(meets)  # which copies them
+
+
+def _packets_of(rows: Spread, pack: OfBatches) -> DataFrame:
+    if pack is _packed and rows.work is _unpacked:
+        return rows.frame.withColumn("of_table", F.lit(""))  # they may be those of an answer
+    return rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, pack)), from_arrow_schema(_PACKETS))
+
+
+def _collected(packets: DataFrame, schema: pa.Schema) -> pa.Table:
+    return table_of_batches(_unpacked(iter(packets.select("packet").toArrow().to_batches())), schema)
+
+
+def _kept(packets: DataFrame, schemas: Mapping[str, pa.Schema], few: int) -> dict[str, Rows]:
+    """Compute the packets now, and only once; tables of few rows are collected to this process.
+
+    Later stages are planned from these packets instead of the text of the logs. They are kept on disk, because they
+    would fill the heap. The cost: a lost executor ends the ingest, which must be repeated.
+    """
+    kept = packets.localCheckpoint(eager=False, storageLevel=StorageLevel.DISK_ONLY)
+    sizes = Counter(dict.fromkeys(schemas, 0))
+    for packet in kept.select("of_table", "rows").toArrow().to_pylist():  # which makes them
+        sizes[packet["of_table"]] += packet["rows"]
+    here = [name for name, rows in sizes.items() if 0 < rows <= few]
+    parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in here}
+    for batch in kept.where(F.col("of_table").isin(here)).toArrow().to_batches() if here else ():
+        for name in here:
+            parts[name] += _unpacked(iter([batch.filter(pc.equal(batch["of_table"], name))]))
+    return {
+        name: Spread(kept.where(F.col("of_table") == name), _unpacked, schema, sizes[name])
+        if sizes[name] > few
+        else table_of_batches(iter(parts.get(name, ())), schema)
+        for name, schema in schemas.items()
+    }
+
+
+def _counted(packets: DataFrame) -> int:
+    ((counted,),) = packets.agg(F.sum("rows")).collect()
+    return int(counted or 0)
+
+
+@lru_cache(maxsize=1)
+def worker_sql() -> ArrowSql:
+    """Open the engine of a worker, once."""
+    return log_sql()
+
+
+def _worked(work: OfBatches, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    load_kernels()
+    yield from work(batches)
+
+
+def _both(first: OfBatches, then: OfBatches, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return then(first(batches))
+
+
+def _some(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
+    """Combine batches up to a maximum number of rows."""
+    parts: list[pa.RecordBatch] = []
+    for batch in batches:
+        if parts and sum(part.num_rows for part in parts) + batch.num_rows > rows:
+            yield pa.Table.from_batches(parts)
+            parts = []
+        parts.append(batch)
+    if parts:
+        yield pa.Table.from_batches(parts)
+
+
+def _mapped(work: OfBatches, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in work(batches):
+        yield from cast_rows(pa.table(batch), schema).to_batches()
+
+
+def _answered(
+    query: str, small: dict[str, pa.Table], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for rows in _some(batches):
+        yield from cast_rows(worker_sql()(query, rows=rows, **small), schema).to_batches()
+
+
+def _meeting(condition: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in _some(batches):
+        yield from meeting(worker_sql(), rows, condition).to_batches()
+
+
+def _selected(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.select(names)
+
+
+def _packet(bucket: int, name: str, rows: pa.Table) -> pa.RecordBatch:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
+        stream.write_table(rows.combine_chunks())
+    packet = sink.getvalue()
+    edges = pa.py_buffer(np.array([0, packet.size], np.int32))
+    columns = [
+        pa.array([value], type_) for value, type_ in zip((bucket, name, rows.num_rows), _PACKETS.types, strict=False)
+    ]
+    return pa.RecordBatch.from_arrays(
+        [*columns, pa.Array.from_buffers(pa.binary(), 1, [None, edges, packet])], schema=_PACKETS
+    )
+
+
+def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in _some(batches, PACKET_ROWS):
+        for begin in range(0, rows.num_rows, PACKET_ROWS):
+            yield _packet(0, "", rows.slice(begin, PACKET_ROWS))
+
+
+def _packed_with(
+    asked: Mapping[str, Query], batches: Iterator[pa.RecordBatch], *, with_rows: bool
+) -> Iterator[pa.RecordBatch]:
+    """Make packets of rows, and of the results of queries on them."""
+    for rows in _some(batches):
+        answers = {name: cast_rows(worker_sql()(query.text, rows=rows), query.schema) for name, query in asked.items()}
+        for name, table in (({"": rows} if with_rows else {}) | answers).items():
+            for begin in range(0, table.num_rows, PACKET_ROWS):
+                yield _packet(0, name, table.slice(begin, PACKET_ROWS))
+
+
+def _in_buckets(
+    name: str, keys: pa.Schema, buckets: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Make packets of rows whose keys have one hash."""
+    query = f"SELECT CAST(hash({', '.join(keys.names)}) % {buckets} AS INTEGER) AS bucket FROM rows"
+    for rows in _some(batches):
+        number = worker_sql()(query, rows=cast_rows(rows, keys))["bucket"].to_numpy()
+        sorted_ = rows.take(pa.array(np.argsort(number, kind="stable")))
+        begin = 0
+        for bucket, size in enumerate(np.bincount(number, minlength=buckets).tolist()):
+            for at in range(begin, begin + size, PACKET_ROWS):
+                yield _packet(bucket, name, sorted_.slice(at, min(PACKET_ROWS, begin + size - at)))
+            begin += size
+
+
+def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for packet in batch.column("packet"):
+            # A stream's length is a multiple of 8, and so is where the next packet begins. Were one to begin elsewhere,
+            # its numbers would not be what the kernels are compiled for.
+            held = packet.as_buffer()
+            yield from pa.ipc.open_stream(held if held.address % 8 == 0 else packet.as_py())
+
+
+def _of_keys(
+    work: OfTables, schemas: dict[str, pa.Schema], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Pass the rows of a task to the function, one table per input."""
+    parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
+    for batch in batches:
+        for name in schemas:
+            parts[name] += _unpacked(iter([batch.filter(pc.equal(batch["of_table"], name))]))
+    if any(parts.values()):
+        tables = {name: table_of_batches(iter(found), schemas[name]) for name, found in parts.items()}
+        yield from cast_rows(work(worker_sql(), **tables), schema).to_batches()
+
+
+def _sorted(
+    order: list[tuple[str, str]], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    rows = table_of_batches(_unpacked(batches), schema).combine_chunks()
+    places = pc.sort_indices(rows, sort_keys=order)
+    for begin in range(0, rows.num_rows, ROWS_AT_ONCE):  # not twice in memory
+        yield from rows.take(places.slice(begin, ROWS_AT_ONCE)).combine_chunks().to_batches()

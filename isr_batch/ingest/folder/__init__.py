@@ -1,0 +1,1 @@
+"""A folder of logs: its files, their brokers, settings and lines."""

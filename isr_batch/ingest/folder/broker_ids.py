@@ -1,0 +1,157 @@
+"""Find out which broker wrote the lines of a file, preferably from the lines themselves."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from isr_batch.ingest.folder.settings_files import int_setting
+from isr_batch.ingest.log_files.look import Look, SeenByLook
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A file, or a line of it, that could not be used, and why."""
+
+    source_file: str
+    reason: str
+    detail: str | None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The lines of one source in a file, before their broker is known.
+
+    Parameters
+    ----------
+    name : str
+        As in the lake.
+    folder : Path
+        That the file is in; ``label`` is its name for people.
+    look : Look
+    default : str
+        The log that the file is named after, and ``known_name`` whether it is named after one.
+    source : str or None
+        Container or host.
+    seen : SeenByLook
+        What the lines hold.
+    """
+
+    name: str
+    folder: Path
+    label: str
+    look: Look
+    default: str
+    known_name: bool
+    source: str | None
+    seen: SeenByLook
+
+    @property
+    def stem(self) -> str:
+        """File name without the parts that differ between one broker's logs: folder, kind, date and compression."""
+        text = self.source or Path(self.name).name
+        text = re.sub(r"(kafka-)?(request|server|state-change|stdout)|\.(log|txt|out|gz|zst|xz|bz2|json)\b", "", text)
+        return _without_dates(text).strip(".-_ ")
+
+    @property
+    def in_names(self) -> int | None:
+        """The number at the end of the source, of the folder, or in the file's name."""
+        folders = [_without_dates(name) for name in reversed(self.label.split("/"))]
+        stem = "" if self.label and self.stem.isdigit() else self.stem  # 0.log of a pod is its first container
+        for text in (self.source or "", *folders, stem):
+            # kafka-1, my-kafka-1_uid, b-1.cluster.example.com
+            found = re.search(r"(\d+)$", text) or re.search(r"[-_](\d+)(?=[_.])", text)
+            if found:
+                return int_setting(found[1])
+        return None
+
+
+DATE = r"20\d\d-?\d\d-?\d\d([-T._]?\d\d(?!\d))*"
+
+
+def _without_dates(name: str) -> str:
+    return re.sub(DATE, "", name)
+
+
+SHARED = 2
+"""Number of brokers with lines in one folder."""
+
+
+class Owner(NamedTuple):
+    """The broker that wrote a candidate's lines (None: not known), and what contradicts it or is missing."""
+
+    broker_id: int | None
+    remarks: list[Refused]
+
+
+def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mapping[str, str]]) -> list[Owner]:
+    """Find the broker of each candidate.
+
+    In this order: its own lines; the lines of the other files in its folder, if they all name one broker; the lines of
+    files with similar names in other folders; server.properties; a number in a name.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+    properties : mapping of Path to mapping
+        Settings by folder.
+    """
+    by_folder: dict[Path, Counter[int]] = {}
+    by_stem: dict[str, Counter[int]] = {}
+    stems: dict[Path, set[str]] = defaultdict(set)
+    for each in candidates:
+        if each.seen.broker_id is not None:
+            by_folder.setdefault(each.folder, Counter())[each.seen.broker_id] += 1
+            by_stem.setdefault(each.stem, Counter())[each.seen.broker_id] += 1
+        stems[each.folder].add(each.stem)
+    found, noted = [], set()
+    for each in candidates:
+        beside = set(by_folder.get(each.folder, ()))
+        # Only in a folder that brokers share does a file's name stand for its broker.
+        alike = set(by_stem.get(each.stem, ())) if len(stems[each.folder]) > 1 else set()
+        own = properties.get(each.folder)
+        stated = int_setting(broker_id_of(own)) if own else None
+        by_lines = each.seen.broker_id
+        for numbers in (beside, alike):
+            if by_lines is None and len(numbers) == 1:
+                (by_lines,) = numbers
+        # properties with an invalid id: then the folder's name may be wrong too
+        in_names = None if own and stated is None else each.in_names
+        broker_id = next((n for n in (by_lines, stated, in_names) if n is not None), None)
+        first = each.folder not in noted and each.source is None
+        noted.add(each.folder)
+        # A folder that brokers share is named after none of them.
+        name_says = in_names if len(beside) < SHARED else None
+        remarks = list(_remarks(each.label, by_lines, stated, name_says, sorted(beside))) if first else []
+        found.append(Owner(broker_id, remarks))
+    return found
+
+
+def _remarks(
+    label: str, by_lines: int | None, stated: int | None, in_names: int | None, beside: Sequence[int]
+) -> Iterator[Refused]:
+    properties = f"{label}/server.properties"
+    if by_lines is None and stated is None and in_names is None:
+        yield Refused(label, "no broker id", "its logs were left out")
+    elif stated is None:
+        how = (
+            f"broker {by_lines} by the lines of its logs"
+            if by_lines is not None
+            else f"broker {in_names} by the folder's name"
+        )
+        if len(beside) >= SHARED:
+            how = f"brokers {', '.join(map(str, beside))} by the lines of their logs"
+        yield Refused(properties, "no server.properties", f"assigned to {how}")
+    elif by_lines not in {None, stated}:
+        detail = f"it is of broker {stated}, but the lines of the logs next to it are of broker {by_lines}"
+        yield Refused(properties, "another broker's server.properties", detail)
+    if by_lines is not None and in_names not in {None, by_lines}:
+        detail = f"the lines are of broker {by_lines}, the name says {in_names}"
+        yield Refused(label, "a name with another number", detail)
+
+
+def broker_id_of(properties: Mapping[str, str]) -> str:
+    """Read the broker's id from its properties; empty if it is missing."""
+    return properties.get("node.id") or properties.get("broker.id") or ""

@@ -1,0 +1,79 @@
+"""Find the clusters in a folder of logs; without Spark, so that a wrong folder is found at once."""
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from isr_batch.errors import UsageError
+from isr_batch.ingest.folder.broker_ids import DATE, Refused
+from isr_batch.ingest.folder.log_folder import PROPERTIES, LogFile, LogFolder, LogOptions, find_logs
+from isr_batch.ingest.log_files.archives import member_name
+
+BROKER_DEPTH = 2
+"""Parts of the name of a log in its broker's folder; deeper, it may be in that of a cluster."""
+
+
+def find_clusters(
+    folder: Path, cluster_id: str | None = None, options: LogOptions = LogOptions()  # noqa: B008 frozen
+) -> dict[str, tuple[Path, LogFolder]]:  # fmt: skip
+    """Find the clusters in a folder: the folder itself, or each folder in it that has folders of brokers.
+
+    Folders with the same broker's logs, none of them named after a day or hour, are separate clusters.
+
+    Parameters
+    ----------
+    folder : Path
+        With the logs of the brokers of one cluster, or a folder per cluster.
+    cluster_id : str, optional
+        Name of the only cluster; by default a cluster is named after its folder.
+    options : LogOptions, optional
+        The operator's options about timestamps.
+
+    Returns
+    -------
+    dict of str to (Path, LogFolder)
+        Folders by the name of their cluster, and the content of each.
+
+    Raises
+    ------
+    NoInputError
+        When the folder has no broker log.
+    UsageError
+        When one name is given for several clusters.
+    """
+    whole = find_logs(folder, options)
+    clusters = {folder.resolve().name: (folder, whole)}
+    places = [(_parts_on_disk(file), file.broker_id)
+              for file in whole.files if file.broker_id is not None and file.kind != PROPERTIES]  # fmt: skip
+    depth = min(map(len, (parts for parts, _ in places)), default=0)
+    of_folder: dict[str, set[int]] = defaultdict(set)
+    for parts, broker_id in places:
+        if len(parts) == depth:
+            of_folder[parts[0]].add(broker_id)
+    shared = sum(map(len, of_folder.values())) > len(set().union(*of_folder.values()))
+    lone = len(of_folder) == 1 and len(next(iter(of_folder.values()))) > 1
+    if depth > BROKER_DEPTH and (shared or lone) and not any(map(_is_date, of_folder)):
+        clusters = {name: (folder / name, find_logs(folder / name, options)) for name in sorted(of_folder)}
+        deeper = sorted({parts[0] for parts, _ in places} - set(clusters))
+        next(iter(clusters.values()))[1].left_out.extend(
+            Refused(name, "deeper than the other clusters", "read it by giving its own folder") for name in deeper
+        )
+    if cluster_id is None:
+        return clusters
+    if len(clusters) > 1:
+        raise UsageError(
+            f"{folder} holds the clusters {', '.join(clusters)}, which cannot all be {cluster_id}",
+            "leave --cluster out, or give the folder of one of them",
+        )
+    (only,) = clusters.values()
+    return {cluster_id: only}
+
+
+def _parts_on_disk(file: LogFile) -> tuple[str, ...]:
+    member = member_name(file.path)
+    return Path(file.name.partition(f"!/{member}")[0] if member else file.name).parts
+
+
+def _is_date(folder: str) -> bool:
+    """Whether a folder is named after a year, a day or an hour."""
+    return bool(re.search(DATE, folder) or re.fullmatch(r"(\w+=)?(20)?\d\d(-\d\d)?", folder))

@@ -1,0 +1,62 @@
+"""Check a folder of logs before Spark starts: a replay needs follower fetches in a request log."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST
+from isr_batch.errors import NothingToReplayError
+from isr_batch.ingest.folder.log_folder import LogFolder
+from isr_batch.ingest.log_files.content import content_chunks
+from isr_batch.ingest.log_files.limits import BadFileError
+
+LOOK_AT_BYTES = 64 << 20
+"""Bytes searched per file. Followers fetch at least twice a second: a log of this size without a fetch has none."""
+
+_FOLLOWER = re.compile(rb'"replicaId\\?": ?\d|[,{]replica_id=\d|; ReplicaId: \d')
+_OVERLAP_BYTES = 64
+NAMES = 3
+_GETTING_LOGS = (
+    "docs/getting-logs.md shows how to enable the request log (kafka.request.logger at DEBUG) on a running broker; "
+    "ten minutes of it are enough. `isr-batch ingest kafka-logs` reads the other logs without it"
+)
+
+
+def require_follower_fetches(folder: Path, found: Iterable[LogFolder]) -> None:
+    """Fail if no request log has a follower fetch, as there is nothing to replay then.
+
+    Raises
+    ------
+    NothingToReplayError
+        With what is missing, and how to get it.
+    """
+    files = [file for cluster in found for file in cluster.files if file.kind in BROKER_KINDS]
+    requests = [file for file in files if file.kind == REQUEST]
+    # The request logger may have been switched on after the first lines of a container's output.
+    paths = dict.fromkeys(file.path for file in [*requests, *files])
+    if not any(map(has_follower_fetch, paths)):
+        if not requests:
+            raise NothingToReplayError(
+                f"{folder} has no request log, and only a request log has the followers' fetches", _GETTING_LOGS
+            )
+        names = ", ".join(file.name for file in requests[:NAMES]) + (", ..." if len(requests) > NAMES else "")
+        raise NothingToReplayError(
+            f"the request logs in {folder} ({names}) have no follower fetch",
+            f"only partition leaders log them, as requests on the inter-broker listener. {_GETTING_LOGS}",
+        )
+
+
+def has_follower_fetch(path: str) -> bool:
+    """Whether a follower's fetch is in the first lines of a file."""
+    read, tail = 0, b""
+    try:
+        for chunk in content_chunks(path):
+            if _FOLLOWER.search(tail + chunk):
+                return True
+            tail = chunk[-_OVERLAP_BYTES:]
+            read += len(chunk)
+            if read > LOOK_AT_BYTES:
+                break
+    except BadFileError:
+        pass  # reported when the lines are read
+    return False

@@ -1,0 +1,378 @@
+"""Find the broker logs in a folder, whatever their names, and read server.properties and cluster.yaml."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from isr_batch.broker_lines.kinds import KINDS, METADATA, REQUEST, SERVER, STATE_CHANGE
+from isr_batch.broker_lines.records import LAG_TIME, MIN_ISR
+from isr_batch.errors import NoInputError, QualityGateError, UsageError
+from isr_batch.ingest.folder.broker_ids import Candidate, Refused, broker_id_of, broker_ids
+from isr_batch.ingest.folder.partition_listing import is_listing
+from isr_batch.ingest.folder.settings_files import (
+    FETCHERS,
+    Broker,
+    ClusterSettings,
+    int_setting,
+    number_setting,
+    read_cluster_settings,
+    read_properties,
+)
+from isr_batch.ingest.log_files.archives import archive_members, is_archive, member_name
+from isr_batch.ingest.log_files.content import Fingerprint, is_export_file
+from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Layout, UnreadableLayout
+from isr_batch.ingest.log_files.limits import BadFileError
+from isr_batch.ingest.log_files.look import look_at
+from isr_batch.ingest.log_files.stamps import stamp_form, stamp_zone
+
+PROPERTIES, SNAPSHOT = "properties", "snapshot"
+__all__ = ["KINDS", "METADATA", "REQUEST", "SERVER", "STATE_CHANGE"]
+
+_ROTATED = r"([.-].+)?"
+LOG_NAMES = {
+    REQUEST: re.compile(rf"(kafka-)?request\.log{_ROTATED}"),
+    SERVER: re.compile(rf"server\.log{_ROTATED}"),
+    STATE_CHANGE: re.compile(rf"state-change\.log{_ROTATED}"),
+}
+"""File names as log4j and log rotation write them; Kafka's own configuration writes kafka-request.log."""
+NOT_NEEDED = re.compile(r"(controller|log-cleaner|kafka-authorizer|zookeeper|connect)\.log([.-].+)?|.*[-_.]?gc\.log.*")
+"""Other Kafka logs, from which nothing is read."""
+DOCUMENT = re.compile(r"readme.*|.*\.(md|rst|adoc|html?|pdf|docx?|xlsx?|csv|png|jpe?g|svg|py|sh|sql)", re.IGNORECASE)
+"""Files that users put next to logs; they may quote log lines."""
+
+METADATA_NAME = re.compile(r".*(metadata|checkpoint).*\.(txt|log|json)(\.gz|\.zst)?")
+TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
+CLUSTER_FILE = "cluster.yaml"
+MAX_DEPTH = 6
+SHOWN = 3
+Inode = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A file to read, or the lines of one log in it.
+
+    Parameters
+    ----------
+    kind : str
+        Which log; a file may hold several, and is then listed once for each.
+    broker_id : int or None
+        None outside a broker's logs.
+    name : str
+        Path relative to the folder; with the source in brackets if the file has several.
+    path : str
+        Of the file; of a member of an archive, as `isr_batch.ingest.log_files.archives.archive_members` gives it.
+    held : Fingerprint, optional
+        None until it has been computed; its lines are those of this log.
+    layout : Layout
+    default : str
+        The log of lines that do not identify theirs.
+    source : str or None
+        The container or host whose lines these are; None for all lines.
+    alone : bool
+        Whether all lines of the source are of this kind.
+    first : bool
+        Whether what is wrong with the file as a whole is reported with this entry.
+    """
+
+    kind: str
+    broker_id: int | None
+    name: str
+    path: str
+    held: Fingerprint | None = None
+    layout: Layout = KAFKAS_OWN
+    default: str = SERVER
+    source: str | None = None
+    alone: bool = True
+    first: bool = True
+
+
+@dataclass
+class LogFolder:
+    """The broker logs and settings found in a folder.
+
+    ``refused`` goes into quarantine; ``unreadable`` are broker logs in a layout that is not read; ``left_out`` are
+    files from which nothing is read, each with the reason.
+    """
+
+    files: list[LogFile] = field(default_factory=list)
+    brokers: dict[int, Broker] = field(default_factory=dict)
+    refused: list[Refused] = field(default_factory=list)
+    unreadable: list[Refused] = field(default_factory=list)
+    left_out: list[Refused] = field(default_factory=list)
+    given: ClusterSettings = field(default_factory=ClusterSettings)
+
+    def of_kind(self, kind: str) -> list[LogFile]:
+        """List the files of one kind."""
+        return [file for file in self.files if file.kind == kind]
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """The operator's options about the timestamps of the logs.
+
+    Parameters
+    ----------
+    stamp_format : str, optional
+        In Python's strftime syntax, for ambiguous timestamps.
+    zones : dict of (int or None) to str
+        Time zone of timestamps without one, by broker; None is the zone of all other brokers.
+    """
+
+    stamp_format: str | None = None
+    zones: dict[int | None, str] = field(default_factory=dict)
+
+    def zone(self, broker_id: int | None) -> str | None:
+        """Look up a broker's time zone."""
+        return self.zones.get(broker_id, self.zones.get(None))
+
+    @classmethod
+    def parse(cls, stamp_format: str | None, zones: Iterable[str]) -> "LogOptions":
+        """Read the options of a command; a zone is ``ZONE`` for all brokers, or ``BROKER=ZONE``.
+
+        Raises
+        ------
+        UsageError
+            When one of them cannot be read.
+        """
+        if stamp_format is not None:
+            stamp_form(stamp_format)
+        of_broker: dict[int | None, str] = {}
+        for text in zones:
+            broker, equals, zone = text.partition("=")
+            stamp_zone(zone if equals else text)
+            if equals and int_setting(broker) is None:
+                raise UsageError(f"{broker} is not the id of a broker", "write it like --time-zone 1=Europe/Helsinki")
+            of_broker[int_setting(broker) if equals else None] = zone if equals else text
+        return cls(stamp_format, of_broker)
+
+
+def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:
+    """Find the broker logs in ``folder`` and its subfolders, by their lines, and metadata dumps next to them.
+
+    Only regular files inside the folder are opened.
+
+    Raises
+    ------
+    NoInputError
+        If the folder has no broker log.
+    UsageError
+        If ``cluster.yaml`` has anything but a release and settings.
+    """
+    found = LogFolder()
+    root = folder.resolve()
+    candidates: list[Candidate] = []
+    properties: dict[Path, dict[str, str]] = {}
+    for path in _files(found, root, folder, folder, (set(), 0)):
+        own_folder = path.parent == folder
+        if own_folder and path.name == CLUSTER_FILE:
+            found.given = read_cluster_settings(path)
+            _add_file(found, PROPERTIES, None, folder, path)
+        elif path.suffix == ".properties":
+            properties[path] = read_properties(path)
+        elif own_folder and TEXT_NAME.fullmatch(path.name) and is_listing(path):
+            _add_file(found, SNAPSHOT, None, folder, path)
+        elif own_folder and METADATA_NAME.fullmatch(path.name):
+            _add_file(found, METADATA, None, folder, path)
+        else:
+            candidates += _candidates(found, folder, path, options)
+    _add_candidates(found, folder, candidates, properties, options)
+    if not any(file.broker_id is not None for file in found.files) and not found.unreadable:
+        unread = found.refused + found.left_out
+        left = "; ".join(f"{each.source_file}: {each.reason}" for each in unread[:SHOWN])
+        raise NoInputError(
+            f"No broker logs in {folder}" + (f" ({left}{'; ...' if unread[SHOWN:] else ''})" if left else ""),
+            "Expected request.log, server.log or state-change.log of each broker, or what its container printed "
+            "(also rotated, .gz, .zst, .xz, .bz2, .zip or .tar.gz); one folder per broker is best.",
+        )
+    return found
+
+
+def _files(found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple[set[Inode], int]) -> Iterator[Path]:
+    """List the files of a folder and of those in it, each folder once: by its own name rather than by a link."""
+    folders, depth = visited
+    try:
+        stat = folder.stat()
+        if (stat.st_dev, stat.st_ino) in folders:
+            found.left_out.append(
+                Refused(_printable(_name(top, folder)), "a link to a folder that is read anyway", None)
+            )
+            return
+        folders.add((stat.st_dev, stat.st_ino))
+        entries = sorted(folder.iterdir(), key=lambda entry: (entry.is_symlink(), entry))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        found.refused.append(Refused(_printable(_name(top, folder)), "unreadable folder", error.strerror))
+        return
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        is_log = any(name.fullmatch(entry.name) for name in LOG_NAMES.values())
+        reason = _why_not(root, entry)
+        if reason == "not a file" and entry.is_dir() and not is_log:
+            if depth < MAX_DEPTH:
+                yield from _files(found, root, entry, top, (folders, depth + 1))
+        elif reason:
+            known = is_log or METADATA_NAME.fullmatch(entry.name) or entry.is_dir()
+            (found.refused if known else found.left_out).append(Refused(_printable(_name(top, entry)), reason, None))
+        else:
+            yield entry
+
+
+def _name(top: Path, path: Path) -> str:
+    return path.name if path.parent == top else str(path.relative_to(top))
+
+
+def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions) -> Iterator[Candidate]:
+    """Look at a file, and at the files in an archive."""
+    paths = [str(path.resolve())]
+    if is_archive(path.name):
+        try:
+            paths = archive_members(paths[0])
+        except BadFileError as bad:
+            found.refused.append(Refused(_name(folder, path), bad.reason, bad.detail))
+            return
+    for each in paths:
+        member = member_name(each)
+        name = f"{_name(folder, path)}!/{member}" if member else _name(folder, path)
+        if _printable(name) != name:
+            found.refused.append(Refused(_printable(name), "file name is not text", None))
+            continue
+        base = Path(name).name
+        if NOT_NEEDED.fullmatch(base):
+            found.left_out.append(Refused(name, "not needed", "nothing in it is about fetches or the ISR"))
+            continue
+        if DOCUMENT.fullmatch(base) and not is_export_file(each):
+            found.left_out.append(Refused(name, "a document by its name", "if it is a log, call it server.log"))
+            continue
+        kind = next((kind for kind, pattern in LOG_NAMES.items() if pattern.fullmatch(base)), None)
+        look = look_at(each, kind or SERVER, options.stamp_format)
+        for source, seen in look.sources.items():
+            label = name if source is None else f"{name} [{source}]"
+            if kind is None and not seen.of_use:
+                reason, detail = "nothing of use in it", str(look.layout)
+                if isinstance(look.layout, UnreadableLayout):
+                    reason, detail = look.layout.reason, look.layout.detail
+                found.left_out.append(Refused(_printable(label), reason, detail))
+                continue
+            own_folder = (folder / name).parent
+            shown = _printable(_name(folder, own_folder)) if own_folder != folder else ""
+            yield Candidate(label, own_folder, shown, look, kind or SERVER, kind is not None, source, seen)
+
+
+def _add_candidates(
+    found: LogFolder,
+    folder: Path,
+    candidates: list[Candidate],
+    properties: dict[Path, dict[str, str]],
+    options: LogOptions,
+) -> None:
+    of_folder = {path.parent: own for path, own in properties.items() if broker_id_of(own)}
+    for each, owner in zip(candidates, broker_ids(candidates, of_folder), strict=True):
+        found.refused += owner.remarks
+        broker_id = owner.broker_id
+        if broker_id is None:
+            continue
+        own = of_folder.get(each.folder, {})
+        own = own if int_setting(broker_id_of(own)) == broker_id else {}
+        if own or broker_id not in found.brokers:
+            numbers = (number_setting(own, name) for name in (LAG_TIME, MIN_ISR, FETCHERS))
+            found.brokers[broker_id] = Broker(broker_id, *numbers)
+        _add_candidate(found, each, broker_id, options)
+    used = {each.folder for each in candidates}
+    for path in sorted(properties):
+        broker_id = int_setting(broker_id_of(properties[path]))
+        if path.parent in used and broker_id is not None and broker_id in found.brokers:
+            _add_file(found, PROPERTIES, broker_id, folder, path)
+
+
+def _add_candidate(found: LogFolder, each: Candidate, broker_id: int, options: LogOptions) -> None:
+    layout = each.look.layout
+    if isinstance(layout, UnreadableLayout):
+        if layout.reason not in {"empty file", "binary file"} and each.known_name:
+            found.unreadable.append(Refused(_printable(each.name), layout.reason, layout.detail))
+        layout = KAFKAS_OWN
+    zone = options.zone(broker_id)
+    if zone:
+        layout = replace(layout, zone=zone)
+    kinds = [kind for kind in KINDS if each.seen.kinds[kind]] or [each.default]
+    if layout.whole_seconds and each.seen.of_use[REQUEST]:
+        found.unreadable.append(Refused(
+            each.name, "time stamps of whole seconds", "too coarse for requests: log milliseconds, as in %d{ISO8601}"
+        ))  # fmt: skip
+    for number, kind in enumerate(kinds):
+        found.files.append(LogFile(
+            kind, broker_id, _printable(each.name), each.look.path, None, layout, each.default, each.source,
+            alone=len(kinds) == 1, first=number == 0,
+        ))  # fmt: skip
+
+
+def require_readable_logs(found: LogFolder) -> None:
+    """Fail if a broker log is in a layout that is not read.
+
+    Raises
+    ------
+    QualityGateError
+        With the files, their first lines, and what is read.
+    """
+    if not found.unreadable:
+        return
+    named = "; ".join(f"{each.source_file}: {each.reason} ({each.detail})" for each in found.unreadable[:SHOWN])
+    raise QualityGateError(
+        f"{len(found.unreadable)} of the logs cannot be read: {named}" + ("; ..." if found.unreadable[SHOWN:] else ""),
+        "stamps are read like 2026-11-21 16:30:12,613, with or without T, zone and brackets, then level, logger and "
+        "message, or JSON events. For other stamps give --stamp-format '%d/%m/%Y %H:%M:%S,%f'; or move the file away",
+    )
+
+
+def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Counter[str]]) -> list[LogFile]:
+    """List each file once for each log that has lines in it, with the number of these lines.
+
+    Parameters
+    ----------
+    files : iterable of LogFile
+        With fingerprints.
+    counts : dict
+        Lines by log, by path and source of the file.
+    """
+    listed: list[LogFile] = []
+    seen: set[tuple[str, str | None]] = set()
+    for file in files:
+        key = file.path, file.source
+        if key not in counts or key in seen:
+            if key not in counts:
+                listed.append(file)
+            continue
+        seen.add(key)
+        assert file.held is not None
+        kinds = [kind for kind in KINDS if counts[key][kind]] or [file.kind]
+        listed += [
+            replace(file, kind=kind, alone=len(kinds) == 1, first=number == 0,
+                    held=replace(file.held, lines=counts[key][kind]))
+            for number, kind in enumerate(kinds)
+        ]  # fmt: skip
+    return listed
+
+
+def _add_file(found: LogFolder, kind: str, broker_id: int | None, folder: Path, path: Path) -> None:
+    found.files.append(LogFile(kind, broker_id, _printable(_name(folder, path)), str(path.resolve()), default=kind))
+
+
+def _why_not(root: Path, path: Path) -> str | None:
+    """Say why a file must not be opened, without opening it: opening a FIFO would block."""
+    try:
+        if _printable(str(path.resolve())) != str(path.resolve()):
+            return "file name is not text"
+        if not path.resolve().is_relative_to(root):
+            return "link out of the folder"
+        return None if path.is_file() else "not a file"
+    except (OSError, RuntimeError):  # a link to itself
+        return "broken link"
+
+
+def _printable(name: str) -> str:
+    # Names are bytes to the system; those that are no UTF-8 would fail wherever the name is written.
+    return name.encode(errors="surrogateescape").decode(errors="replace")

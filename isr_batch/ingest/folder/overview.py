@@ -1,0 +1,119 @@
+"""Describe a folder of logs without reading it all: files, layouts, brokers, times, and what can be analysed."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE
+from isr_batch.broker_lines.vendors import vendor_release
+from isr_batch.ingest.folder.first_look import has_follower_fetch
+from isr_batch.ingest.folder.log_folder import LogFolder
+from isr_batch.ingest.log_files.archives import file_on_disk
+from isr_batch.ingest.log_files.look import SeenByLook, look_at
+
+FILE_COLUMNS = ("file", "broker", "logs", "layout", "from", "until", "mb")
+LEFT_OUT_COLUMNS = ("file", "reason", "detail")
+CAPABILITY_COLUMNS = ("about", "found", "next")
+
+
+class Capability(NamedTuple):
+    """Something that the logs allow or lack, and what to do about it."""
+
+    about: str
+    found: str
+    next: str
+
+
+def file_rows(found: LogFolder) -> list[dict[str, Any]]:
+    """List the files that are read, each with the keys of `FILE_COLUMNS`; times are of their first and last lines."""
+    rows = []
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for file in found.files:
+        kinds[file.name].append(file.kind)
+    for file in found.files:
+        if not file.first:
+            continue
+        seen = (
+            look_at(file.path, file.default).sources.get(file.source, SeenByLook())
+            if file.kind in BROKER_KINDS
+            else SeenByLook()
+        )
+        rows.append({
+            "file": file.name, "broker": file.broker_id, "logs": ", ".join(kinds[file.name]),
+            "layout": str(file.layout) if file.kind in BROKER_KINDS else "",
+            "from": _to_the_second(seen.first), "until": _until(seen),
+            "mb": round(Path(file_on_disk(file.path)).stat().st_size / 1e6, 1),
+        })  # fmt: skip
+    return rows
+
+
+def left_out_rows(found: LogFolder) -> list[dict[str, Any]]:
+    """List the files that are not read, with the reason."""
+    return [
+        {"file": each.source_file, "reason": each.reason, "detail": each.detail}
+        for each in [*found.unreadable, *found.left_out]
+    ]
+
+
+def capabilities(found: LogFolder) -> Iterator[Capability]:
+    """Say what can be analysed with these logs, what is missing, and what is contradictory."""
+    yield from (Capability(each.source_file, f"{each.reason}: {each.detail}", "") for each in found.refused)
+    logs: dict[int, set[str]] = defaultdict(set)
+    fetched: set[int] = set()
+    versions: set[str] = set()
+    for file in found.files:
+        if file.broker_id is None or file.kind not in BROKER_KINDS:
+            continue
+        logs[file.broker_id].add(file.kind)
+        versions |= look_at(file.path, file.default).sources.get(file.source, SeenByLook()).versions
+        if file.kind == REQUEST and has_follower_fetch(file.path):
+            fetched.add(file.broker_id)
+    if fetched:
+        yield Capability("replay", f"the partitions that broker {_list(fetched)} leads, under every rule", "")
+    without = set(logs) - fetched
+    if without:
+        what = "only what server.log shows of shrinks" if any(SERVER in logs[b] for b in without) else "nothing"
+        yield Capability(
+            f"broker {_list(without)}", f"no follower fetches: {what}", "docs/getting-logs.md: request log"
+        )
+    lacking = {b for b in fetched if SERVER not in logs[b]}
+    if lacking:
+        yield Capability(
+            f"broker {_list(lacking)}", "no server.log: the replay cannot be compared with what the broker did",
+            "add server.log",
+        )  # fmt: skip
+    lacking = {b for b in fetched if STATE_CHANGE not in logs[b]}
+    if lacking:
+        yield Capability(
+            f"broker {_list(lacking)}", "no state-change.log: leader epochs are inferred from fetches",
+            "add state-change.log, or the output of kafka-topics --describe",
+        )  # fmt: skip
+    yield from _releases(found.given.release, versions)
+
+
+def _releases(given: str | None, versions: set[str]) -> Iterator[Capability]:
+    named = {version: vendor_release(version) for version in sorted(versions)}
+    unknown = [version for version, release in named.items() if release is None]
+    releases = [given] if given else [release for release in named.values() if release]
+    if unknown and not given:
+        yield Capability("release", f"{', '.join(unknown)} is not a known release", "--release X.Y.Z")
+    if releases:
+        yield Capability("release", ", ".join(releases), "")
+    elif not unknown:
+        yield Capability(
+            "release", "not in the lines that were read", "--release X.Y.Z, if ingest does not find it either"
+        )
+
+
+def _until(seen: SeenByLook) -> str:
+    # The end of a compressed file is not looked at.
+    return f"after {_to_the_second(seen.last)}" if seen.goes_on and seen.last else _to_the_second(seen.last)
+
+
+def _to_the_second(stamp: str | None) -> str:
+    return (stamp or "")[:19]
+
+
+def _list(numbers: set[int]) -> str:
+    return ", ".join(map(str, sorted(numbers)))

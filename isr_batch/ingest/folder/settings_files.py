@@ -1,0 +1,112 @@
+"""Read the settings next to the logs: server.properties of a broker, and cluster.yaml of the operator."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isr_batch.broker_lines.records import LAG_TIME, MIN_ISR
+from isr_batch.errors import UsageError
+
+FETCHERS = "num.replica.fetchers"
+PROPERTIES_BYTES = 1 << 20
+MAX_INT = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker's settings for a replay; None where server.properties does not have them."""
+
+    broker_id: int
+    replica_lag_time_max_ms: int | None
+    min_insync_replicas: int | None
+    num_replica_fetchers: int | None = None
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """Release and settings given by the operator, in ``cluster.yaml`` or by an option: for what no log has."""
+
+    release: str | None = None
+    replica_lag_time_max_ms: int | None = None
+    min_insync_replicas: int | None = None
+    num_replica_fetchers: int | None = None
+
+
+def read_cluster_settings(path: Path) -> ClusterSettings:
+    """Read ``cluster.yaml``: ``release``, and settings by their Kafka names.
+
+    Raises
+    ------
+    UsageError
+        With every mistake.
+    """
+    import yaml  # executors read lines of logs, and have no YAML
+
+    from isr_batch.yaml_files import load_yaml
+
+    names = {"release": "release", LAG_TIME: "replica_lag_time_max_ms", MIN_ISR: "min_insync_replicas",
+             FETCHERS: "num_replica_fetchers"}  # fmt: skip
+    try:
+        stated = load_yaml(path) or {}
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path.name} is not YAML", str(error).replace("\n", " ")) from error
+    if not isinstance(stated, dict):
+        raise UsageError(
+            f"{path.name} has no settings", "write lines like `release: 3.6.2` or `replica.lag.time.max.ms: 30000`"
+        )
+    mistakes = [f"{name}: unknown setting" for name in stated if name not in names]
+    values: dict[str, Any] = {}
+    for name, field_name in names.items():
+        if name not in stated:
+            continue
+        text = str(stated[name])
+        values[field_name] = text if name == "release" else int_setting(text)
+        if name == "release" and not is_release(text):
+            mistakes.append(f"release: {text} does not look like 3.6.2")
+        elif values[field_name] is None:
+            mistakes.append(f"{name}: {text} is not a number")
+    if mistakes:
+        raise UsageError(f"{path.name}: {'; '.join(mistakes)}", f"the known settings are {', '.join(names)}")
+    return ClusterSettings(**values)
+
+
+def is_release(text: str) -> bool:
+    """Whether a text is the number of a Kafka release from 0.8 on, the first with a rule."""
+    numbers = [int(number) for number in text.split(".")] if re.fullmatch(r"\d{1,2}(\.\d{1,3}){1,3}", text) else []
+    return numbers >= [0, 8]
+
+
+def require_release(text: str | None) -> None:
+    """Fail if the value of an option is not a Kafka release.
+
+    Raises
+    ------
+    UsageError
+        With an example of a release.
+    """
+    if text is not None and not is_release(text):
+        raise UsageError(f"{text} is not a Kafka release from 0.8 on", "write it like 3.6.2")
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Read the settings of a properties file; none if it cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(PROPERTIES_BYTES).decode(errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in text.splitlines() if not line.startswith("#"))
+    return {key.strip(): value.strip() for key, equals, value in pairs if equals}
+
+
+def number_setting(settings: dict[str, str], name: str) -> int | None:
+    """Read a setting as a number; None if it is missing or none."""
+    return int_setting(settings.get(name, ""))
+
+
+def int_setting(text: str) -> int | None:
+    """Parse a non-negative Kafka INT; None for any other text."""
+    return int(text) if re.fullmatch("[0-9]{1,10}", text) and int(text) <= MAX_INT else None

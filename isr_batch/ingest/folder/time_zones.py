@@ -1,0 +1,170 @@
+"""Find brokers whose stamps are in a local time zone although the lines name none.
+
+Two things give it away: lastCaughtUpTimeMs in a Shrinking line (since 3.6) is in UTC, and the brokers log the beginning
+of the same leader epoch within some milliseconds of each other. An offset of a time zone is a multiple of 15 minutes.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+
+from isr_batch.broker_lines.kinds import SERVER, STATE_CHANGE
+from isr_batch.errors import UsageError
+from isr_batch.ingest.folder.log_folder import LogFile
+from isr_batch.ingest.log_files.content import content_chunks
+from isr_batch.ingest.log_files.layouts import LayoutConverter
+from isr_batch.ingest.log_files.limits import BadFileError
+
+LOOK_AT_BYTES = 16 << 20
+"""Bytes searched in each file, and `MAX_LINES` that are compared."""
+MAX_LINES = 2_000
+QUARTER_MS = 900_000
+_AGREE = 0.9
+_NEAR_MS = 5_000
+"""Brokers learn of a leader epoch within seconds of each other, also on clocks that differ a little."""
+_STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)[,.](\d{3})\]")
+_CAUGHT_UP = re.compile(r"lastCaughtUpTimeMs: (1\d{12})\b")
+_BEGUN = re.compile(r"(?:Leader|Follower) (\S+-\d+) (?:.*?)starts at leader epoch (\d+)")
+_MARKS = {SERVER: b"lastCaughtUpTimeMs: ", STATE_CHANGE: b"starts at leader epoch"}
+
+
+@dataclass(frozen=True)
+class Shift:
+    """How far a broker's stamps are ahead of UTC, or of another broker's, and the evidence."""
+
+    broker_id: int
+    minutes: int
+    evidence: str
+
+    @property
+    def zone(self) -> str:
+        """The shift as an offset from UTC."""
+        hours, minutes = divmod(abs(self.minutes), 60)
+        return f"{'-' if self.minutes < 0 else '+'}{hours:02}:{minutes:02}"
+
+
+def time_zone_shifts(files: Iterable[LogFile]) -> list[Shift]:
+    """Find the brokers whose stamps are not in UTC, from the first lines of their logs.
+
+    Parameters
+    ----------
+    files : iterable of LogFile
+        Their layouts have the zones that the operator gave.
+    """
+    behind: dict[int, list[int]] = defaultdict(list)
+    begun: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+    for file in files:
+        if file.broker_id is None or file.kind not in _MARKS:
+            continue
+        for ms, line in _lines_with(file, _MARKS[file.kind]):
+            if file.kind == SERVER:
+                behind[file.broker_id] += [ms - int(text) for text in _CAUGHT_UP.findall(line)]
+            elif found := _BEGUN.search(line):
+                begun[found[1], found[2]].setdefault(file.broker_id, ms)
+    found_out = [shift for broker_id, ahead in sorted(behind.items()) if (shift := _from_utc(broker_id, ahead))]
+    return found_out or _between_brokers(begun)
+
+
+def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
+    """Fail if stamps are in a local time zone.
+
+    Parameters
+    ----------
+    files : iterable of LogFile
+        Of one cluster.
+    cluster : str, optional
+        Its name, where it is one of several.
+
+    Raises
+    ------
+    UsageError
+        With the shift, its evidence and the option that puts it right.
+    """
+    found = time_zone_shifts(files)
+    if not found:
+        return
+    zones = {shift.zone for shift in found}
+    options = [zones.pop()] if len(zones) == 1 else [f"{shift.broker_id}={shift.zone}" for shift in found]
+    given = " ".join(f"--time-zone {option}" for option in options)
+    evidence = "; ".join(shift.evidence for shift in found)
+    raise UsageError(
+        f"{cluster}: {evidence}" if cluster else evidence,
+        f"give {'its folder alone, and ' if cluster else ''}{given}, or the name of the zone, as in --time-zone "
+        "Europe/Helsinki",
+    )
+
+
+def _lines_with(file: LogFile, mark: bytes) -> Iterator[tuple[int, str]]:
+    lines: list[str] = []
+    read, tail = 0, b""
+    try:
+        for chunk in content_chunks(file.path):
+            text = tail + chunk
+            cut = text.rfind(b"\n") + 1
+            if mark in text:
+                lines += [line.decode("utf-8", "replace") for line in text[:cut].split(b"\n") if mark in line]
+            tail = text[cut:] if len(text) - cut <= LOOK_AT_BYTES else b""
+            read += len(chunk)
+            if read > LOOK_AT_BYTES or len(lines) > MAX_LINES:
+                break
+    except BadFileError:
+        pass  # reported when the lines are read
+    if mark in tail:
+        lines.append(tail.decode("utf-8", "replace"))
+    if not lines:
+        return
+    converted = LayoutConverter(file.layout, file.source).convert(pa.array(lines, pa.string()), np.arange(len(lines)))
+    for line in converted.values.to_pylist():
+        stamp = _STAMP.match(line)
+        if stamp:
+            instant = datetime.fromisoformat(f"{stamp[1]} {stamp[2]}.{stamp[3]}").replace(tzinfo=UTC)
+            yield round(instant.timestamp() * 1000), line
+
+
+def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
+    """Compare with the time at which a follower was last caught up: some seconds, or a lag time, before the line."""
+    quarters, times = Counter(ms // QUARTER_MS for ms in ahead_ms).most_common(1)[0] if ahead_ms else (0, 0)
+    if not quarters or times < _AGREE * len(ahead_ms):
+        return None
+    shift = Shift(broker_id, quarters * 15, "")
+    how = f"{_spelt(shift.minutes)} {'ahead of' if quarters > 0 else 'behind'} lastCaughtUpTimeMs"
+    return Shift(
+        broker_id, shift.minutes,
+        f"the stamps of broker {broker_id} are {how} at {'all ' if times == len(ahead_ms) else ''}{times} dropped "
+        f"replicas, so that its logs are in UTC{shift.zone}",
+    )  # fmt: skip
+
+
+def _between_brokers(begun: dict[tuple[str, str], dict[int, int]]) -> list[Shift]:
+    """Compare the brokers' lines about the same leader epoch with those of the broker that has most of them."""
+    counts = Counter(broker_id for at in begun.values() for broker_id in at)
+    if not counts:
+        return []
+    reference = counts.most_common(1)[0][0]
+    ahead: dict[int, list[int]] = defaultdict(list)
+    for at in begun.values():
+        for broker_id, ms in at.items():
+            if reference in at and broker_id != reference:
+                quarters = round((ms - at[reference]) / QUARTER_MS)
+                near = abs(ms - at[reference] - quarters * QUARTER_MS) <= _NEAR_MS
+                ahead[broker_id].append(quarters if near else 0)
+    found = []
+    for broker_id, all_quarters in sorted(ahead.items()):
+        most, times = Counter(all_quarters).most_common(1)[0]
+        if most and times >= _AGREE * len(all_quarters):
+            way = "ahead of" if most > 0 else "behind"
+            found.append(Shift(
+                broker_id, most * 15,
+                f"broker {broker_id} logs the same {times} leader epochs {_spelt(most * 15)} {way} broker {reference}",
+            ))  # fmt: skip
+    return found
+
+
+def _spelt(minutes: int) -> str:
+    hours, rest = divmod(abs(minutes), 60)
+    return " ".join([*([f"{hours} h"] if hours else []), *([f"{rest} min"] if rest else [])])

@@ -1,0 +1,51 @@
+"""A source of rows, and its items: files that are read one by one, or the whole table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from isr_batch.lake.lake import Lake
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file of a source, or the whole source, with a version that changes when it does."""
+
+    name: str
+    version: str
+    size_bytes: int = 0
+
+
+class Source(Protocol):
+    """A table of a user's."""
+
+    @property
+    def place(self) -> str:
+        """Path, address or name."""
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether rows may be `CORRUPT`."""
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """Its files, or itself."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+
+    def count(self, items: Sequence[Item]) -> int:
+        """Count the rows of some items."""
+
+    def rows(self, items: Sequence[Item], columns: Sequence[str]) -> "pa.Table | ds.Dataset":
+        """Open columns of some items in this process."""
+
+    def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":
+        """Open them in Spark."""

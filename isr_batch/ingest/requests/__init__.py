@@ -1,0 +1,1 @@
+"""Request logs, and the tables of fetches and appends."""

@@ -1,0 +1,333 @@
+"""Build table append_log: the appends to each leader's log, from produce requests and from fetch offsets.
+
+The broker logs name some past log end offsets: the base offset in a produce response, the offset of a follower's next
+fetch, the offsets in a Shrinking line, the start offset of a term. The records between two such offsets are one append.
+It belongs to the produce request whose response names the first offset. Otherwise it belongs to requests whose response
+names none (acks=0; before Kafka 1.0 no response is logged). Otherwise to no request: transaction markers and committed
+offsets are such appends.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from isr_batch.ingest.engine.engine import Engine, Rows
+from isr_batch.ingest.engine.in_spark import Query, meeting
+from isr_batch.ingest.requests.coverage import Stretch, is_last_stretch, stretch_number, with_stretch_number
+from isr_batch.ingest.requests.fetch_log import DOUBTFUL, FETCHES
+from isr_batch.ingest.requests.last_rows import LastRows
+from isr_batch.ingest.requests.log_end_offsets import PARTITION, TERM, named_offsets, ranges_of_offsets
+from isr_batch.ingest.requests.request_log import PRODUCE
+from isr_batch.lake.arrow_sql import ArrowSql
+from udfs.arrow_types import arrow_columns
+from udfs.batches.listed_partitions import PRODUCED as LISTED
+from udfs.batches.listed_partitions import WHOLE, produced_partitions
+
+STAMPS_US = 3_000
+"""Two instants closer than this may have happened in the other order: timestamps, and durations before 0.11, are
+truncated to milliseconds."""
+
+UNKNOWN_ERROR = -1
+"""Kafka's UNKNOWN_SERVER_ERROR; here: refused by a broker that does not log responses."""
+
+
+PRODUCED = arrow_columns(
+    "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, log_stretch INT, append_us BIGINT, "
+    "handled_us BIGINT, base_offset BIGINT, acks INT, client_id STRING, acknowledged_us BIGINT, error_code INT, "
+    "size BIGINT, answered BOOLEAN, source_file STRING, source_line BIGINT, repeated BOOLEAN"
+)
+"""Columns of `append_requests`."""
+APPENDS = arrow_columns(
+    "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, log_stretch INT, append_us BIGINT, "
+    "base_offset BIGINT, log_end_offset BIGINT, log_end_source STRING, log_end_error BIGINT, acks INT, "
+    "client_id STRING, acknowledged_us BIGINT, error_code INT, source_file STRING, source_line BIGINT"
+)
+"""Columns of `append_log`."""
+_OF_FETCHES = (
+    *PARTITION, "leader_epoch", "log_stretch", "replica_id", "fetch_offset", "arrival_us", "records_size",
+    "last_read_us", "last_handled_us", "last_waited_us", "source_file",
+)  # fmt: skip
+
+
+PRODUCE_REQUESTS = Query(
+    f"SELECT {', '.join((*WHOLE, 'partitions'))} FROM rows WHERE kind = '{PRODUCE}'",
+    pa.schema([(name, LISTED.field(name).type) for name in WHOLE]).append(pa.field("partitions", pa.binary())),
+)
+"""Query of the requests of producers."""
+
+
+def append_requests(
+    engine: Engine, requests: Rows, topic_names: pa.Table, terms: pa.Table, stretches: Sequence[Stretch] = ()
+) -> Rows:
+    """List the produce requests, as `PRODUCED`, one row per partition of each request.
+
+    A base offset above -1 means that the records were appended, whatever the error code. ``answered`` is false where no
+    response is logged; only then is the ``size`` in bytes given. ``log_stretch`` is the number of the stretch of the
+    broker's log. A producer that sends a batch again gets the first attempt's offset; such rows are ``repeated`` and
+    are not appends.
+
+    Parameters
+    ----------
+    engine : Engine
+    requests : Rows
+        What `PRODUCE_REQUESTS` says of the requests.
+    topic_names, terms : pa.Table
+        As for `isr_batch.ingest.requests.fetch_log.fetches_of`.
+    stretches : sequence of Stretch
+        Of the brokers' logs.
+    """
+    listed = engine.map(requests, produced_partitions, LISTED)
+    in_terms = engine.sql(
+        listed,
+        f"""
+        WITH of_topic AS (
+            SELECT r.*, coalesce(names.topic, r.topic_id) AS topic
+            FROM rows r LEFT JOIN topic_names names USING (topic_id))
+        SELECT r.broker_id AS leader_id, r.topic, r.partition_id,
+            epoch_at(in_force, r.processed_us) AS leader_epoch,
+            {stretch_number(stretches, "r.broker_id", "r.completed_us")} AS log_stretch,
+            r.processed_us AS append_us, r.handled_us, r.base_offset, r.acks, r.client_id,
+            CASE WHEN error_code = 0 THEN CASE WHEN acks = 0 THEN processed_us ELSE completed_us END END
+                AS acknowledged_us,
+            error_code, size, answered, source_file, source_line, false AS repeated
+        FROM of_topic r LEFT JOIN terms t
+            ON r.broker_id = t.leader_id AND r.topic = t.topic AND r.partition_id = t.partition_id
+        """,
+        PRODUCED,
+        topic_names=topic_names,
+        terms=terms,
+    )
+    return engine.by_key(PARTITION, _repeated, PRODUCED, rows=in_terms)
+
+
+def _repeated(sql: ArrowSql, rows: pa.Table) -> pa.Table:
+    return sql(
+        f"""
+        SELECT * REPLACE (coalesce(lag(base_offset) OVER again = base_offset, false) AS repeated) FROM rows
+        WINDOW again AS (PARTITION BY {TERM} ORDER BY base_offset, append_us, source_line)
+        """,
+        rows=rows,
+    )
+
+
+SENT_AGAIN = Query(
+    """
+    SELECT source_file, source_line, 'produce request sent again' AS reason,
+        printf('partition %s-%d has offset %d already', topic, partition_id, base_offset) AS detail
+    FROM rows WHERE repeated
+    """,
+    DOUBTFUL,
+)
+"""Query of the repeated rows of `append_requests`."""
+ASKED = Query(
+    f"""
+    SELECT {", ".join(_OF_FETCHES)} FROM rows WHERE reason IS NULL AND error_code = 0 AND fetch_offset IS NOT NULL
+    """,
+    pa.schema([FETCHES.field(name) for name in _OF_FETCHES]),
+)
+"""Query of the fetches of `isr_batch.ingest.requests.fetch_log.fetches_of` that name an offset."""
+
+
+def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
+    engine: Engine,
+    produced: Rows,
+    asked: Rows,
+    shrinks: pa.Table,
+    terms: pa.Table,
+    begun: pa.Table,
+    stretches: Sequence[Stretch] = (),
+    last: LastRows = LastRows(),  # noqa: B008 frozen
+) -> Rows:
+    """Build the columns of append_log, as `APPENDS`; times are still microseconds.
+
+    Parameters
+    ----------
+    engine : Engine
+    produced : Rows
+        As `append_requests` gives them.
+    asked : Rows
+        What `ASKED` says of the fetches.
+    shrinks, terms : pa.Table
+        Shrinking lines with their term; terms within the time of their leader's request log.
+    begun : pa.Table
+        All terms, also those after it: where one begins the one before it ended.
+    stretches : sequence of Stretch
+        Of the brokers' logs; the rows of all tables have the number of their stretch.
+    last : LastRows
+        Of the request logs before these.
+    """
+    of_shrinks = shrinks.select(
+        [*PARTITION, "leader_epoch", "log_stretch", "leader_log_end_offset", "high_watermark", "at_us", "source_file"]
+    )
+    of_terms = terms.select([*PARTITION, "leader_epoch", "log_stretch", "start_offset", "start_us"])
+    # A leader may begin its term again, at a higher offset: what it had before in this epoch would be left out.
+    went_on = {row[:-1] for row in _keys(of_terms) if last.goes_on(row[0], row[-1])}
+    of_terms = of_terms.filter(pa.array([row[:-1] not in went_on for row in _keys(of_terms)], pa.bool_()))
+    starts = begun.select(["topic", "partition_id", "leader_epoch", "start_offset"])
+    named = with_stretch_number(last.named_offsets(), stretches, "leader_id", "named_us")
+    is_last = is_last_stretch(stretches, "leader_id", "log_stretch")
+    as_produced = {"handled_us": None, "size": None, "answered": True, "repeated": False, "log_stretch": 0}
+    before = pa.Table.from_pylist(
+        [row | as_produced | {"handled_us": row["append_us"]} for row in last.open_appends()], PRODUCED
+    ).drop_columns("log_stretch")
+    before = with_stretch_number(before, stretches, "leader_id", "append_us").select(PRODUCED.names)
+    return engine.by_key(
+        PARTITION, partial(_appends, starts=starts, last=is_last), APPENDS,
+        rows=produced, fetched=asked, shrinks=of_shrinks, terms=of_terms, before=before, known=named,
+    )  # fmt: skip
+
+
+def _keys(terms: pa.Table) -> list[tuple[Any, ...]]:
+    names = [*PARTITION, "leader_epoch", "start_us"]
+    return list(zip(*(terms[name].to_pylist() for name in names), strict=True))
+
+
+def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
+    sql: ArrowSql, rows: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, before: pa.Table,
+    known: pa.Table, starts: pa.Table, last: str,
+) -> pa.Table:  # fmt: skip
+    once = meeting(sql, pa.concat_tables([rows, before.cast(rows.schema)]), "NOT repeated")
+    once = once.append_column("place", pa.array(np.arange(once.num_rows)))
+    between = ranges_of_offsets(sql, named_offsets(sql, once, fetched, shrinks, terms, known), starts, last)
+    # Appends whose end earlier logs had are not added again.
+    between = sql(
+        f"""
+        WITH seen AS (SELECT {TERM}, max(reached) AS reached FROM known GROUP BY {TERM})
+        SELECT ranges.* FROM ranges LEFT JOIN seen USING ({TERM})
+        WHERE append IS NOT NULL OR reached IS NULL OR "offset" >= reached
+        """,
+        ranges=between,
+        known=known,
+    )
+    columns = ", ".join(APPENDS.names)
+    return sql(
+        f"""
+        SELECT {columns} FROM answered UNION ALL SELECT {columns} FROM unanswered UNION ALL
+        SELECT {TERM}, append_us, base_offset, NULL, NULL, NULL, acks, client_id, acknowledged_us, error_code,
+            source_file, source_line
+        FROM once WHERE answered AND base_offset IS NULL
+        """,
+        answered=_answered(sql, once, between),
+        unanswered=_unanswered(sql, once, between, _seen_in(sql, between, once, fetched, shrinks)),
+        once=once,
+    )
+
+
+def _answered(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
+    """List the appends whose base offset is logged. If no later offset is known, count one record."""
+    return sql(
+        f"""
+        SELECT {", ".join(f"once.{name}" for name in TERM.split(", "))},
+            greatest(handled_us, least(append_us, grown_us)) AS append_us,
+            base_offset, coalesce("end", "offset" + 1) AS log_end_offset,
+            coalesce(end_source, 'inferred') AS log_end_source, CASE WHEN "end" IS NOT NULL THEN 0 END AS log_end_error,
+            acks, client_id, acknowledged_us, error_code, source_file, source_line
+        FROM ranges JOIN once ON append = place
+        """,
+        once=once,
+        ranges=between,
+    )
+
+
+def _seen_in(
+    sql: ArrowSql, between: pa.Table, once: pa.Table, fetched: pa.Table, shrinks: pa.Table
+) -> pa.Table:  # fmt: skip
+    """Find the file that the end of each range without a response is seen in: term, offset, seen_in.
+
+    Terms come from several files: an end known only from a later term belongs to the file of the term's start.
+    """
+    return sql(
+        f"""
+        WITH open AS (
+            SELECT {TERM}, "offset", unnest(["offset", next_offset]) AS named FROM ranges
+            WHERE append IS NULL OR "end" IS NULL
+        ), every AS (
+            SELECT {TERM}, base_offset AS named, append_us AS us, source_file FROM once
+            UNION ALL SELECT {TERM}, fetch_offset, arrival_us, source_file FROM fetched
+            UNION ALL SELECT {TERM}, unnest([leader_log_end_offset, high_watermark]), at_us, source_file FROM shrinks
+        ), files AS (
+            SELECT {TERM}, named, first(source_file ORDER BY us NULLS LAST, source_file) AS source_file
+            FROM every SEMI JOIN open USING ({TERM}, named) WHERE source_file IS NOT NULL GROUP BY {TERM}, named
+        )
+        SELECT {TERM}, "offset", first(source_file ORDER BY named DESC) AS seen_in
+        FROM open JOIN files USING ({TERM}, named) GROUP BY {TERM}, "offset"
+        """,
+        ranges=between,
+        once=once,
+        fetched=fetched,
+        shrinks=shrinks,
+    )
+
+
+def _unanswered(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Table) -> pa.Table:
+    """Assign the ranges that no response names to the requests that fit in time; otherwise to no producer.
+
+    Several requests share a range in proportion to their sizes, so their borders may be off by ``log_end_error``
+    records. A request was refused if the log end offset was the same after it.
+    """
+    rows = sql(
+        f"""
+        WITH open_ranges AS (
+            SELECT {TERM}, grown_us AS by_us, 1 AS is_range,
+                {{"offset": CASE WHEN append IS NULL THEN "offset" ELSE "offset" + 1 END, -- what follows begins after
+                  "end": CASE WHEN append IS NULL THEN "end" END, grown_us: grown_us, still_us: still_us,
+                  end_source: end_source, seen_in: seen_in}} AS span
+            FROM ranges LEFT JOIN files USING ({TERM}, "offset") WHERE append IS NULL OR "end" IS NULL
+        ), every AS (
+            SELECT *, handled_us - {STAMPS_US} AS by_us, 0 AS is_range FROM once WHERE NOT answered
+            UNION ALL BY NAME SELECT * FROM open_ranges
+        ), placed AS (
+            -- Going backwards in time: the last range passed is the first one that was in the log when the request was
+            -- done.
+            SELECT * EXCLUDE (span), last_value(span IGNORE NULLS) OVER (PARTITION BY {TERM}
+                ORDER BY by_us DESC NULLS FIRST, is_range DESC, source_line DESC NULLS LAST
+                ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS span
+            FROM every
+        ), taking_part AS (
+            SELECT *, is_range = 0 AND NOT coalesce(append_us + {STAMPS_US} < span.still_us, false) AS takes_part
+            FROM placed
+        )
+        SELECT *, row_number() OVER same AS nth,
+            CAST(sum(greatest(size, 1)) OVER (same ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS BIGINT) AS upto,
+            count(*) FILTER (takes_part) OVER whole AS requests,
+            CAST(sum(greatest(size, 1)) FILTER (takes_part) OVER whole AS BIGINT) AS "all"
+        FROM taking_part
+        WINDOW same AS (PARTITION BY {TERM}, span, takes_part ORDER BY handled_us, source_file, source_line),
+            whole AS (PARTITION BY {TERM}, span)
+        """,
+        once=once,
+        ranges=between,
+        files=seen_in,
+    )
+    return sql(
+        f"""
+        WITH upto AS (
+            SELECT *, CASE WHEN span."end" IS NULL THEN span."offset" + nth
+                ELSE span."offset" + CAST(floor((span."end" - span."offset") * upto / "all") AS BIGINT) END AS ends,
+                requests = nth AND span."end" IS NOT NULL AS exact
+            FROM rows WHERE is_range = 0
+        ), begun AS (
+            SELECT *, coalesce(lag(ends) OVER (PARTITION BY {TERM}, span, takes_part ORDER BY nth), span."offset")
+                AS begins
+            FROM upto
+        ), grown AS (
+            SELECT *, coalesce(takes_part AND ends > begins, false) AS grew FROM begun
+        )
+        SELECT {TERM}, greatest(handled_us, least(append_us, span.grown_us)) AS append_us,
+            CASE WHEN grew THEN begins END AS base_offset, CASE WHEN grew THEN ends END AS log_end_offset,
+            CASE WHEN grew THEN CASE WHEN exact THEN span.end_source ELSE 'inferred' END END AS log_end_source,
+            CASE WHEN grew THEN CASE WHEN exact THEN 0 WHEN span."end" IS NOT NULL
+                THEN greatest(0, ends - span."offset" - nth, span."end" - (requests - nth) - ends) END END
+                AS log_end_error,
+            acks, client_id, CASE WHEN grew THEN acknowledged_us END AS acknowledged_us,
+            CASE WHEN grew THEN error_code ELSE {UNKNOWN_ERROR} END AS error_code, source_file, source_line
+        FROM grown
+        UNION ALL
+        SELECT {TERM}, by_us, span."offset", span."end", 'inferred', 0, NULL, NULL, NULL, 0, span.seen_in, NULL
+        FROM rows WHERE is_range = 1 AND requests = 0 AND span."end" IS NOT NULL AND by_us IS NOT NULL
+        """,
+        rows=rows,
+    )

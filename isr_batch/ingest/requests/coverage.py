@@ -1,0 +1,316 @@
+"""Find the time that each broker's request log covers: only within it does a missing line mean a missing fetch.
+
+A log may begin long after its broker started, and may have gaps: an hourly file was not copied, or the logger was off.
+The lines themselves distinguish such a gap from a time in which the broker was idle:
+
+- A follower's requests are numbered: by the session epoch in a fetch session, before Kafka 1.1 by the correlation id.
+  If the numbers continue across a quiet time, no line is missing (the leader was paused, say). If they jump, or if a
+  follower does not start with a first number, lines are missing.
+- Requests in progress across a quiet time prove nothing about the log: a client may wait for seconds.
+- Followers that are down when a log begins restart their numbers when they are back. So a log begins with its broker
+  only if server.log shows the broker's start there; without a server.log, the numbers alone decide.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from isr_batch.ingest.engine.engine import Engine, Rows
+from isr_batch.ingest.engine.in_spark import Query
+from isr_batch.ingest.folder.log_folder import REQUEST, SERVER, STATE_CHANGE
+from isr_batch.ingest.requests.request_log import FOLLOWER_FETCH
+from isr_batch.lake.arrow_sql import ArrowSql
+from udfs.arrow_types import arrow_columns
+
+GAP_US = 1_500_000
+"""A follower waits for data for at most half a second, so its lines come three times as often."""
+_FIRST_NUMBERS = 2
+"""First epochs of a session that may be missing without a gap in the log: their lines may have been refused."""
+_FIRST_CORRELATIONS = 20
+"""A fetcher thread asks for offsets before it fetches."""
+NEAR_US = 50_000
+_STARTUP_US = 60_000_000
+"""A broker's first request comes within this time of the first line of its process."""
+NUMBERED = arrow_columns(
+    "source_file STRING, broker_id INT, replica_id INT, client_id STRING, session INT, error_code INT, "
+    "arrival_us BIGINT, completed_us BIGINT, source_line BIGINT, number BIGINT"
+)
+"""Columns of `NUMBERS`."""
+NO_NUMBERS = NUMBERED.empty_table()
+_SIGNS = arrow_columns("broker_id INT, replica_id INT, from_us BIGINT, arrival_us BIGINT, until_us BIGINT, sign STRING")
+_STRETCHES = pa.schema([
+    ("broker_id", pa.int32()), ("first_us", pa.int64()), ("until_us", pa.int64()), ("from_start", pa.bool_()),
+])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A period that the request log of one broker covers without a gap, in epoch microseconds.
+
+    Parameters
+    ----------
+    broker_id : int
+    first_us, until_us : int
+        Completion times of its first and last request.
+    from_start : bool
+        Whether the log reaches back to the followers' first fetch, so that no fetch came before it.
+    lines : int
+        Requests in it.
+    """
+
+    broker_id: int
+    first_us: int
+    until_us: int
+    from_start: bool
+
+    def has(self, us: int) -> bool:
+        """Whether a time is in this stretch, so that requests completed then would be in the log."""
+        return us <= self.until_us and (self.from_start or us >= self.first_us)
+
+
+def coverage(by_file: pa.Table, pauses: pa.Table, signs: pa.Table) -> list[Stretch]:
+    """Find the stretches of all brokers, in order of broker and time.
+
+    Parameters
+    ----------
+    by_file, pauses : pa.Table
+        As `isr_batch.ingest.requests.request_summary` gives them.
+    signs : pa.Table
+        As `request_number_signs` gives them.
+    """
+    spans: dict[int, tuple[int, int]] = {}
+    for row in by_file.to_pylist():
+        if row["reason"] is None and row["first_us"] is not None:
+            first_us, last_us = spans.get(row["broker_id"], (row["first_us"], row["last_us"]))
+            spans[row["broker_id"]] = min(first_us, row["first_us"]), max(last_us, row["last_us"])
+    found: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
+    for row in pauses.to_pylist():
+        if row["before_done_us"] is not None and row["done_us"] is not None:
+            found[row["broker_id"], "gap"].append((row["before_done_us"], row["done_us"]))
+    for row in signs.to_pylist():
+        found[row["broker_id"], row["sign"]].append((row["from_us"], row["until_us"]))
+    stretches = []
+    for broker_id, span in sorted(spans.items()):
+        # A pause may have begun in earlier logs.
+        gaps = [gap for gap in found[broker_id, "gap"] if gap[1] - gap[0] >= GAP_US and gap[0] >= span[0]]
+        stretches += stretches_of(broker_id, span, gaps, found[broker_id, "spanned"], found[broker_id, "break"])
+    return stretches
+
+
+def stretches_of(
+    broker_id: int,
+    span: tuple[int, int],
+    gaps: Iterable[tuple[int, int]],
+    spanned: Sequence[tuple[int, int]],
+    breaks: Iterable[tuple[int | None, int]],
+) -> list[Stretch]:
+    """Split a broker's log into stretches at the gaps where lines are missing.
+
+    Parameters
+    ----------
+    broker_id : int
+    span : (int, int)
+        First and last completion of a request.
+    gaps : iterable of (int, int)
+        Between two completions, without any line, for `GAP_US` or longer.
+    spanned : sequence of (int, int)
+        Stretches in which nothing is missing, since a follower's numbers go on.
+    breaks : iterable of (int or None, int)
+        Some lines of a follower are missing between these instants; None: it is not known since when.
+    """
+    whole = [gap for gap in sorted(gaps) if not _is_spanned(gap, spanned)]
+    holes: set[tuple[int, int]] = set()
+    from_start = True
+    for since_us, at_us in sorted(breaks, key=lambda each: each[1]):
+        before = [gap for gap in whole if gap[1] <= at_us + NEAR_US]
+        if since_us is not None:
+            within = [gap for gap in before if gap[0] >= since_us - NEAR_US]
+            if within:
+                holes.add(max(within, key=lambda gap: gap[1] - gap[0]))
+        elif before and from_start:
+            holes.add(before[-1])
+        elif not before:
+            from_start = False
+    stretches, first_us = [], span[0]
+    for hole in [*sorted(holes), None]:
+        until_us = hole[0] if hole else span[1]
+        stretches.append(Stretch(broker_id, first_us, until_us, from_start))
+        if hole:
+            first_us, from_start = hole[1], False
+    return stretches
+
+
+def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings: pa.Table) -> list[Stretch]:
+    """Correct ``from_start`` by server.log: it is false if the broker did not start where its request log begins.
+
+    Parameters
+    ----------
+    stretches : iterable of Stretch
+    files : pa.Table
+        The other logs by file: kind, broker_id, first_us.
+    settings : pa.Table
+        broker_id, starts_us.
+    """
+    rows = files.to_pylist()
+    with_log = {row["broker_id"] for row in rows if row["kind"] == SERVER and row["first_us"] is not None}
+    starts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
+
+    def begins_with_broker(stretch: Stretch) -> bool:
+        return stretch.broker_id not in with_log or any(
+            abs(stretch.first_us - start_us) <= _STARTUP_US for start_us in starts.get(stretch.broker_id, ())
+        )
+
+    return [replace(each, from_start=each.from_start and begins_with_broker(each)) for each in stretches]
+
+
+def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
+    """Number of the stretch of the broker's log at a time, from 0; a time in a gap belongs to the one before.
+
+    Returns
+    -------
+    str
+        SQL of an integer.
+    """
+    passed = [
+        f"WHEN {broker} = {broker_id} THEN {' + '.join(f'CAST({us} >= {end} AS INTEGER)' for end in ends)}"
+        for broker_id, ends in _holes(stretches).items()
+    ]
+    return f"CAST(CASE {' '.join(passed)} ELSE 0 END AS INTEGER)" if passed else "CAST(0 AS INTEGER)"
+
+
+def with_stretch_number(
+    table: pa.Table, stretches: Sequence[Stretch], broker: str, us: str, name: str = "log_stretch"
+) -> pa.Table:  # fmt: skip
+    """Add a column with the number of the stretch, as `stretch_number` does in SQL."""
+    brokers, times = table[broker].to_numpy(), table[us].to_numpy()
+    numbers = np.zeros(table.num_rows, np.int32)
+    for broker_id, ends in _holes(stretches).items():
+        numbers[brokers == broker_id] = np.searchsorted(ends, times[brokers == broker_id], side="right")
+    return table.append_column(name, pa.array(numbers))
+
+
+def is_last_stretch(stretches: Sequence[Stretch], broker: str, number: str) -> str:
+    """Whether a stretch is the last one of its broker's log, in SQL."""
+    last = [f"WHEN {broker} = {broker_id} THEN {len(ends)}" for broker_id, ends in _holes(stretches).items()]
+    return f"{number} = CASE {' '.join(last)} ELSE 0 END" if last else f"{number} = 0"
+
+
+def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) -> pa.Table:
+    """Build the columns of table coverage: broker_id, log, from_us, until_us, begins_mid_term.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    stretches : sequence of Stretch
+        Of the request logs.
+    files : pa.Table
+        The other logs by file: kind, broker_id, first_us, last_us, informs. A server.log of warnings alone covers
+        nothing.
+    """
+    return sql(
+        f"""
+        SELECT broker_id, '{REQUEST}' AS log, first_us AS from_us, until_us, NOT from_start AS begins_mid_term
+        FROM stretches
+        UNION ALL
+        SELECT broker_id, kind, min(first_us), max(last_us), NULL FROM files
+        WHERE (kind = '{STATE_CHANGE}' OR (kind = '{SERVER}' AND informs)) AND first_us IS NOT NULL
+        GROUP BY broker_id, kind
+        """,
+        stretches=pa.Table.from_pylist([asdict(stretch) for stretch in stretches], _STRETCHES),
+        files=files,
+    )
+
+
+def _holes(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
+    """List the times at which each broker's log continues after a gap."""
+    begins: dict[int, list[int]] = defaultdict(list)
+    for stretch in stretches:
+        begins[stretch.broker_id].append(stretch.first_us)
+    return {broker_id: first[1:] for broker_id, first in begins.items() if len(first) > 1}
+
+
+def _is_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> bool:
+    return any(since <= gap[0] + NEAR_US and until >= gap[1] - NEAR_US for since, until in spanned)
+
+
+# A full fetch opens the session that its answer names.
+NUMBERS = Query(
+    f"""
+    SELECT source_file, broker_id, replica_id, client_id, session, error_code, arrival_us, completed_us, source_line,
+        CASE WHEN session != 0 THEN greatest(session_epoch, 0) ELSE correlation_id END AS number
+    FROM (SELECT *, coalesce(CASE WHEN session_epoch > 0 THEN asked_session ELSE given_session END, 0) AS session
+        FROM rows WHERE completed_us IS NOT NULL AND reason IS NULL AND kind = '{FOLLOWER_FETCH}')
+    """,
+    NUMBERED,
+)
+"""Query of the followers' request numbers."""
+
+
+_SESSION = ["broker_id", "replica_id", "client_id", "session"]
+
+
+def last_numbers(engine: Engine, numbers: Rows) -> pa.Table:
+    """Find the last request of each session in each file, as `NUMBERED`."""
+
+    def last(sql: ArrowSql, fetches: pa.Table) -> pa.Table:
+        return sql(
+            f"""
+            SELECT DISTINCT ON (source_file, {", ".join(_SESSION)}) * FROM fetches
+            ORDER BY CASE WHEN session != 0 THEN number ELSE 0 END DESC, completed_us DESC, number DESC
+            """,
+            fetches=fetches,
+        )
+
+    return engine.collect(engine.by_key(_SESSION, last, NUMBERED, fetches=numbers))
+
+
+def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NUMBERS) -> pa.Table:
+    """Find the quiet times that a follower's request numbers span, and those where the numbers break.
+
+    Parameters
+    ----------
+    engine : Engine
+    numbers : Rows
+        What `NUMBERS` says of the requests.
+    before : pa.Table
+        The last ones of logs that were read before.
+
+    Returns
+    -------
+    pa.Table
+        broker_id, replica_id, sign (spanned or break), from_us (completion of the request before; null: it is not
+        known since when), and of the later request arrival_us and until_us (completion).
+    """
+    return engine.collect(engine.by_key(_SESSION, _signs, _SIGNS, fetches=numbers, before=before))
+
+
+def _signs(sql: ArrowSql, fetches: pa.Table, before: pa.Table) -> pa.Table:
+    # A fetcher of a release without sessions asks for offsets now and then, in the same count. It has one request in
+    # flight, and counts from 0 again on a new connection: there its requests are in the order of time.
+    return sql(
+        f"""
+        WITH steps AS (
+            SELECT *, lag(number) OVER numbers AS before, lag(completed_us) OVER numbers AS before_us FROM fetches
+            WINDOW numbers AS (PARTITION BY broker_id, replica_id, client_id, session
+                ORDER BY CASE WHEN session != 0 THEN number ELSE 0 END, completed_us, number, source_line)
+        ), judged AS (
+            SELECT *, completed_us - before_us AS since_us, error_code = 0 AS served,
+                session = 0 AND number < before AS starts_anew,
+                number - before > CASE WHEN session != 0 THEN 1 ELSE 2 END AS skipped,
+                number > CASE WHEN session != 0 THEN {_FIRST_NUMBERS} ELSE {_FIRST_CORRELATIONS} END AS is_later
+            FROM steps
+        ), signs AS (
+            SELECT broker_id, replica_id, before_us AS from_us, arrival_us, completed_us AS until_us,
+                CASE WHEN before IS NULL AND is_later AND served THEN 'break'
+                    WHEN starts_anew THEN CASE WHEN is_later AND served AND since_us >= {GAP_US} THEN 'break' END
+                    WHEN skipped AND served AND since_us >= {GAP_US} THEN 'break'
+                    WHEN NOT skipped AND since_us >= {GAP_US} THEN 'spanned' END AS sign
+            FROM judged
+        )
+        SELECT * FROM signs WHERE sign IS NOT NULL
+        """,
+        fetches=pa.concat_tables([fetches, before.select(fetches.column_names).cast(fetches.schema)]),
+    )

@@ -1,0 +1,199 @@
+"""Build table fetch_log: one row per partition that a follower fetch read, resolved through its fetch session."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.ingest.engine.engine import Engine, Rows
+from isr_batch.ingest.engine.in_spark import Query, worker_sql
+from isr_batch.ingest.requests.coverage import Stretch, with_stretch_number
+from isr_batch.ingest.requests.log_end_offsets import PARTITION
+from isr_batch.ingest.requests.request_log import FETCHES as FETCHES_LOGGED
+from isr_batch.lake.arrow_sql import ArrowSql
+from udfs.arrow_types import arrow_columns, int64_array
+from udfs.batches.partitions_read import READ_SCHEMA, UNKNOWN_OFFSET, sessions_read
+from udfs.batches.sessions import STRETCH_OF_SESSION, Members
+from udfs.request_log.fields import NULL
+
+_TERM = ", ".join((*PARTITION, "leader_epoch"))
+_RENAMED = {"broker_id": "leader_id"}
+FETCHES = pa.schema(
+    [pa.field(_RENAMED.get(field.name, field.name), field.type) for field in READ_SCHEMA]
+    + [("leader_log_end_offset", pa.int64()), ("leader_leo_source", pa.string()), ("log_stretch", pa.int32())]
+)
+"""Columns of `fetches_of`."""
+IN_SESSIONS = pa.schema(
+    [field for field in FETCHES_LOGGED.schema if field.name not in {"asked_session", "given_session"}]
+    + [("session", pa.int64())]
+)
+"""Columns of `requests_in_sessions`."""
+SESSION_ORDER = ("broker_id", "session", "session_epoch", "source_line")
+DOUBTFUL = arrow_columns("source_file STRING, source_line BIGINT, reason STRING, detail STRING")
+"""Columns of lines whose rows are kept although something is wrong with them."""
+
+
+def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stretch]) -> Rows:
+    """Assign follower fetches to their fetch sessions.
+
+    Parameters
+    ----------
+    engine : Engine
+    fetches : Rows
+        What `isr_batch.ingest.requests.request_log.FETCHES` says of the requests.
+    stretches : sequence of Stretch
+        Of the brokers' logs: what a session had before a gap may have changed in it.
+
+    Returns
+    -------
+    Rows
+        With ``session``; rows of a (broker_id, session) are together and sorted by `SESSION_ORDER`.
+    """
+    in_sessions = engine.map(fetches, partial(_in_sessions, stretches=stretches), IN_SESSIONS)
+    return engine.ordered(in_sessions, SESSION_ORDER[:2], SESSION_ORDER)
+
+
+def _in_sessions(batches: Iterator[pa.RecordBatch], stretches: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        numbered = with_stretch_number(pa.table(batch), stretches, "broker_id", "completed_us")
+        opens = int64_array(batch.column("session_epoch")) <= 0
+        asked = int64_array(batch.column("asked_session").cast(pa.int64()), NULL)
+        given = int64_array(batch.column("given_session"))
+        found = np.where(opens, np.where(given == 0, NULL, given), asked)
+        later = np.asarray(numbered["log_stretch"]).astype(np.int64) * STRETCH_OF_SESSION
+        # A request without a session forms a separate session.
+        session = np.where(found == NULL, -int64_array(batch.column("source_line")), found + later)
+        yield pa.RecordBatch.from_arrays(
+            [*(batch.column(name) for name in IN_SESSIONS.names[:-1]), pa.array(session)], schema=IN_SESSIONS
+        )
+
+
+def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a session's fetch is resolved with
+    engine: Engine,
+    sessions: Rows,
+    topic_names: pa.Table,
+    terms: pa.Table,
+    members: Members,
+    stretches: Sequence[Stretch] = (),
+) -> Rows:
+    """Build the columns of fetch_log; times are still microseconds.
+
+    And ``records_size`` (bytes), ``fell_from``, ``last_read_us`` and ``last_waited_us``, of
+    `udfs.batches.partitions_read.sessions_read`, and ``log_stretch``. Rows with a ``reason`` are not fetches, but
+    `SESSION_GAPS`.
+
+    Parameters
+    ----------
+    engine : Engine
+    sessions : Rows
+        As `requests_in_sessions` gives them.
+    topic_names, terms : pa.Table
+        topic_id, topic; all terms, as `isr_batch.ingest.terms.leader_epochs.epochs_in_force` gives them.
+    members : mapping
+        What sessions had that were opened before the log (`isr_batch.ingest.terms.session_partitions`).
+    stretches : sequence of Stretch
+        Of the brokers' logs.
+    """
+    names = dict(zip(topic_names["topic_id"].to_pylist(), topic_names["topic"].to_pylist(), strict=True))
+    work = partial(_fetches, members=members, topic_names=names, terms=terms, stretches=stretches)
+    return engine.map(sessions, work, FETCHES)
+
+
+def _fetches(
+    batches: Iterator[pa.RecordBatch],
+    members: Members,
+    topic_names: Mapping[str, str],
+    terms: pa.Table,
+    stretches: Sequence[Stretch],
+) -> Iterator[pa.RecordBatch]:
+    for batch in sessions_read(batches, members):
+        read = {_RENAMED.get(name, name): batch.column(name) for name in batch.schema.names}
+        topics, offset = pc.dictionary_encode(read["topic"]), read["fetch_offset"]
+        named = pa.array([topic_names.get(topic, topic) for topic in topics.dictionary.to_pylist()], pa.string())
+        read["topic"] = named.take(topics.indices)
+        read["fetch_offset"] = pc.if_else(pc.equal(offset, UNKNOWN_OFFSET), None, offset)
+        read["leader_log_end_offset"] = pa.nulls(batch.num_rows, pa.int64())
+        read["leader_leo_source"] = pa.repeat(pa.scalar("appends"), batch.num_rows)
+        rows = with_stretch_number(pa.table(read), stretches, "leader_id", "completed_us")
+        # Only fetches older than v9 come without an epoch.
+        if pc.any(pc.less(rows["leader_epoch"], 0)).as_py():
+            rows = worker_sql()(_WITH_EPOCHS, rows=rows, terms=terms)
+        yield from rows.to_batches()
+
+
+_WITH_EPOCHS = f"""
+    SELECT rows.* REPLACE (CASE WHEN rows.leader_epoch < 0 AND in_force IS NOT NULL
+        THEN epoch_at(in_force, handled_us) ELSE rows.leader_epoch END AS leader_epoch)
+    FROM rows LEFT JOIN terms USING ({", ".join(PARTITION)})
+    """
+
+
+SESSION_GAPS = Query("SELECT source_file, source_line, reason, detail FROM rows WHERE reason IS NOT NULL", DOUBTFUL)
+"""Query of the requests of `fetches_of` whose predecessors in the session are missing."""
+GOING_BACK = Query(
+    """
+    SELECT source_file, source_line, 'offset goes back without a truncation' AS reason,
+        printf('replica %d of %s-%d in epoch %d, from %d to %d', replica_id, topic, partition_id, leader_epoch,
+            fell_from, fetch_offset) AS detail
+    FROM rows WHERE fell_from IS NOT NULL AND reason IS NULL
+    """,
+    DOUBTFUL,
+)
+"""Query of the fetches of `fetches_of` whose offset goes back although no response asked for a truncation."""
+FOLLOWERS = Query(
+    f"""
+    SELECT {_TERM}, replica_id, CAST(sum(run_length) AS BIGINT) AS fetches,
+        first(source_file ORDER BY source_file, source_line) AS source_file,
+        first(source_line ORDER BY source_file, source_line) AS source_line
+    FROM rows WHERE reason IS NULL GROUP BY {_TERM}, replica_id
+    """,
+    arrow_columns(
+        "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, replica_id INT, fetches BIGINT, "
+        "source_file STRING, source_line BIGINT"
+    ),
+)
+"""Query of the followers that fetched in each term, and of their first fetches, in `fetches_of`."""
+
+
+def fetchers_not_assigned(engine: Engine, followers: Rows, terms: pa.Table) -> Rows:
+    """Find the followers that fetched a partition which they were not assigned in that term; one row per follower.
+
+    This may happen for a moment after a reassignment; the rows are kept.
+
+    Parameters
+    ----------
+    engine : Engine
+    followers : Rows
+        What `FOLLOWERS` says of the fetches.
+    terms : pa.Table
+        All terms, with ``assigned``.
+
+    Returns
+    -------
+    Rows
+        As `DOUBTFUL`, with the first such fetch.
+    """
+
+    def others(sql: ArrowSql, parts: pa.Table) -> pa.Table:
+        return sql(
+            f"""
+            WITH of_term AS (SELECT {_TERM}, flatten(list(assigned)) AS assigned FROM terms GROUP BY {_TERM}),
+            followers AS (
+                SELECT {_TERM}, replica_id, CAST(sum(fetches) AS BIGINT) AS fetches,
+                    first(source_file ORDER BY source_file, source_line) AS source_file,
+                    first(source_line ORDER BY source_file, source_line) AS source_line
+                FROM parts GROUP BY {_TERM}, replica_id
+            )
+            SELECT source_file, source_line, 'replica not assigned' AS reason,
+                printf('replica %d of %s-%d in epoch %d, %d times', replica_id, topic, partition_id, leader_epoch,
+                    fetches) AS detail
+            FROM followers JOIN of_term USING ({_TERM}) WHERE NOT list_contains(assigned, replica_id)
+            """,
+            parts=parts,
+            terms=assigned,
+        )
+
+    assigned = terms.select([*PARTITION, "leader_epoch", "assigned"])
+    return engine.by_key(PARTITION, others, DOUBTFUL, parts=followers)

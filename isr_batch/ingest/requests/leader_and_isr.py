@@ -1,0 +1,167 @@
+"""Read the LeaderAndIsr requests of ZooKeeper clusters, which the request log has at any level of state-change.log.
+
+=========  ================================================  ==============================================
+release    a partition                                       its answer
+=========  ================================================  ==============================================
+0.9-0.10   ``{topic=t,partition=0,..,isr=[1,2],..}``         not printed
+0.11-2.1   the same                                          ``partitions=[{topic=t,partition=0,..}]``
+2.2-2.3    in ``{topic=t,partition_states=[{..}]}``          the same
+2.4-2.7    ``topic_name=``, ``partition_index=``             ``partition_errors=[{topic_name=t,..}]``
+2.8-3.x    JSON, with ``topicId``                            of each ``topicId``
+=========  ================================================  ==============================================
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.ingest.engine.in_spark import Query
+from udfs.arrow_types import arrow_columns
+
+LEADER_AND_ISR = "leader and isr"
+"""Name of these lines in the line account."""
+NOT_READ = "LeaderAndIsr request with partitions that cannot be read"
+
+LEADER_AND_ISR_LINES = Query(
+    "SELECT broker_id, source_file, source_line, processed_us AS stamp_us, raw AS message FROM rows "
+    f"WHERE kind = '{LEADER_AND_ISR}'",
+    arrow_columns("broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING"),
+)
+"""Query of these lines in full; ``stamp_us`` is when the broker had acted on them."""
+
+ACCEPTED = arrow_columns(
+    "broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, topic STRING, partition_id INT, "
+    "leads BOOLEAN, leader_id INT, leader_epoch INT, isr ARRAY<INT>, partition_epoch INT, replicas ARRAY<INT>"
+)
+"""Columns of `accepted_requests`, as those of `isr_batch.broker_lines.server_log_zookeeper.zookeeper_accepted`."""
+
+PARTLY_READ = arrow_columns("source_file STRING, source_line BIGINT, reason STRING, detail STRING")
+"""Columns of `partly_read`, those of doubtful lines in quarantine."""
+
+# The key comes before all that a client chooses, or is in quotes, which a client's text has not.
+_LINE = r'Completed request:(?:RequestHeader\(apiKey=LEADER_AND_ISR,|\{api_key=4,|.*"requestApiKey":4,)'
+
+
+def _member(name: str, value: str) -> str:
+    """Write the pattern of a member, as text or as JSON."""
+    return rf'"?{name}"?[:=]"?{value}"?'
+
+
+_TOPIC_NAME = "topic(?:_?[nN]ame)?"
+# A number of more digits, which no broker prints, would not fit: its partition is passed over, as `partly_read` says.
+_NAME, _NUMBER, _NUMBERS = r"([\w.-]+)", r"(-?\d{1,9})(?!\d)", r"\[((?:\d{1,9}(?:,(?=\d)|(?=\])))*)\]"
+_INDEX = _member("partition(?:_?[iI]ndex)?", _NUMBER)
+_STATES = ",".join((
+    rf"\{{(?:{_member(_TOPIC_NAME, _NAME)},)?{_INDEX}", _member("controller_?[eE]poch", r"\d+"),
+    _member("leader", _NUMBER), _member("leader_?[eE]poch", _NUMBER), _member("isr", _NUMBERS),
+    _member("(?:zk_?[vV]ersion|partition_?[eE]poch)", _NUMBER), _member("replicas", _NUMBERS),
+))  # fmt: skip
+_ASKED = re.compile(
+    rf'{_STATES}|{_member(_TOPIC_NAME, _NAME)},(?:{_member("topicId", _NAME)},)?"?partition_?[sS]tates', re.ASCII
+)
+_CONTROLLER_EPOCH = re.compile(_member("controller_?[eE]poch", ""))
+_ANSWER = re.compile(rf',"?response"?[:=]\{{{_member("error_?[cC]ode", _NUMBER)}', re.ASCII)
+_ANSWERED = re.compile(
+    rf'{_member("topicId", _NAME)},"partitionErrors|\{{(?:{_member(_TOPIC_NAME, _NAME)},)?{_INDEX},'
+    rf"{_member('error_?[cC]ode', _NUMBER)}",
+    re.ASCII,
+)
+
+
+def are_leader_and_isr(lines: pa.Array) -> pa.Array:
+    """Select the lines of a request log with such requests."""
+    return pc.match_substring_regex(lines, _LINE)
+
+
+def accepted_requests(lines: pa.Table) -> pa.Table:
+    """List the state changes by LeaderAndIsr requests, one row per partition.
+
+    A partition is included if its response has no error. Up to 0.10.2 the log has no responses: there it is included
+    if its epoch is higher than any before.
+
+    Parameters
+    ----------
+    lines : pa.Table
+        As `LEADER_AND_ISR_LINES`.
+
+    Returns
+    -------
+    pa.Table
+        Of `ACCEPTED`.
+    """
+    rows = []
+    highest: dict[tuple[int, str, int], int] = {}
+    for line in lines.sort_by("stamp_us").to_pylist():
+        source = {name: line[name] for name in ("broker_id", "source_file", "source_line", "stamp_us")}
+        for state, error in _partitions(line["message"]):
+            key = line["broker_id"], state["topic"], state["partition_id"]
+            is_new = state["leader_epoch"] > highest.get(key, -1)
+            if error == 0 or (error is None and is_new):
+                highest[key] = state["leader_epoch"]
+                rows.append(source | state | {"leads": state["leader_id"] == line["broker_id"]})
+    return pa.Table.from_pylist(rows, schema=ACCEPTED)
+
+
+def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
+    """List the requests with unreadable partitions, which are skipped; the others are used.
+
+    Returns
+    -------
+    pa.Table
+        Of `PARTLY_READ`.
+    """
+    rows = []
+    for line in lines.to_pylist():
+        answer = _ANSWER.search(line["message"])
+        asked = line["message"][: answer.start()] if answer else line["message"]
+        # The request has an epoch of the controller, and each of its partitions.
+        partitions = len(_CONTROLLER_EPOCH.findall(asked)) - 1
+        read = sum(1 for part in _ASKED.finditer(asked) if part[2])
+        if read != partitions:
+            detail = f"{partitions - read} of {partitions} partitions"
+            rows.append(
+                {name: line[name] for name in ("source_file", "source_line")} | {"reason": NOT_READ, "detail": detail}
+            )
+    return pa.Table.from_pylist(rows, schema=PARTLY_READ)
+
+
+def _partitions(message: str) -> Iterator[tuple[dict[str, Any], int | None]]:
+    """Return each partition of a request with its error code in the response; None if the log has no responses."""
+    answer = _ANSWER.search(message)
+    errors = _errors(message[answer.end() :]) if answer else {}
+    if answer and int(answer[1]):
+        return
+    of_topic = topic_id = None
+    for part in _ASKED.finditer(message, 0, answer.start() if answer else len(message)):
+        own_topic, index, leader, epoch, isr, partition_epoch, replicas, named, named_id = part.groups()
+        if named:
+            of_topic, topic_id = named, named_id
+            continue
+        topic = own_topic or of_topic
+        if topic:
+            yield {
+                "topic": topic, "partition_id": int(index), "leader_id": int(leader), "leader_epoch": int(epoch),
+                "isr": _ints(isr), "partition_epoch": int(partition_epoch), "replicas": _ints(replicas),
+            }, errors.get((topic, index), errors.get((topic_id, index), _NOT_ANSWERED)) if answer else None  # fmt: skip
+
+
+_NOT_ANSWERED = -1
+
+
+def _errors(answer: str) -> dict[tuple[str | None, str], int]:
+    """Read the codes by topic (or its id) and partition."""
+    topic_id, errors = None, {}
+    for part in _ANSWERED.finditer(answer):
+        named_id, topic, index, code = part.groups()
+        if named_id:
+            topic_id = named_id
+        else:
+            errors[topic or topic_id, index] = int(code)
+    return errors
+
+
+def _ints(numbers: str) -> list[int]:
+    return [int(number) for number in numbers.split(",") if number]

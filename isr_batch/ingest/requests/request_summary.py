@@ -1,0 +1,184 @@
+"""Summaries of the request logs for the other tables: few rows, aggregated from all requests."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.broker_lines.log_sql import BUCKET_US
+from isr_batch.ingest.engine.engine import Engine, Rows
+from isr_batch.ingest.engine.in_spark import Query
+from isr_batch.ingest.requests.coverage import GAP_US
+from isr_batch.ingest.requests.request_log import FOLLOWER_FETCH, OTHER_FETCH
+from isr_batch.lake.arrow_rows import cast_rows
+from isr_batch.lake.arrow_sql import ArrowSql
+from udfs.arrow_types import arrow_columns, int64_array
+
+SILENCE_US = 500_000
+WAITED_US = 100_000
+_DAY_US = 86_400_000_000
+
+_BY_FILE = arrow_columns(
+    "broker_id INT, source_file STRING, kind STRING, reason STRING, lines BIGINT, first_us BIGINT, last_us BIGINT, "
+    "days ARRAY<INT>, api_version INT"
+)
+_BUCKETS = arrow_columns(
+    "broker_id INT, bucket BIGINT, first_us BIGINT, last_us BIGINT, since_us BIGINT, done_us BIGINT, "
+    "last_done_us BIGINT"
+)
+_LATE, _EARLY = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+"""Replaces an unknown instant in a minimum or maximum."""
+_PAUSES = arrow_columns(
+    "broker_id INT, first_us BIGINT, last_us BIGINT, done_us BIGINT, process INT, before_us BIGINT, "
+    "process_before INT, before_done_us BIGINT, is_last BOOLEAN, waiting_since_us BIGINT"
+)
+
+
+# Requests are of 2010 and later, so that a quotient need not be rounded down.
+_DAYS = " || ".join(
+    f"list(DISTINCT CAST({us} // {_DAY_US} AS INTEGER)) FILTER (completed_us IS NOT NULL)"
+    for us in ("handled_us", "processed_us")
+)
+FILES = Query(
+    f"""
+    SELECT broker_id, source_file, kind, reason, count(*) AS lines,
+        min(completed_us) AS first_us, max(completed_us) AS last_us,
+        list_distinct({_DAYS}) AS days,
+        max(api_version) AS api_version
+    FROM rows GROUP BY broker_id, source_file, kind, reason
+    """,
+    _BY_FILE,
+)
+"""Query of the input of `requests_by_file`."""
+
+
+def requests_by_file(engine: Engine, sql: ArrowSql, files: Rows) -> pa.Table:
+    """Count the lines of each file by outcome.
+
+    Parameters
+    ----------
+    engine : Engine
+    sql : ArrowSql
+    files : Rows
+        What `FILES` says of the requests.
+
+    Returns
+    -------
+    pa.Table
+        By broker_id, source_file, kind and reason: lines, first_us and last_us (completed), days (of requests, as days
+        since 1970), api_version (the highest).
+    """
+    return sql(
+        """
+        SELECT broker_id, source_file, kind, reason, CAST(sum(lines) AS BIGINT) AS lines,
+            min(first_us) AS first_us, max(last_us) AS last_us, list_distinct(flatten(list(days))) AS days,
+            max(api_version) AS api_version
+        FROM parts GROUP BY broker_id, source_file, kind, reason
+        """,
+        parts=engine.collect(files),
+    )
+
+
+_HELD, _OVERDUE = "processed_us - arrival_us", "answered_us - released_us"
+_IS_FETCH = f"kind IN ('{FOLLOWER_FETCH}', '{OTHER_FETCH}')"
+BUCKETS = Query(
+    f"""
+    WITH steps AS (
+        SELECT broker_id, unnest([arrival_us, handled_us, completed_us, processed_us, answered_us]) AS at_us,
+            unnest([NULL, NULL, NULL, CASE WHEN {_HELD} >= {WAITED_US} THEN arrival_us END,
+                CASE WHEN {_IS_FETCH} AND {_OVERDUE} >= {WAITED_US} THEN released_us END]) AS since_us,
+            unnest([false, false, true, false, false]) AS is_done
+        FROM rows WHERE arrival_us IS NOT NULL AND reason IS NULL
+    )
+    SELECT broker_id, at_us // {BUCKET_US} AS bucket,
+        min(at_us) AS first_us, max(at_us) AS last_us, min(since_us) AS since_us,
+        min(at_us) FILTER (is_done) AS done_us, max(at_us) FILTER (is_done) AS last_done_us
+    FROM steps GROUP BY ALL
+    """,
+    _BUCKETS,
+)
+"""Query of the input of `request_pauses`."""
+
+
+def request_pauses(
+    engine: Engine, buckets: Rows, settings: pa.Table, before_us: Mapping[int, int] | None = None
+) -> pa.Table:  # fmt: skip
+    """Find the periods in which a broker processed no request, or completed none.
+
+    Activity is every step of a request: arrival, handling, processing, response. It is bucketed by time, and a row
+    describes a bucket that begins after a pause, the first one of a process, or the last one of all.
+
+    Parameters
+    ----------
+    engine : Engine
+    buckets : Rows
+        The requests summarised by `BUCKETS`.
+    settings : pa.Table
+        With broker_id and starts_us, the times at which its processes started.
+    before_us : mapping of int to int, optional
+        By broker, the last completion in logs that these go on from: a pause may have begun there.
+
+    Returns
+    -------
+    pa.Table
+        broker_id; before_us, first_us and last_us: the last step before the bucket, and its own; before_done_us and
+        done_us: the completions before and after the pause; process_before and process, the numbers of the broker's
+        process; is_last; waiting_since_us: since when a request has waited for its broker that is processed or answered
+        after the pause (null if no request waited for `WAITED_US`).
+    """
+    starts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
+    found = partial(_pauses, starts=starts, before_us=before_us or {})
+    return engine.collect(engine.by_key(["broker_id"], found, _PAUSES, parts=buckets))
+
+
+def _pauses(
+    _sql: ArrowSql, parts: pa.Table, starts: Mapping[int, Sequence[int]], before_us: Mapping[int, int]
+) -> pa.Table:  # fmt: skip
+    ends = [
+        {"broker_id": broker_id, "bucket": before_us[broker_id] // BUCKET_US}
+        | dict.fromkeys(("first_us", "last_us", "done_us", "last_done_us"), before_us[broker_id])
+        for broker_id in parts["broker_id"].unique().to_pylist() if broker_id in before_us
+    ]  # fmt: skip
+    parts = pa.concat_tables([parts, pa.Table.from_pylist(ends, parts.schema)])
+    by_broker = [(parts.filter(pc.equal(parts["broker_id"], broker_id)), us) for broker_id, us in starts.items()]
+    return pa.concat_tables(
+        [_PAUSES.empty_table(), *(_pauses_of_broker(rows.sort_by("bucket"), us) for rows, us in by_broker if len(rows))]
+    )
+
+
+def _pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Table:
+    bucket = int64_array(rows["bucket"])
+    begins = np.flatnonzero(np.diff(bucket, prepend=bucket[0] - 1))
+    bucket = bucket[begins]
+    least = {name: np.minimum.reduceat(int64_array(rows[name], _LATE), begins)
+             for name in ("first_us", "since_us", "done_us")}  # fmt: skip
+    most = {name: np.maximum.reduceat(int64_array(rows[name], _EARLY), begins) for name in ("last_us", "last_done_us")}
+    process = np.searchsorted(np.array(starts_us, np.int64) // BUCKET_US, bucket, side="right")
+    # For each bucket, the last earlier one in which a request was completed.
+    done_in = np.maximum.accumulate(np.where(most["last_done_us"] != _EARLY, np.arange(len(bucket)), -1))
+    done_in = np.append(-1, done_in[:-1])
+    before_done_us = np.where(done_in >= 0, most["last_done_us"][done_in], _LATE)
+    before_us, process_before = np.append(_LATE, most["last_us"][:-1]), np.append(_LATE, process[:-1])
+    found = (least["first_us"] - before_us >= SILENCE_US) | ((process != process_before) & (process_before != _LATE))
+    found |= (least["done_us"] != _LATE) & (least["done_us"] - before_done_us >= GAP_US)
+    found[-1] = True
+    kept = np.flatnonzero(found)
+    columns = {
+        "first_us": least["first_us"], "last_us": most["last_us"], "done_us": least["done_us"], "process": process,
+        "before_us": before_us, "process_before": process_before, "before_done_us": before_done_us,
+        "waiting_since_us": np.minimum.accumulate(least["since_us"][::-1])[::-1],
+    }  # fmt: skip
+    known = {name: pa.array(column[kept], mask=column[kept] == _LATE) for name, column in columns.items()}
+    known |= {"broker_id": rows["broker_id"].take(kept), "is_last": pa.array(kept == len(bucket) - 1)}
+    return cast_rows(pa.table(known), _PAUSES)
+
+
+def beginnings_of_requests(by_file: pa.Table) -> dict[int, int]:
+    """Find the start of each broker's request log; ``by_file`` is the result of `requests_by_file`."""
+    begins_us: dict[int, int] = {}
+    for row in by_file.to_pylist():
+        if row["reason"] is None and row["first_us"] is not None:
+            begins_us[row["broker_id"]] = min(row["first_us"], begins_us.get(row["broker_id"], row["first_us"]))
+    return begins_us

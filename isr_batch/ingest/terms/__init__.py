@@ -1,0 +1,1 @@
+"""Leaders' terms, and the tables that are about them."""

@@ -1,0 +1,244 @@
+"""Build table broker_events: when each broker was silent, and when its isr-expiration checks ran."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from isr_batch.broker_lines import metadata_log, server_log
+from isr_batch.broker_lines.log_sql import BUCKET_US
+from isr_batch.ingest.requests.coverage import Stretch
+from isr_batch.ingest.requests.request_summary import SILENCE_US, WAITED_US
+from isr_batch.ingest.terms.leader_epochs import Sources
+from isr_batch.lake.arrow_sql import ArrowSql
+
+_AFTER_SILENCE_US = 500_000
+_ONE_CHECK_US = 500_000
+_PHASE_SPREAD_MS = 100
+_TOGETHER_US = 100_000
+"""Followers that waited for the same leader send requests again within this time."""
+_NONE = pa.table({name: pa.array([], pa.int64()) for name in ("broker_id", "from_us", "until_us")})
+
+
+def broker_silences(sources: Sources, pauses: pa.Table, activity: pa.Table, signs: pa.Table) -> pa.Table:
+    """Find silences, when a broker processed nothing although it should have: broker_id, process, from_us, until_us.
+
+    One of these shows it:
+
+    - a request was waiting;
+    - several followers had been answered just before, and their next requests, the very next of their numbers, came
+      together: a follower asks again at once, and followers that were stopped themselves do not wake up together;
+    - a check was late that was due in it: it ran right after it, and dropped a follower that sent nothing all that
+      time, which is longer than a lag time and a period.
+
+    An idle time is not a silence: in a quiet cluster all followers may wait half a second for data at the same time,
+    and stopped followers send nothing. Checks are on time then.
+
+    Parameters
+    ----------
+    sources : Sources
+    pauses : pa.Table
+        As `isr_batch.ingest.requests.request_summary.request_pauses` gives them.
+    activity : pa.Table
+        Times of lines of server.log: broker_id, at_us. All that are a silence or more apart from others of their
+        broker are there.
+    signs : pa.Table
+        As `isr_batch.ingest.requests.coverage.request_number_signs` gives them.
+    """
+    # As if there were none: which of the checks are late is asked before silences are known.
+    checks = checks_seen(sources, _NONE)
+    return sources.sql(
+        f"""
+        WITH late AS (
+            SELECT c.broker_id, c.at_us FROM checks c JOIN phases USING (broker_id, process)
+            WHERE positive_modulo(c.at_us // 1000 - shrink_ms, period_ms) > {_PHASE_SPREAD_MS}
+        ), paused AS (
+            SELECT broker_id, before_us, first_us, waiting_since_us FROM pauses
+            WHERE first_us - before_us >= {SILENCE_US}
+        ), acts AS (
+            SELECT broker_id, before_us, first_us, waiting_since_us, unnest([before_us, first_us]) AS at_us FROM paused
+            UNION ALL
+            SELECT p.*, a.at_us FROM paused p JOIN activity a
+                ON p.broker_id = a.broker_id AND a.at_us BETWEEN p.before_us AND p.first_us
+        ), gaps AS (
+            SELECT broker_id, process, lag(at_us) OVER (PARTITION BY broker_id, before_us, process ORDER BY at_us)
+                AS from_us, at_us AS until_us, waiting_since_us
+            FROM (SELECT *, process_of_bucket(starts_us, at_us) AS process FROM acts JOIN settings USING (broker_id))
+        )
+        SELECT broker_id, process, from_us, until_us FROM gaps JOIN settings USING (broker_id)
+        WHERE until_us - from_us >= {SILENCE_US} AND (waiting_since_us <= until_us - {WAITED_US}
+            OR (SELECT count(DISTINCT s.replica_id) FROM signs s WHERE s.broker_id = gaps.broker_id
+                AND s.sign = 'spanned' AND s.from_us >= gaps.from_us - {_TOGETHER_US}
+                AND s.arrival_us BETWEEN gaps.until_us - {BUCKET_US} AND gaps.until_us + {_TOGETHER_US}) > 1
+            OR until_us - from_us >= 1000 * (replica_lag_time_max_ms
+                    + replica_lag_time_max_ms // checks_per_lag_time + {_PHASE_SPREAD_MS})
+                AND EXISTS (FROM late WHERE late.broker_id = gaps.broker_id
+                    AND late.at_us BETWEEN until_us - 1000 AND until_us + {_AFTER_SILENCE_US}))
+        """,
+        checks=checks,
+        phases=check_phases(sources.sql, checks),
+        pauses=pauses,
+        activity=activity,
+        signs=signs,
+        settings=sources.settings,
+    )
+
+
+def checks_seen(sources: Sources, silent: pa.Table) -> pa.Table:
+    """Find the isr-expiration checks that logged Shrinking lines: broker_id, process, at_us, silent_from_us, period_ms.
+
+    ``silent_from_us`` is the start of the silence that ended just before the check, if there was one.
+    """
+    settings = sources.sql(
+        "SELECT broker_id, starts_us, replica_lag_time_max_ms // checks_per_lag_time AS period_ms FROM settings",
+        settings=sources.settings,
+    )
+    shrinks = sources.sql(
+        """
+        SELECT broker_id, stamp_us, process_of(starts_us, stamp_us) AS process
+        FROM shrinks JOIN settings USING (broker_id)
+        """,
+        shrinks=sources.shrinks, settings=settings,
+    )  # fmt: skip
+    return checks_of_shrinks(sources.sql, shrinks, settings, silent)
+
+
+def checks_of_shrinks(sql: ArrowSql, shrinks: pa.Table, settings: pa.Table, silent: pa.Table) -> pa.Table:
+    """Find the checks that made shrinks, with the columns of `checks_seen`.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    shrinks : pa.Table
+        broker_id, stamp_us; and process, or all are of process 0.
+    settings : pa.Table
+        broker_id, period_ms.
+    silent : pa.Table
+        broker_id, from_us, until_us.
+    """
+    process = "process" if "process" in shrinks.column_names else "0 AS process"
+    return sql(
+        f"""
+        WITH first_lines AS (
+            SELECT broker_id, {process}, stamp_us FROM shrinks
+            QUALIFY coalesce(stamp_us - lag(stamp_us) OVER (PARTITION BY broker_id ORDER BY stamp_us)
+                > {_ONE_CHECK_US}, true)
+        )
+        SELECT l.broker_id, l.process, stamp_us AS at_us,
+            (SELECT min(from_us) FROM silent s WHERE s.broker_id = l.broker_id AND s.until_us - 1000 <= stamp_us
+                AND stamp_us <= s.until_us + {_AFTER_SILENCE_US}) AS silent_from_us, period_ms
+        FROM first_lines l JOIN settings USING (broker_id)
+        """,
+        shrinks=shrinks,
+        settings=settings,
+        silent=silent,
+    )
+
+
+def broker_processes(
+    sources: Sources, pauses: pa.Table, activity: pa.Table, checks: pa.Table, before: Sequence[Stretch] = ()
+) -> pa.Table:
+    """Describe each broker process: broker_id, process, last_led_us, broker_version, check_origin.
+
+    A replay ends at ``last_led_us``, the last request or Shrinking line: a process that was killed while it was paused
+    may still write a line or two, and does not log its last requests.
+
+    isr-expiration runs with a fixed period from the start of its process; a check may be late, but never early. So the
+    origin is the check that most other checks share their phase with, or follow a little later. Without checks it is
+    about the time at which the task was scheduled.
+
+    ``before`` are the stretches of earlier logs, with the last requests of processes that ended with them.
+    """
+    reached = pa.Table.from_pylist(
+        [{"broker_id": stretch.broker_id, "at_us": stretch.until_us} for stretch in before], activity.schema
+    )
+    return sources.sql(
+        """
+        WITH led AS (
+            SELECT broker_id, process_before AS process, before_us AS last_led_us FROM pauses
+            WHERE process_before != process
+            UNION ALL
+            SELECT broker_id, process, last_us FROM pauses WHERE is_last
+            UNION ALL
+            SELECT broker_id, process_of_bucket(starts_us, stamp_us), stamp_us
+            FROM server JOIN settings USING (broker_id) WHERE contains(message, 'Shrinking ISR')
+            UNION ALL
+            SELECT broker_id, process_of_bucket(starts_us, at_us), at_us FROM reached JOIN settings USING (broker_id)
+            UNION ALL
+            SELECT broker_id, process_of_bucket(starts_us, at_us), NULL
+            FROM activity JOIN settings USING (broker_id)
+        )
+        SELECT broker_id, process, max(last_led_us) AS last_led_us, any_value(broker_version) AS broker_version,
+            any_value(coalesce(shrink_ms, startup_us // 1000, 0)) AS check_origin_ms,
+            any_value(CASE WHEN shrink_ms IS NOT NULL THEN 'shrinks' WHEN startup_us IS NOT NULL THEN 'startup'
+                ELSE 'unknown' END) AS check_origin_source
+        FROM led LEFT JOIN facts USING (broker_id, process) LEFT JOIN phases USING (broker_id, process)
+        GROUP BY broker_id, process
+        """,
+        pauses=pauses,
+        server=sources.server,
+        settings=sources.settings,
+        activity=activity,
+        reached=reached,
+        facts=server_log.process_lines(sources.sql, sources.server, sources.settings),
+        phases=check_phases(sources.sql, checks),
+    )
+
+
+def check_phases(sql: ArrowSql, checks: pa.Table) -> pa.Table:
+    """Find the check with which most others of a process share their phase: broker_id, process, shrink_ms."""
+    return sql(
+        f"""
+        WITH regular AS (
+            SELECT broker_id, process, at_us // 1000 AS at_ms, max(period_ms) AS period_ms FROM checks
+            WHERE silent_from_us IS NULL GROUP BY ALL
+        ), followed AS (
+            SELECT a.broker_id, a.process, a.at_ms,
+                count(*) FILTER (positive_modulo(b.at_ms - a.at_ms, b.period_ms) <= {_PHASE_SPREAD_MS}) AS times
+            FROM regular a JOIN regular b USING (broker_id, process) GROUP BY ALL
+        )
+        SELECT DISTINCT ON (broker_id, process) broker_id, process, at_ms AS shrink_ms FROM followed
+        ORDER BY times DESC, at_ms
+        """,
+        checks=checks,
+    )
+
+
+def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
+    """List the checks with the time at which each was due: broker_id, kind, at_us, end_us.
+
+    The check right after a silence is the first one that was due in it; the broker then catches up on the others. If no
+    line shows when checks are due, it may have been due since the silence began.
+    """
+    spread = _PHASE_SPREAD_MS * 1000
+    return sql(
+        f"""
+        WITH timed AS (
+            SELECT *, period_ms * 1000 AS period_us, check_origin_ms * 1000 AS origin_us
+            FROM checks JOIN known USING (broker_id, process)
+        )
+        SELECT broker_id, 'check' AS kind,
+            CASE WHEN check_origin_source = 'unknown' THEN coalesce(silent_from_us, at_us) ELSE least(
+                silent_from_us + positive_modulo(origin_us - silent_from_us, period_us),
+                at_us + {spread} - positive_modulo(at_us + {spread} - origin_us, period_us), at_us) END AS at_us,
+            at_us AS end_us
+        FROM timed
+        """,
+        checks=checks,
+        known=known,
+    )
+
+
+def broker_events(sources: Sources, silent: pa.Table, checks: pa.Table) -> pa.Table:
+    """Build the columns of broker_events: broker_id, kind, at_us, end_us; ``checks`` is from `check_events`."""
+    return sources.sql(
+        """
+        SELECT broker_id, 'started' AS kind, stamp_us AS at_us, stamp_us AS end_us FROM starts
+        UNION ALL SELECT broker_id, 'silent', from_us, until_us FROM silent
+        UNION ALL SELECT broker_id, kind, at_us, end_us FROM checks
+        UNION ALL SELECT broker_id, kind, at_us, at_us FROM changes
+        """,
+        starts=server_log.process_starts(sources.sql, sources.server),
+        silent=silent,
+        checks=checks,
+        changes=metadata_log.metadata_brokers(sources.sql, sources.metadata),
+    )

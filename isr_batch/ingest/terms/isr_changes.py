@@ -1,0 +1,305 @@
+"""Build table observed_isr_changes: ISR changes that the leaders logged or that the controller made.
+
+Before AlterPartition (ZooKeeper, up to 2.7) the leaders log Shrinking and Expanding lines, and the controller sends its
+own changes to the leaders in LeaderAndIsr requests. Later, the metadata log has all changes.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.broker_lines.metadata_log import metadata_brokers
+from isr_batch.ingest.folder.log_folder import SERVER
+from isr_batch.ingest.requests.coverage import Stretch, with_stretch_number
+from isr_batch.ingest.terms.leader_epochs import Sources
+from isr_batch.lake.arrow_sql import ArrowSql
+
+_RECORD_EARLY_US, _RECORD_LATE_US = 1_000_000, 5_000_000
+_LATE_ANSWER_US = 1_000_000
+"""An answer comes milliseconds after the controller's record, which alone is not more precise than the median."""
+_TICKS_US = 60_000_000
+"""Longer than any controller election; a controller that is down for longer is a separate outage."""
+_CHANGE = "topic, partition_id, leader_epoch, leader_id, at_us, isr_before, isr_after, source_file, source_line"
+_STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, source_line"
+
+
+def isr_shrinks_by_term(sources: Sources, terms: pa.Table, stretches: Sequence[Stretch] = ()) -> pa.Table:
+    """List the Shrinking lines with the term they were logged in: leader_id, leader_epoch, at_us and the line's values.
+
+    ``answered_us`` is the time of the line that answers the ISR write: "ISR updated", or, where a shrink begins a new
+    term (KRaft up to 3.6), that of this term. Where a starved leader heard of it by the controller's record first, it
+    is the time of that, if more than a second had passed; else null.
+    Retries after a failed write to ZooKeeper are left out.
+    """
+    lines = sources.sql(
+        f"""
+        WITH first_tries AS (
+            SELECT s.*, lead(stamp_us) OVER (PARTITION BY broker_id, topic, partition_id ORDER BY stamp_us) AS next_us
+            FROM shrinks s ANTI JOIN (SELECT * FROM writes WHERE repeated) USING (source_file, source_line)
+        ), answers AS (
+            SELECT broker_id, topic, partition_id, stamp_us, isr FROM updates
+            -- Before 2.7 a write is over when the line is printed; a term that begins later has nothing to do with it.
+            UNION ALL SELECT broker_id, topic, partition_id, stamp_us, isr FROM led WHERE EXISTS (FROM updates)
+        ), later AS (
+            SELECT leader_id, topic, partition_id, at_us, isr FROM history
+            UNION ALL SELECT leader_id, topic, partition_id, stamp_us, isr FROM stayed
+        )
+        SELECT s.* EXCLUDE (next_us),
+            CASE WHEN list_sort(u.isr) = list_sort(s.isr_after) AND coalesce(u.stamp_us < next_us, true) THEN u.stamp_us
+            WHEN list_sort(h.isr) = list_sort(s.isr_after) AND h.at_us > s.stamp_us + {_LATE_ANSWER_US}
+                AND coalesce(h.at_us < next_us, true) THEN h.at_us
+            END AS answered_us
+        FROM first_tries s ASOF LEFT JOIN answers u ON s.broker_id = u.broker_id AND s.topic = u.topic
+            AND s.partition_id = u.partition_id AND s.stamp_us <= u.stamp_us
+        ASOF LEFT JOIN later h ON h.leader_id = s.broker_id AND s.topic = h.topic
+            AND s.partition_id = h.partition_id AND s.stamp_us <= h.at_us
+        """,
+        shrinks=sources.shrinks,
+        writes=sources.isr_writes,
+        updates=sources.isr_updates,
+        led=sources.led,
+        history=sources.history,
+        stayed=sources.stayed,
+    )
+    return with_stretch_number(_in_their_terms(sources.sql, lines, terms), stretches, "leader_id", "at_us")
+
+
+def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table:
+    """Add leader_id, at_us and leader_epoch to the lines of a leader."""
+    return sql(
+        """
+        WITH in_force AS (
+            SELECT leader_id, topic, partition_id, list_sort(list(
+                struct_pack(in_force_us := in_force_us, leader_epoch := leader_epoch))) AS in_force
+            FROM terms GROUP BY ALL
+        )
+        SELECT l.* EXCLUDE (broker_id, stamp_us), broker_id AS leader_id, stamp_us AS at_us,
+            epoch_at(in_force, stamp_us) AS leader_epoch
+        FROM lines l LEFT JOIN in_force f
+            ON f.leader_id = l.broker_id AND f.topic = l.topic AND f.partition_id = l.partition_id
+        """,
+        lines=lines,
+        terms=terms,
+    )
+
+
+def isr_changes_recorded_until(sources: Sources, log_ends_us: int) -> int | None:
+    """Find the time up to which the metadata log has every ISR change, in epoch microseconds; None without such a log.
+
+    A dump may be older than the logs. Since 3.3 an active controller writes a record twice a second, so the dump ends
+    at its last record. Before 3.3, a later change in a leader's log shows that the dump ended earlier.
+    """
+    last_us = pc.max(sources.metadata["at_us"]).as_py()
+    if last_us is None:
+        return None
+    ticks = pc.any(pc.equal(sources.metadata["type"], "NO_OP_RECORD")).as_py()
+    lines = (
+        sources.isr_updates,
+        sources.stayed,
+        sources.led,
+    )
+    goes_on = any((pc.max(each["stamp_us"]).as_py() or 0) > last_us + _RECORD_LATE_US for each in lines)
+    ended = ticks and last_us < log_ends_us - _TICKS_US
+    return int(last_us) if goes_on or ended else max(last_us, log_ends_us)
+
+
+def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
+    sources: Sources, shrinks: pa.Table, terms: pa.Table, begun: pa.Table, files: pa.Table, *, controller_known: bool
+) -> pa.Table:
+    """Build the columns of observed_isr_changes; times are still microseconds.
+
+    ``begun`` has the terms that began before the log, with isr_at_start: the first logged change is relative to that
+    ISR. ``files`` has the logs by file: kind, broker_id, first_us, last_us.
+
+    A shrink in the metadata log without a Shrinking line at about that time was made by the controller; if the leader's
+    server.log does not reach there, only if the replica was fenced or shutting down. An expand with which another
+    leader begins is an election's. A Shrinking line without such a record was an attempt (of a deposed leader, say); it
+    stays a row.
+    """
+    if controller_known:
+        history = sources.history
+        history = history.append_column("begins", pa.repeat(pa.scalar(False), history.num_rows))
+    else:
+        history = _with_beginnings(sources.sql, _from_leaders(sources, terms), begun)
+    changes = sources.sql(
+        f"""
+        WITH following AS (
+            SELECT * EXCLUDE (isr), isr AS isr_after,
+                lag(isr) OVER of_partition AS isr_before, lag(leader_id) OVER of_partition AS leader_before
+            FROM history WINDOW of_partition AS (PARTITION BY topic, partition_id ORDER BY position, at_us)
+        )
+        SELECT {_CHANGE}, leader_before FROM following WHERE isr_before IS NOT NULL AND NOT begins
+        """,
+        history=history,
+    )
+    expanding = sources.sql("SELECT * FROM writes WHERE NOT shrinks AND NOT repeated", writes=sources.isr_writes)
+    expanding = sources.sql(
+        "SELECT *, NULL::BIGINT AS answered_us FROM expanding",
+        expanding=_in_their_terms(sources.sql, expanding, terms),
+    )
+    return sources.sql(
+        f"""
+        SELECT {_CHANGE}, high_watermark, leader_log_end_offset, 'shrink' AS kind, 'leader' AS made_by, answered_us,
+            d.replica_id AS replica_id, d.follower_log_end_offset AS follower_log_end_offset,
+            d.last_caught_up_time_ms AS last_caught_up_time_ms
+        FROM (SELECT *, unnest(dropped) AS d FROM shrinks)
+        UNION ALL BY NAME
+        SELECT {_CHANGE}, replica_id, 'shrink' AS kind, made_by FROM without_shrink
+        UNION ALL BY NAME
+        SELECT {_CHANGE}, unnest(list_without(isr_before, isr_after)) AS replica_id, 'shrink' AS kind,
+            'controller' AS made_by
+        FROM by_order
+        UNION ALL BY NAME
+        SELECT {_CHANGE}, unnest(list_without(isr_after, isr_before)) AS replica_id, 'expand' AS kind,
+            CASE WHEN leader_id = coalesce(leader_before, leader_id) THEN 'leader' ELSE 'controller' END AS made_by
+        FROM (SELECT * FROM without_expand UNION ALL BY NAME SELECT {_CHANGE} FROM expanding)
+        """,
+        shrinks=shrinks,
+        without_shrink=_with_maker(sources, _without_line(sources.sql, changes, shrinks), files, controller_known),
+        by_order=_by_order(sources, terms, begun),
+        without_expand=_without_line(sources.sql, changes, expanding),
+        expanding=expanding,
+    )
+
+
+def _with_maker(sources: Sources, changes: pa.Table, files: pa.Table, controller_known: bool) -> pa.Table:  # noqa: FBT001 as given
+    """List the replicas that left without a Shrinking line, with ``made_by``.
+
+    Where the leader's server.log is missing, the controller's records decide: it removes a replica from the ISR if
+    its broker is fenced or shuts down, and when it elects another leader.
+    """
+    return sources.sql(
+        f"""
+        WITH dropped AS (
+            SELECT {_CHANGE}, leader_before, unnest(list_without(isr_before, isr_after)) AS replica_id FROM changes
+        ), spans AS (
+            SELECT broker_id, min(first_us) AS first_us, max(last_us) AS last_us FROM files
+            WHERE kind = '{SERVER}' AND informs AND first_us IS NOT NULL GROUP BY broker_id
+        )
+        SELECT d.*, CASE WHEN {controller_known} AND d.leader_id = d.leader_before
+            AND NOT coalesce(d.at_us BETWEEN s.first_us AND s.last_us, false)
+            AND coalesce(b.kind, 'unfenced') = 'unfenced' THEN 'leader' ELSE 'controller' END AS made_by
+        FROM dropped d LEFT JOIN spans s ON s.broker_id = d.leader_id
+        ASOF LEFT JOIN states b ON b.broker_id = d.replica_id AND d.at_us + 1000 >= b.at_us
+        """,
+        changes=changes,
+        files=files,
+        states=metadata_brokers(sources.sql, sources.metadata),
+    )
+
+
+def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.Table:
+    """Keep the changes without a line in a leader's log. The controller's record may come as late as the answer."""
+    late_us = f"greatest(l.at_us + {_RECORD_LATE_US}, coalesce(l.answered_us, 0))"
+    return sql(
+        f"""
+        SELECT c.* FROM changes c ANTI JOIN announced l ON c.topic = l.topic AND c.partition_id = l.partition_id
+            AND list_sort(c.isr_after) = list_sort(l.isr_after)
+            AND c.at_us BETWEEN l.at_us - {_RECORD_EARLY_US} AND {late_us}
+        """,
+        changes=changes,
+        announced=announced,
+    )
+
+
+def _by_order(sources: Sources, terms: pa.Table, begun: pa.Table) -> pa.Table:
+    """List the changes in LeaderAndIsr requests: the ISR in a request compared with the last known ISR before it.
+
+    The requests are logged at TRACE. Without them, a leader's next line has the ISR that it changes: replicas
+    missing there were removed before.
+    """
+    return sources.sql(
+        f"""
+        WITH orders AS (
+            SELECT a.* EXCLUDE (leader_id) FROM accepted a
+                ANTI JOIN (SELECT * FROM led WHERE partition_epoch IS NOT NULL)
+                USING (broker_id, topic, partition_id, leader_epoch)
+            WHERE leads
+        ), every AS (
+            SELECT topic, partition_id, leader_epoch, broker_id AS leader_id, stamp_us AS at_us, isr AS isr_after,
+                source_file, source_line, true AS ordered
+            FROM orders
+            UNION ALL BY NAME
+            SELECT topic, partition_id, leader_id, at_us, isr_after, source_file, source_line, false AS ordered
+            FROM writes WHERE NOT failed
+            UNION ALL BY NAME
+            SELECT topic, partition_id, leader_epoch, leader_id, at_us - 1 AS at_us, isr_before AS isr_after,
+                source_file, source_line, true AS ordered
+            FROM writes WHERE NOT failed AND NOT repeated AND NOT EXISTS (FROM updates)
+            UNION ALL BY NAME
+            SELECT topic, partition_id, broker_id AS leader_id, stamp_us AS at_us, isr AS isr_after, source_file,
+                source_line, false AS ordered
+            FROM updates
+            UNION ALL BY NAME
+            SELECT topic, partition_id, leader_epoch, leader_id, start_us AS at_us, isr_at_start AS isr_after,
+                false AS ordered
+            FROM begun
+        ), following AS (
+            SELECT *, lag(isr_after) OVER (PARTITION BY topic, partition_id ORDER BY at_us, source_line) AS isr_before
+            FROM every
+        )
+        SELECT {_CHANGE} FROM following WHERE ordered AND isr_before IS NOT NULL
+        """,
+        accepted=sources.accepted,
+        led=sources.led,
+        writes=_in_their_terms(sources.sql, sources.isr_writes, terms),
+        updates=sources.isr_updates,
+        begun=begun,
+    )
+
+
+def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Table:
+    """Insert the ISR at the start of each stretch of the log before the first state after it."""
+    return sql(
+        """
+        SELECT * REPLACE (2 * position AS position) FROM history
+        UNION ALL BY NAME
+        SELECT b.topic, b.partition_id, b.leader_id, b.leader_epoch, b.isr_at_start AS isr,
+            2 * min(h.position) - 1 AS position, b.start_us AS at_us, true AS begins
+        FROM begun b JOIN history h ON b.topic = h.topic AND b.partition_id = h.partition_id AND h.at_us > b.start_us
+        GROUP BY b.topic, b.partition_id, b.leader_id, b.leader_epoch, b.isr_at_start, b.start_us
+        """,
+        history=history,
+        begun=begun,
+    )
+
+
+def _from_leaders(sources: Sources, terms: pa.Table) -> pa.Table:
+    """List the partition states that leaders logged, by the earliest line of each, in place of a metadata log.
+
+    ``begins``: a term whose line has no partition epoch (2.5 to 3.2), or that is only known from a request. The next
+    update is relative to its ISR; it is ordered after the last update before it.
+    """
+    states = sources.sql(
+        f"""
+        WITH every AS (
+            SELECT topic, partition_id, {_STATE} FROM (
+                SELECT *, broker_id AS leader_id, stamp_us AS at_us FROM began)
+            UNION ALL SELECT topic, partition_id, {_STATE} FROM (SELECT *, stamp_us AS at_us FROM stayed)
+            UNION ALL SELECT topic, partition_id, {_STATE} FROM updated
+        )
+        SELECT DISTINCT ON (topic, partition_id, partition_epoch) *, partition_epoch AS position, false AS begins
+        FROM every WHERE partition_epoch IS NOT NULL
+        ORDER BY at_us, {_STATE}
+        """,
+        began=sources.led,
+        stayed=sources.stayed,
+        updated=_in_their_terms(sources.sql, sources.isr_updates, terms),
+    )
+    return sources.sql(
+        f"""
+        SELECT * FROM states
+        UNION ALL BY NAME
+        SELECT topic, partition_id, {_STATE}, true AS begins, coalesce((SELECT max(s.position) FROM states s
+            WHERE s.topic = b.topic AND s.partition_id = b.partition_id AND s.at_us <= b.at_us), -1) AS position
+        FROM (SELECT *, broker_id AS leader_id, stamp_us AS at_us FROM began) b WHERE partition_epoch IS NULL
+        UNION ALL BY NAME
+        SELECT topic, partition_id, leader_id, leader_epoch, partition_epoch, isr, stamp_us AS at_us, source_file,
+            source_line, true AS begins, partition_epoch AS position
+        FROM accepted ANTI JOIN began USING (broker_id, topic, partition_id, leader_epoch) WHERE leads
+        """,
+        states=states,
+        began=sources.led,
+        accepted=sources.accepted,
+    )

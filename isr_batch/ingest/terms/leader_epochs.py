@@ -1,0 +1,391 @@
+"""Build table leader_epochs: each leader's terms, from its own state-change log, before 2.5 also its server.log."""
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import pyarrow as pa
+
+from isr_batch.broker_lines import metadata_log, server_log, server_log_zookeeper
+from isr_batch.ingest.engine.engine import Engine, Rows
+from isr_batch.ingest.requests.log_end_offsets import PARTITION
+from isr_batch.lake.arrow_sql import ArrowSql
+from udfs.arrow_types import arrow_columns
+from udfs.batches.listed_partitions import FETCHED, LISTED, listed_by_fetches
+
+NOTED_WITHIN_US = 5_000_000
+LINE_LATE_US = 1_000_000
+"""A line that a term begins may be stamped this much after the end of the request that began it."""
+EARLY_US = 100_000
+"""State-change lines may be written this much after the term began."""
+
+UNKNOWN_LEADER = UNKNOWN_EPOCH = -1
+
+_INTS = pa.list_(pa.int32())
+TERMS = pa.schema([
+    ("leader_id", pa.int32()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_epoch", pa.int32()),
+    ("start_us", pa.int64()), ("end_us", pa.int64()), ("in_force_us", pa.int64()), ("next_us", pa.int64()),
+    ("begins_mid_term", pa.bool_()), ("term_source", pa.string()),
+    ("start_offset", pa.int64()), ("start_high_watermark", pa.int64()), ("assigned", _INTS), ("isr_at_start", _INTS),
+    ("previous_leader_id", pa.int32()), ("start_offset_source", pa.string()),
+    ("replica_lag_time_max_ms", pa.int64()), ("lag_time_source", pa.string()), ("min_insync_replicas", pa.int32()),
+    ("broker_version", pa.string()), ("version", pa.string()), ("check_origin_ms", pa.int64()),
+    ("isr_write_ms", pa.int64()), ("metadata_delay_ms", pa.int64()), ("check_origin_source", pa.string()),
+])  # fmt: skip
+"""Columns of `leader_epochs`."""
+_TERM_START = "broker_id, topic, partition_id, leader_epoch, stamp_us"
+_SHOWN = arrow_columns(
+    "broker_id INT, topic STRING, partition_id INT, leader_epoch INT, stamp_us BIGINT, replica_id INT, "
+    "shown_before BIGINT, first_offset BIGINT, first_us BIGINT"
+)
+_OF_FETCHES = (*FETCHED, "error_code", "partitions")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The parsed log files: followers' fetches as rows of ``engine``, lines of interest of the others as Arrow tables.
+
+    ``from_controller``: `leader_and_isr.accepted_requests`. ``topics``: topic_id, topic. ``min_isr``:
+    min.insync.replicas as set. Inputs of several tables are parsed on first use.
+    """
+
+    sql: ArrowSql
+    engine: Engine
+    fetches: Rows
+    from_controller: pa.Table
+    topics: pa.Table
+    server: pa.Table
+    state_changes: pa.Table
+    metadata: pa.Table
+    settings: pa.Table
+    min_isr: pa.Table
+
+    @cached_property
+    def shrinks(self) -> pa.Table:
+        """`server_log.shrink_lines`."""
+        return server_log.shrink_lines(self.sql, self.server)
+
+    @cached_property
+    def isr_updates(self) -> pa.Table:
+        """`server_log.isr_updated_lines`."""
+        return server_log.isr_updated_lines(self.sql, self.server)
+
+    @cached_property
+    def isr_writes(self) -> pa.Table:
+        """`server_log_zookeeper.isr_writes`."""
+        return server_log_zookeeper.zookeeper_isr_writes(self.sql, self.server)
+
+    @cached_property
+    def led(self) -> pa.Table:
+        """`server_log.leader_lines`."""
+        return server_log.leader_lines(self.sql, self.state_changes)
+
+    @cached_property
+    def stayed(self) -> pa.Table:
+        """`server_log.still_leader_lines`."""
+        return server_log.still_leader_lines(self.sql, self.state_changes)
+
+    @cached_property
+    def accepted(self) -> pa.Table:
+        """`server_log_zookeeper.accepted`, and requests without a line in state-change.log.
+
+        Their time is the start of the term in server.log, or else the end of the request.
+        """
+        return self.sql(
+            f"""
+            WITH unnoted AS (
+                SELECT o.* FROM from_controller o ANTI JOIN accepted a ON o.broker_id = a.broker_id
+                    AND o.topic = a.topic AND o.partition_id = a.partition_id AND o.leader_epoch = a.leader_epoch
+                    AND abs(o.stamp_us - a.stamp_us) <= {NOTED_WITHIN_US}
+            )
+            SELECT * FROM accepted
+            UNION ALL BY NAME
+            SELECT o.* REPLACE (CASE WHEN leads AND l.stamp_us >= o.stamp_us - {NOTED_WITHIN_US} THEN l.stamp_us
+                ELSE o.stamp_us END AS stamp_us)
+            FROM unnoted o ASOF LEFT JOIN begun l ON o.broker_id = l.broker_id AND o.topic = l.topic
+                AND o.partition_id = l.partition_id AND o.leader_epoch = l.leader_epoch
+                AND o.stamp_us + {LINE_LATE_US} >= l.stamp_us
+            """,
+            accepted=server_log_zookeeper.zookeeper_accepted(self.sql, self.state_changes),
+            from_controller=self.from_controller,
+            begun=server_log_zookeeper.zookeeper_start_lines(self.sql, self.server),
+        )
+
+    @cached_property
+    def history(self) -> pa.Table:
+        """`metadata_log.partition_history`."""
+        return metadata_log.metadata_partitions(self.sql, self.metadata, self.topics)
+
+
+def leader_epochs(
+    sources: Sources, starts: pa.Table, begun: pa.Table, followers: pa.Table, processes: pa.Table
+) -> pa.Table:
+    """List all terms: columns of leader_epochs, with ``start_us``, ``end_us``, ``next_us`` and ``in_force_us``.
+
+    ``in_force_us`` is the earliest time the term may have begun: some ms before its line, but after the previous term.
+    ``next_us`` is when the broker received its next state for the partition.
+
+    Parameters
+    ----------
+    sources : Sources
+    starts : pa.Table
+        As `term_starts` gives them.
+    begun : pa.Table
+        Terms that go on, as `isr_batch.ingest.terms.mid_term.Begun`.
+    followers : pa.Table
+        broker_id, topic, partition_id, leader_epoch, ``fetched``: replicas that fetched the partition.
+    processes : pa.Table
+        As `isr_batch.ingest.terms.broker_events.broker_processes` gives them.
+
+    Returns
+    -------
+    pa.Table
+        Of `TERMS`.
+    """
+    spans = sources.sql(
+        """
+        WITH every AS (
+            SELECT * FROM starts
+            UNION ALL BY NAME
+            SELECT *, true AS leads, broker_id AS new_leader_id, true AS tells_previous, true AS begins_mid_term,
+                CAST([] AS INTEGER[]) AS isr
+            FROM begun
+        ), superseded AS (
+            -- The line that ends such a term may be missing, too: a later epoch ends it, whoever leads.
+            SELECT b.broker_id, b.topic, b.partition_id, b.leader_epoch, min(e.stamp_us) AS superseded_us
+            FROM begun b JOIN every e ON b.topic = e.topic AND b.partition_id = e.partition_id
+                AND e.leads AND e.leader_epoch > b.leader_epoch AND b.leader_epoch >= 0 AND e.stamp_us > b.stamp_us
+            GROUP BY ALL
+        ), lasting AS (
+            SELECT every.* EXCLUDE (begins_mid_term), settings.* EXCLUDE (broker_id), begins_mid_term,
+                least(lead(stamp_us) OVER (PARTITION BY broker_id, topic, partition_id ORDER BY stamp_us, source_line),
+                    CASE WHEN begins_mid_term THEN superseded_us END) AS next_us,
+                process_of(starts_us, stamp_us) AS process
+            FROM every JOIN settings USING (broker_id)
+                LEFT JOIN superseded USING (broker_id, topic, partition_id, leader_epoch)
+        ), led AS (
+            SELECT * REPLACE (CASE WHEN tells_previous THEN previous_leader_id ELSE lag(new_leader_id) OVER
+                (PARTITION BY broker_id, topic, partition_id, process ORDER BY stamp_us, source_line) END
+                AS previous_leader_id)
+            FROM lasting
+        ), ended AS (
+            SELECT *, greatest(stamp_us, least(next_us, coalesce(last_led_us, next_us))) AS end_us
+            FROM led LEFT JOIN processes USING (broker_id, process) LEFT JOIN write_times USING (broker_id)
+                LEFT JOIN delays USING (broker_id)
+            WHERE leads
+        )
+        SELECT *, lag(end_us) OVER (PARTITION BY broker_id, topic, partition_id ORDER BY stamp_us, source_line)
+            AS former_end_us
+        FROM ended
+        """,
+        starts=starts,
+        begun=begun,
+        settings=sources.settings,
+        processes=processes,
+        write_times=server_log.isr_write_times(sources.sql, sources.shrinks, sources.isr_updates, sources.led),
+        delays=_metadata_delays(sources),
+    )
+    return sources.sql(
+        f"""
+        SELECT broker_id AS leader_id, topic, partition_id, leader_epoch, stamp_us AS start_us, end_us,
+            least(stamp_us, greatest(former_end_us + 1, stamp_us - {EARLY_US})) AS in_force_us, next_us,
+            coalesce(begins_mid_term, false) AS begins_mid_term, coalesce(term_source, 'logged') AS term_source,
+            start_offset, start_high_watermark, assigned, isr AS isr_at_start, previous_leader_id, start_offset_source,
+            replica_lag_time_max_ms, lag_time_source, min_insync_replicas, broker_version, version,
+            coalesce(check_origin_ms, 0) AS check_origin_ms, isr_write_ms, metadata_delay_ms,
+            coalesce(check_origin_source, 'unknown') AS check_origin_source
+        FROM spans
+        """,
+        spans=_with_offsets(_with_topic_facts(spans, sources, followers), sources),
+    ).cast(TERMS)
+
+
+def term_starts(sources: Sources) -> pa.Table:
+    """List each broker's term starts, as leader (``leads``), follower, or nothing where its log is deleted.
+
+    A ``new_leader_id`` of -1 means not logged.
+    """
+    # The zkVersion is the partition epoch, but set here it would mean that all ISR changes are logged with it.
+    return sources.sql(
+        f"""
+        WITH logged AS (
+            SELECT *, true AS leads, broker_id AS new_leader_id FROM led
+            UNION ALL BY NAME SELECT *, false AS leads, {UNKNOWN_LEADER} AS new_leader_id FROM followed
+            UNION ALL BY NAME
+            SELECT *, {UNKNOWN_EPOCH} AS leader_epoch, false AS leads, {UNKNOWN_LEADER} AS new_leader_id FROM deleted
+        ), unlogged AS (
+            SELECT a.* EXCLUDE (replicas, leader_id, partition_epoch), leader_id AS new_leader_id,
+                CAST(NULL AS INTEGER) AS partition_epoch, false AS tells_previous
+            FROM accepted a ANTI JOIN logged USING (broker_id, topic, partition_id, leader_epoch)
+        ), nearest AS (
+            SELECT u.broker_id, u.topic, u.partition_id, u.leader_epoch, u.stamp_us, l.stamp_us AS line_us,
+                l.start_offset, l.start_high_watermark
+            FROM unlogged u JOIN lines l ON u.broker_id = l.broker_id AND u.topic = l.topic
+                AND u.partition_id = l.partition_id AND u.leader_epoch = l.leader_epoch
+                AND abs(l.stamp_us - u.stamp_us) <= {NOTED_WITHIN_US}
+            QUALIFY row_number() OVER (PARTITION BY u.broker_id, u.topic, u.partition_id, u.leader_epoch, u.stamp_us
+                ORDER BY abs(l.stamp_us - u.stamp_us)) = 1
+        )
+        SELECT * FROM logged
+        UNION ALL BY NAME
+        SELECT * EXCLUDE (line_us) REPLACE (coalesce(line_us, stamp_us) AS stamp_us)
+        FROM unlogged LEFT JOIN nearest USING (broker_id, topic, partition_id, leader_epoch, stamp_us)
+        """,
+        led=sources.led,
+        followed=server_log.follower_lines(sources.sql, sources.state_changes),
+        deleted=server_log.deletion_lines(sources.sql, sources.server),
+        accepted=sources.accepted,
+        lines=server_log_zookeeper.zookeeper_start_lines(sources.sql, sources.server),
+    )
+
+
+def _with_offsets(spans: pa.Table, sources: Sources) -> pa.Table:
+    """Fill in start_offset and start_high_watermark from fetches where no line has them.
+
+    The log end offset is at least the highest fetch offset of any follower before the term. The high watermark is at
+    most the lowest first fetch offset of an ISR member in the term.
+    """
+    if not sources.accepted.num_rows:
+        return sources.sql("SELECT *, 'logged' AS start_offset_source FROM spans", spans=spans)
+    incomplete = sources.sql(
+        """
+        SELECT broker_id, topic, partition_id, leader_epoch, stamp_us, next_us, isr AS members FROM spans
+        WHERE NOT coalesce(begins_mid_term, false) AND (start_offset IS NULL OR start_high_watermark IS NULL)
+        """,
+        spans=spans,
+    )
+    return sources.sql(
+        """
+        WITH of_term AS (
+            SELECT broker_id, topic, partition_id, leader_epoch, stamp_us, max(shown_before) AS shown_before,
+                min(first_offset) AS held_by_all
+            FROM shown GROUP BY ALL
+        )
+        SELECT * REPLACE (
+                CASE WHEN logged THEN coalesce(start_offset, shown_before, 0) ELSE start_offset END AS start_offset,
+                CASE WHEN logged THEN coalesce(start_high_watermark,
+                    least(coalesce(start_offset, shown_before, 0),
+                        coalesce(held_by_all, start_offset, shown_before, 0)))
+                    ELSE start_high_watermark END AS start_high_watermark),
+            CASE WHEN start_offset IS NULL THEN 'inferred' ELSE 'logged' END AS start_offset_source
+        FROM (SELECT *, NOT coalesce(begins_mid_term, false) AS logged FROM spans)
+            LEFT JOIN of_term USING (broker_id, topic, partition_id, leader_epoch, stamp_us)
+        """,
+        spans=spans,
+        shown=_offsets_shown(sources, incomplete),
+    )
+
+
+def _offsets_shown(sources: Sources, incomplete: pa.Table) -> pa.Table:
+    """Find what fetches show of the offsets of these terms.
+
+    Returns
+    -------
+    pa.Table
+        By term and replica: ``shown_before``, its highest fetch offset before the term; ``first_offset``, that of its
+        first fetch in the term if it is an ISR member.
+    """
+    fetches = sources.engine.select(sources.fetches, _OF_FETCHES)
+    listed = sources.engine.map(fetches, listed_by_fetches, LISTED)
+    seen = sources.engine.by_key(["topic_id", "partition_id"], partial(_shown, topics=sources.topics, terms=incomplete),
+                                 _SHOWN, listed=listed)  # fmt: skip
+    return sources.sql(
+        f"""
+        SELECT {_TERM_START}, replica_id, max(shown_before) AS shown_before,
+            first(first_offset ORDER BY first_us) FILTER (first_us IS NOT NULL) AS first_offset
+        FROM shown GROUP BY {_TERM_START}, replica_id
+        """,
+        shown=sources.engine.collect(seen),
+    )
+
+
+def _shown(sql: ArrowSql, listed: pa.Table, topics: pa.Table, terms: pa.Table) -> pa.Table:
+    return sql(
+        f"""
+        WITH seen AS (
+            SELECT {", ".join(f"t.{name}" for name in _TERM_START.split(", "))}, replica_id, fetch_offset, handled_us,
+                handled_us < stamp_us AS is_before,
+                l.broker_id = t.broker_id AND list_contains(members, replica_id) AND handled_us >= stamp_us
+                    AND (next_us IS NULL OR handled_us < next_us) AS is_within
+            FROM (SELECT l.*, coalesce(n.topic, topic_id) AS topic FROM listed l LEFT JOIN topics n USING (topic_id)) l
+                JOIN terms t ON l.topic = t.topic AND l.partition_id = t.partition_id
+        )
+        SELECT {_TERM_START}, replica_id, max(fetch_offset) FILTER (is_before) AS shown_before,
+            first(fetch_offset ORDER BY handled_us, fetch_offset) FILTER (is_within) AS first_offset,
+            min(handled_us) FILTER (is_within) AS first_us
+        FROM seen WHERE is_before OR is_within GROUP BY {_TERM_START}, replica_id
+        """,
+        listed=listed,
+        topics=topics,
+        terms=terms,
+    )
+
+
+def _with_topic_facts(spans: pa.Table, sources: Sources, followers: pa.Table) -> pa.Table:
+    return sources.sql(
+        """
+        WITH of_topic AS (SELECT topic, min_insync_replicas AS of_topic FROM min_isr WHERE topic IS NOT NULL),
+        of_broker AS (
+            SELECT CAST(resource_broker AS INTEGER) AS broker_id, min_insync_replicas AS of_broker FROM min_isr
+            WHERE resource_broker != ''
+        ), of_log AS (SELECT topic, min_insync_replicas AS of_log FROM of_logs)
+        SELECT * EXCLUDE (of_topic, of_broker, of_log, replicas, fetched, position) REPLACE (
+                coalesce(of_topic, of_broker,
+                    (SELECT max(min_insync_replicas) FROM min_isr WHERE resource_broker = ''), of_log,
+                    min_insync_replicas) AS min_insync_replicas),
+            list_union(coalesce(replicas, list_union(isr, coalesce(fetched, isr))), [broker_id]) AS assigned
+        FROM spans LEFT JOIN of_topic USING (topic) LEFT JOIN of_broker USING (broker_id)
+            LEFT JOIN of_log USING (topic) LEFT JOIN assignments USING (topic, partition_id, leader_epoch)
+            LEFT JOIN followers USING (broker_id, topic, partition_id, leader_epoch)
+        """,
+        spans=spans,
+        min_isr=sources.min_isr,
+        of_logs=server_log.min_isr_of_logs(sources.sql, sources.server),
+        assignments=_assignments(sources),
+        followers=followers,
+    )
+
+
+def _metadata_delays(sources: Sources) -> pa.Table:
+    """Compute the median delay from a controller's record to the leader's line: broker_id, metadata_delay_ms."""
+    return sources.sql(
+        f"""
+        SELECT broker_id, CAST(round(median(stamp_us - at_us) / 1000) AS BIGINT) AS metadata_delay_ms
+        FROM noted n JOIN recorded r ON n.topic = r.topic AND n.partition_id = r.partition_id
+            AND n.leader_epoch = r.leader_epoch AND list_sort(n.isr) = list_sort(r.isr)
+            AND stamp_us - at_us BETWEEN 0 AND {NOTED_WITHIN_US}
+        GROUP BY broker_id
+        """,
+        noted=sources.stayed,
+        recorded=sources.history,
+    )
+
+
+def _assignments(sources: Sources) -> pa.Table:
+    """Find the assigned replicas by topic, partition_id and leader_epoch."""
+    return sources.sql(
+        """
+        WITH every AS (
+            SELECT topic, partition_id, leader_epoch, replicas, position FROM recorded
+            UNION ALL SELECT topic, partition_id, leader_epoch, replicas, partition_epoch FROM stayed
+            UNION ALL SELECT topic, partition_id, leader_epoch, replicas, partition_epoch FROM accepted
+        )
+        SELECT DISTINCT ON (topic, partition_id, leader_epoch) * FROM every
+        ORDER BY position DESC NULLS LAST, replicas DESC NULLS LAST
+        """,
+        recorded=sources.history,
+        stayed=sources.stayed,
+        accepted=sources.accepted,
+    )
+
+
+def epochs_in_force(sql: ArrowSql, terms_: pa.Table) -> pa.Table:
+    """Collect the terms of each partition and leader in a list ``in_force``, for the macro ``epoch_at`` to search."""
+    partition = ", ".join(PARTITION)
+    return sql(
+        f"""
+        SELECT {partition}, list({{in_force_us: in_force_us, leader_epoch: leader_epoch}}
+            ORDER BY in_force_us, leader_epoch) AS in_force
+        FROM terms GROUP BY {partition}
+        """,
+        terms=terms_,
+    )

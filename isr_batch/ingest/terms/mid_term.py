@@ -1,0 +1,369 @@
+"""Infer the terms that began before the log: leader, start of coverage, ISR, log end offset and high watermark.
+
+Plain functions over small tables (rows are dicts): terms, lines about ISRs, and first fetches of followers. Each result
+has its source: ``logged`` (an earlier line or record, with no gap in between), ``snapshot`` (a listing made by an
+operator) or ``inferred`` (from the followers' fetches).
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from isr_batch.ingest.requests.coverage import Stretch
+
+Row = Mapping[str, Any]
+Partition = tuple[str, int]
+LOGGED, SNAPSHOT, INFERRED = "logged", "snapshot", "inferred"
+UNKNOWN_EPOCH = -1
+EARLY_US = 100_000
+"""State-change lines may be written this much after the term began."""
+LONG_BEFORE_US = 1_000_000
+"""A leader that served fetches of its epoch this long before the line that begins the epoch had started it earlier."""
+SEEN_OFTEN = 3
+"""Fetches without an error after which a leader epoch is accepted that no line names."""
+
+
+class Begun(NamedTuple):
+    """A term in progress at ``stamp_us``, the first time at which the log covers it."""
+
+    broker_id: int
+    topic: str
+    partition_id: int
+    leader_epoch: int
+    stamp_us: int
+    term_source: str
+
+
+class IsrReport(NamedTuple):
+    """A line or record about a partition's ISR: the ISR before it (None: not in the line) and after it."""
+
+    at_us: int
+    before: tuple[int, ...] | None
+    after: tuple[int, ...]
+    source: str
+
+
+def partition_of(row: Row) -> Partition:
+    """Key of a partition: topic and partition number."""
+    return row["topic"], row["partition_id"]
+
+
+def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetched: Iterable[Row]) -> bool:
+    """Whether there may be terms whose beginning is not logged; a complete log has none."""
+    if not all(stretch.from_start for stretch in stretches):
+        return True
+    logged = {(row["broker_id"], *partition_of(row), row["leader_epoch"]) for row in starts if row["leads"]}
+    partitions = {key[:-1] for key in logged}
+    for row in fetched:
+        partition = (row["broker_id"], *partition_of(row))
+        unlogged = (
+            (*partition, row["leader_epoch"]) not in logged
+            if row["leader_epoch"] >= 0
+            else (partition not in partitions)
+        )
+        if unlogged and row["fetches"] >= SEEN_OFTEN:
+            return True
+    return False
+
+
+class Signs(NamedTuple):
+    """Evidence for terms; rows are dicts.
+
+    Parameters
+    ----------
+    starts : sequence of dict
+        Logged beginnings of terms, as leader (``leads``) or follower: broker_id, topic, partition_id, leader_epoch,
+        stamp_us.
+    process_starts : mapping of int to sequence of int
+        Times at which each broker started, sorted; every term ends at a restart.
+    fetched : sequence of dict
+        Fetches that a leader served without an error: broker_id, stretch (its number among those of the broker),
+        topic, partition_id, leader_epoch, first_us, last_us, fetches.
+    named : sequence of dict
+        Lines of a leader about a partition that it leads: broker_id, topic, partition_id, at_us, leader_epoch (or
+        UNKNOWN_EPOCH).
+    led : mapping of (topic, partition) to sequence of (at_us, leader_id, leader_epoch, source)
+        Leaders by the controller's records and snapshots, in order of time.
+    """
+
+    starts: Sequence[Row]
+    process_starts: Mapping[int, Sequence[int]]
+    fetched: Sequence[Row]
+    named: Sequence[Row]
+    led: Mapping[Partition, Sequence[tuple[int, int, int, str]]]
+
+
+class OfPartition(NamedTuple):
+    """Evidence for the terms of one partition on one broker; ``asked`` is limited to one stretch.
+
+    ``lines`` have times and leader epochs.
+    """
+
+    boundaries: Sequence[Row]
+    restarts: Sequence[int]
+    asked: Sequence[Row]
+    lines: Sequence[tuple[int, int]]
+    led: Sequence[tuple[int, int, int, str]]
+
+
+def terms_in_progress(stretches: Iterable[Stretch], signs: Signs) -> list[Begun]:
+    """Find the terms whose beginning is not in the log."""
+    boundaries: dict[tuple[int, Partition], list[Row]] = defaultdict(list)
+    for row in sorted(signs.starts, key=lambda row: row["stamp_us"]):
+        boundaries[row["broker_id"], partition_of(row)].append(row)
+    asked: dict[tuple[int, int, Partition], list[Row]] = defaultdict(list)
+    for row in signs.fetched:
+        asked[row["broker_id"], row["stretch"], partition_of(row)].append(row)
+    lines: dict[tuple[int, Partition], list[tuple[int, int]]] = defaultdict(list)
+    for row in signs.named:
+        lines[row["broker_id"], partition_of(row)].append((row["at_us"], row["leader_epoch"]))
+    partitions: dict[int, set[Partition]] = defaultdict(set)
+    for broker, key in [*boundaries, *lines, *((broker, key) for broker, _, key in asked)]:
+        partitions[broker].add(key)
+    for key, leaders in signs.led.items():
+        for _, leader, *_ in leaders:
+            partitions[leader].add(key)
+    number: dict[int, int] = defaultdict(int)
+    found: list[Begun] = []
+    for stretch in stretches:
+        broker = stretch.broker_id
+        for key in sorted(partitions[broker]):
+            of_key = OfPartition(
+                boundaries[broker, key], signs.process_starts.get(broker, ()), asked[broker, number[broker], key],
+                sorted(lines[broker, key]), signs.led.get(key, ()),
+            )  # fmt: skip
+            for at_us, epoch, source in _of_partition(stretch, of_key):
+                found.append(Begun(broker, *key, epoch, at_us, source))
+        number[broker] += 1
+    return found
+
+
+def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int, str]]:
+    """Find the terms without a logged beginning in one stretch of a partition: time, leader epoch and source."""
+    boundaries = of_key.boundaries
+    begin_us = stretch.first_us
+    started = [us for us in of_key.restarts if us <= begin_us]
+    alive = [row for row in boundaries if not started or row["stamp_us"] >= started[-1]]
+    before = [] if stretch.from_start else [row for row in alive if row["stamp_us"] <= begin_us]
+    later = [row["stamp_us"] for row in boundaries if stretch.from_start or row["stamp_us"] > begin_us]
+    limit_us = min([stretch.until_us, *(us - EARLY_US for us in later[:1])])
+    logged: dict[int, int] = {}
+    for row in boundaries:
+        if row["leads"]:
+            logged.setdefault(row["leader_epoch"], row["stamp_us"])
+    first_us: dict[int, int] = {}
+    fetches: dict[int, int] = defaultdict(int)
+    for row in of_key.asked:
+        epoch = row["leader_epoch"]
+        first_us[epoch] = min(row["first_us"], first_us.get(epoch, row["first_us"]))
+        fetches[epoch] += row["fetches"]
+
+    found: list[tuple[int, int, str]] = []
+    if before and before[-1]["leads"]:
+        found.append((begin_us, before[-1]["leader_epoch"], LOGGED))
+    unlogged = sorted(
+        epoch for epoch, times in fetches.items()
+        if _is_unlogged(first_us[epoch], logged.get(epoch), of_key.restarts)
+        and epoch >= 0 and times >= SEEN_OFTEN and (not found or epoch > found[0][1])
+    )  # fmt: skip
+    if not found and not unlogged and first_us.get(UNKNOWN_EPOCH, limit_us) < limit_us:
+        unlogged = [UNKNOWN_EPOCH]
+    for epoch in unlogged:
+        at_us = first_us[epoch]
+        begins_here = not found and not stretch.from_start and not _epoch_before(boundaries, at_us, epoch)
+        found.append((begin_us if begins_here else at_us, epoch, INFERRED))
+    if not found and not stretch.from_start:
+        found += _by_other_evidence(stretch, limit_us, [us for us, _ in of_key.lines], of_key.led)
+    # A line of the leader may name the epoch that no fetch names.
+    named = [epoch for us, epoch in of_key.lines if begin_us <= us < limit_us and epoch >= 0]
+    epoch_named = named[0] if named else UNKNOWN_EPOCH
+    return sorted((us, epoch_named if epoch == UNKNOWN_EPOCH else epoch, source) for us, epoch, source in found)
+
+
+def _is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -> bool:
+    """Whether a term's beginning is missing.
+
+    A leader may say again that it leads in the same epoch: after a restart, and in KRaft up to 3.6 at every change of
+    the ISR.
+    """
+    return (
+        logged_us is None
+        or first_us < logged_us - LONG_BEFORE_US
+        or any(first_us < restart <= logged_us for restart in restarts)
+    )
+
+
+def _epoch_before(boundaries: Sequence[Row], at_us: int, epoch: int) -> bool:
+    """Whether a line before that time names an earlier term of the partition on this broker."""
+    return any(row["stamp_us"] < at_us and row["leader_epoch"] < epoch for row in boundaries)
+
+
+def _by_other_evidence(
+    stretch: Stretch, limit_us: int, lines: Sequence[int], led: Sequence[tuple[int, int, int, str]]
+) -> list[tuple[int, int, str]]:
+    """Find the term of a partition without fetches from a record, a snapshot, or a line about its ISR."""
+    known = [entry for entry in led if entry[0] <= stretch.first_us] or [
+        entry for entry in led if entry[3] == SNAPSHOT
+    ][:1]
+    if known:
+        at_us, leader, epoch, source = known[-1]
+        moved = any(other != stretch.broker_id and stretch.first_us < us <= at_us for us, other, *_ in led)
+        return [(stretch.first_us, epoch, source)] if leader == stretch.broker_id and not moved else []
+    if any(stretch.first_us <= us < limit_us for us in lines):
+        return [(stretch.first_us, UNKNOWN_EPOCH, INFERRED)]
+    return []
+
+
+# -- the state at the beginning
+
+
+class Led(NamedTuple):
+    """A term, limited to the time that the log covers; ``assigned`` includes the leader."""
+
+    start_us: int
+    end_us: int
+    leader: int
+    assigned: tuple[int, ...]
+
+
+def mid_term_isr(
+    term: Led, reports: Sequence[IsrReport], holes: Sequence[tuple[int, int]], seems_in: Mapping[int, bool]
+) -> tuple[list[int], str]:
+    """Infer the ISR at the time where the log begins to cover a term.
+
+    Parameters
+    ----------
+    term : Led
+    reports : sequence of IsrReport
+        Of the partition, in order of time.
+    holes : sequence of (int, int)
+        Gaps in the log, in which changes may have been missed.
+    seems_in : mapping of int to bool
+        Whether each follower seems in sync, by its first fetches and the high watermark; none if it never fetched.
+
+    Returns
+    -------
+    list of int, str
+        The sorted ISR, and its source.
+    """
+    times = [each.at_us for each in reports]
+    upto = bisect_right(times, term.start_us)
+    last = reports[upto - 1] if upto else None
+    if last and last.source != SNAPSHOT and any(b < term.start_us and e > last.at_us for b, e in holes):
+        last = None
+    # Only the next change has the ISR before it, and only in some kinds of line.
+    following = reports[upto].before if upto < len(reports) and reports[upto].at_us <= term.end_us else None
+    guess = {f for f in term.assigned if f == term.leader or seems_in.get(f, False)}
+    if last is None and following is None:
+        return sorted(guess), INFERRED
+    if last and following:
+        # Shrinks are always logged, expands are not: a replica that is only in the next list may have joined since.
+        agreed, doubtful = set(last.after) & set(following), set(following) - set(last.after)
+    else:
+        # Some of the list may have been dropped after the snapshot, or have joined before the line: they were passed by
+        # the high watermark.
+        listed = set(last.after if last else following or ())
+        passed = {f for f in listed if seems_in.get(f) is False and f != term.leader}
+        doubtful = passed if last is None or last.source == SNAPSHOT else set()
+        agreed = listed - doubtful
+        if last is None:
+            # Who fetched at the log end would have joined at once: the controller took it out before the line.
+            removed = guess - listed
+            agreed, doubtful = agreed | removed, doubtful | removed
+    source = INFERRED if doubtful else last.source if last else LOGGED
+    return sorted(agreed | (doubtful & guess) | {term.leader}), source
+
+
+class FirstFetch(NamedTuple):
+    """A follower's first fetch in a stretch, and the high watermarks that the leader had sent by then.
+
+    Parameters
+    ----------
+    answered_us : int
+        When the response was complete; a fetch that waited gets what was appended meanwhile.
+    offset : int or None
+        Its fetch offset; None if no line names it.
+    sent : bool
+        Whether records were returned from an offset that no line names.
+    answered : int or None
+        High watermark in its response.
+    highest : int or None
+        Highest high watermark in any earlier response to a follower.
+    """
+
+    answered_us: int
+    offset: int | None
+    sent: bool
+    answered: int | None
+    highest: int | None
+
+
+def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | None) -> bool:
+    """Whether the high watermark was beyond a follower's log end offset, so that it was not in the ISR.
+
+    Parameters
+    ----------
+    fetch : FirstFetch
+    log_end_offset : int or None
+        The leader's log end offset at the start of the stretch: no follower had more.
+    appended_us : int or None
+        Time of the first append after that.
+    """
+    most = fetch.offset if fetch.offset is not None else log_end_offset
+    if most is None:
+        return False
+    watermarks = [each for each in (fetch.answered, fetch.highest) if each is not None]
+    if any(each > most for each in watermarks):
+        return True
+    # It got records although nothing had been appended: it was behind at the start, when the others were not.
+    nothing_new = appended_us is None or appended_us > fetch.answered_us
+    return fetch.sent and nothing_new and any(each >= most for each in watermarks)
+
+
+def mid_term_log_end(
+    asked: Iterable[int], first_appended: int | None, printed_ends: Sequence[int], high_watermarks: Iterable[int]
+) -> int | None:
+    """Infer the leader's log end offset at the start of a stretch; None if no line names an offset.
+
+    Parameters
+    ----------
+    asked : iterable of int
+        First fetch offset of each follower.
+    first_appended : int or None
+        First offset of the first append in the stretch.
+    printed_ends, high_watermarks : sequence of int, iterable of int
+        Values in the first lines that have them.
+    """
+    if first_appended is not None:
+        return first_appended
+    return max([*asked, *high_watermarks, *printed_ends[:1]], default=None)
+
+
+def mid_term_high_watermark(
+    log_end_offset: int | None, held: Iterable[int], high_watermarks: Iterable[int]
+) -> int | None:
+    """Infer the high watermark then: at most the log end offset of each ISR member, and at most any later value."""
+    return None if log_end_offset is None else min([log_end_offset, *held, *high_watermarks])
+
+
+# -- partitions of a session opened before the log
+
+
+def mid_term_fetcher(topic: str, partition: int, fetchers: int) -> int:
+    """Compute the fetcher thread of a partition, as AbstractFetcherManager.getFetcherId does in 0.9 to 4.4.
+
+    Utils.abs of the 32-bit ``31 * topic.hashCode() + partition``: the least negative number becomes 0.
+    """
+    java_hash = 0
+    for unit in _units(topic):
+        java_hash = (31 * java_hash + unit) & 0xFFFF_FFFF
+    number = (31 * java_hash + partition) & 0xFFFF_FFFF
+    signed = number - (1 << 32) if number >= 1 << 31 else number
+    return (0 if signed == -(1 << 31) else abs(signed)) % fetchers
+
+
+def _units(text: str) -> list[int]:
+    """Split a text into UTF-16 code units, on which Java computes its hash."""
+    data = text.encode("utf-16-be")
+    return [data[i] << 8 | data[i + 1] for i in range(0, len(data), 2)]

@@ -1,0 +1,317 @@
+"""Collect the input of `mid_term`, and fill in its results, for terms that began before the log.
+
+Only small data comes to the driver: terms, lines about ISRs, and one row per follower of a partition.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from isr_batch.ingest.engine.engine import Engine, Rows
+from isr_batch.ingest.requests.coverage import GAP_US, Stretch, with_stretch_number
+from isr_batch.ingest.requests.log_end_offsets import PARTITION
+from isr_batch.ingest.terms import mid_term
+from isr_batch.ingest.terms.leader_epochs import Sources
+from isr_batch.ingest.terms.mid_term import INFERRED, LOGGED, Begun, partition_of
+from isr_batch.ingest.terms.partition_lines import PartitionEvidence
+from isr_batch.lake.arrow_sql import ArrowSql
+from udfs.arrow_types import arrow_columns
+from udfs.batches.listed_partitions import FETCHED, SEEN, seen_in_fetches
+from udfs.records import AT_LOG_END, BEHIND, SENT_FROM_UNKNOWN
+
+BEGUN = pa.schema([
+    ("broker_id", pa.int32()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_epoch", pa.int32()),
+    ("stamp_us", pa.int64()), ("term_source", pa.string()), ("source_line", pa.int64()),
+])  # fmt: skip
+_COUNTED = arrow_columns(
+    "broker_id INT, stretch INT, topic STRING, partition_id INT, leader_epoch INT, replica_id INT, first_us BIGINT, "
+    "last_us BIGINT, fetches BIGINT"
+)
+_UNSETTLED = arrow_columns("number INT, leader_id INT, topic STRING, partition_id INT, start_us BIGINT, end_us BIGINT")
+_OF_FETCHES = (
+    *PARTITION, "replica_id", "handled_us", "completed_us", "source_line", "fetch_offset", "error_code",
+    "high_watermark",
+)  # fmt: skip
+_FIRST_FETCHES = arrow_columns(
+    "number INT, replica_id INT, first_us BIGINT, answered_us BIGINT, first_asked BIGINT, first_code INT, "
+    "first_answered BIGINT, asked BIGINT, first_high_watermark BIGINT, highest BIGINT"
+)
+_FIRST_APPENDS = arrow_columns("number INT, append_us BIGINT, base_offset BIGINT")
+FOLLOWERS = pa.schema([
+    ("broker_id", pa.int32()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_epoch", pa.int32()),
+    ("fetched", pa.list_(pa.int32())),
+])  # fmt: skip
+
+
+def followers_seen(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[str, Any]]:
+    """Count the fetches of each follower by leader, partition, leader epoch and stretch.
+
+    Returns
+    -------
+    list of dict
+        broker_id, stretch, topic, partition_id, leader_epoch, replica_id; ``fetches`` that were served without an
+        error, and of these first_us and last_us.
+    """
+    counted = sources.engine.map(sources.fetches, partial(_seen, stretches=stretches), SEEN)
+    seen = sources.engine.by_key(
+        ["broker_id", "partition_id"], partial(_counted, topics=sources.topics), _COUNTED, parts=counted
+    )
+    found: list[dict[str, Any]] = sources.engine.collect(seen).to_pylist()
+    return found
+
+
+def _seen(batches: Iterator[pa.RecordBatch], stretches: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
+    names = [*FETCHED, "error_code", "partitions"]
+    for batch in batches:
+        rows = with_stretch_number(pa.table(batch.select(names)), stretches, "broker_id", "completed_us", "stretch")
+        yield from seen_in_fetches(iter(rows.to_batches()))
+
+
+def _counted(sql: ArrowSql, parts: pa.Table, topics: pa.Table) -> pa.Table:
+    return sql(
+        """
+        SELECT broker_id, stretch, coalesce(t.topic, topic_id) AS topic, partition_id, leader_epoch, replica_id,
+            min(first_us) AS first_us, max(last_us) AS last_us, CAST(sum(fetches) AS BIGINT) AS fetches
+        FROM parts LEFT JOIN topics t USING (topic_id) GROUP BY ALL
+        """,
+        parts=parts,
+        topics=topics,
+    )
+
+
+def as_followers(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Turn the counted fetches into the followers of each term, as `FOLLOWERS`."""
+    sets: dict[tuple[int, str, int, int], set[int]] = defaultdict(set)
+    for row in seen:
+        sets[row["broker_id"], row["topic"], row["partition_id"], row["leader_epoch"]].add(row["replica_id"])
+    rows = [(*key, sorted(replicas)) for key, replicas in sets.items()]
+    return pa.Table.from_pylist([dict(zip(FOLLOWERS.names, row, strict=True)) for row in rows], FOLLOWERS)
+
+
+def as_begun(begun: Iterable[Begun]) -> pa.Table:
+    """Turn terms in progress into the table that `isr_batch.ingest.terms.leader_epochs.leader_epochs` takes."""
+    return pa.Table.from_pylist([each._asdict() | {"source_line": 0} for each in begun], BEGUN)
+
+
+def vouched_for(
+    led: Iterable[dict[str, Any]], stretches: Sequence[Stretch], evidence: PartitionEvidence
+) -> list[dict[str, Any]]:
+    """Limit each term to the time that its leader's request log covers.
+
+    Returns
+    -------
+    list of dict
+        As given, ``end_us`` cut at gaps, with ``ends_mid_term``, ``log_stretch``, ``assigned`` completed and
+        ``assigned_source``.
+    """
+    of_broker: dict[int, list[Stretch]] = defaultdict(list)
+    for stretch in stretches:
+        of_broker[stretch.broker_id].append(stretch)
+    kept = []
+    for row in led:
+        found = _stretch_of(row, of_broker[row["leader_id"]]) if stretches else (0, None)
+        if found is None:
+            continue
+        number, until_us = found
+        end_us = row["end_us"] if until_us is None else min(row["end_us"], until_us)
+        settled = {"end_us": end_us, "ends_mid_term": end_us != row["next_us"], "log_stretch": number}
+        kept.append({**row, **settled, "isr_source": LOGGED, **_assigned(row, evidence)})
+    return kept
+
+
+def _stretch_of(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
+    """Find the stretch that a term begins in, and the time at which a gap cuts it; None if it begins in none.
+
+    The last stretch may end long before the broker's other logs: the request log was switched off, or is a part.
+    """
+    for number, stretch in enumerate(stretches):
+        last = number == len(stretches) - 1
+        begun = stretch.from_start or row["start_us"] >= stretch.first_us
+        to_the_end = last and (row["end_us"] or 0) <= stretch.until_us + GAP_US
+        if begun and (to_the_end or row["start_us"] <= stretch.until_us):
+            return number, None if to_the_end else stretch.until_us
+    return None
+
+
+def _assigned(row: Mapping[str, Any], evidence: PartitionEvidence) -> dict[str, Any]:
+    """Find the assigned replicas and their source, in the order of the assignment if it is known."""
+    replicas, source = evidence.replicas.get(partition_of(row), ([], INFERRED))
+    if not row["begins_mid_term"]:
+        return {"assigned": row["assigned"], "assigned_source": LOGGED}
+    in_lines = [replica for each in evidence.isr[partition_of(row)] for replica in (each.before or each.after)]
+    named = replicas or [*row["assigned"], *in_lines]
+    return {"assigned": list(dict.fromkeys([*named, *row["assigned"]])), "assigned_source": source}
+
+
+def settle_mid_term(  # noqa: PLR0913, PLR0917 all evidence of a term's start
+    engine: Engine,
+    led: list[dict[str, Any]],
+    stretches: Sequence[Stretch],
+    evidence: PartitionEvidence,
+    fetched: Rows,
+    produced: Rows,
+) -> None:
+    """Fill in the ISR and the offsets at the start of terms that begin in mid-term; changes the rows in place."""
+    unsettled = {number: row for number, row in enumerate(led) if row["begins_mid_term"]}
+    if not unsettled:
+        return
+    term = pa.Table.from_pylist(
+        [{name: row[name] for name in _UNSETTLED.names[1:]} | {"number": n} for n, row in unsettled.items()], _UNSETTLED
+    )
+    asked: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    narrow = engine.select(fetched, _OF_FETCHES)
+    first = engine.by_key(PARTITION, partial(_first_fetches, term=term), _FIRST_FETCHES, fetched=narrow)
+    for row in engine.collect(first).to_pylist():
+        asked[row["number"]].append(row)
+    appends = engine.by_key(PARTITION, partial(_first_appends, term=term), _FIRST_APPENDS, produced=produced)
+    appended = {row["number"]: row for row in engine.collect(appends).to_pylist()}
+    holes: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for before, after in pairwise(stretches):
+        if before.broker_id == after.broker_id:
+            holes[before.broker_id].append((before.until_us, after.first_us))
+    for number, row in unsettled.items():
+        _settle_one(row, evidence, holes[row["leader_id"]], asked[number], appended.get(number))
+
+
+def _settle_one(
+    row: dict[str, Any],
+    evidence: PartitionEvidence,
+    holes: list[tuple[int, int]],
+    asked: list[dict[str, Any]],
+    appended: Mapping[str, int] | None,
+) -> None:
+    key, start_us = partition_of(row), row["start_us"]
+    shrinks = [s for s in evidence.shrinks[row["leader_id"], key] if start_us <= s["stamp_us"] <= row["end_us"]][:1]
+    offsets = {fetch["replica_id"]: fetch["asked"] for fetch in asked if fetch["asked"] is not None}
+    watermarks = [fetch["first_high_watermark"] for fetch in asked if fetch["first_high_watermark"] is not None]
+    watermarks += [s["high_watermark"] for s in shrinks if s["high_watermark"] is not None]
+    ends = [s["leader_log_end_offset"] for s in shrinks if s["leader_log_end_offset"] is not None]
+    end = mid_term.mid_term_log_end(offsets.values(), appended["base_offset"] if appended else None, ends, watermarks)
+    record = evidence.by_records(key, start_us)
+    if record:
+        isr, source = sorted({*record.after, row["leader_id"]}), record.source
+    else:
+        lines = evidence.lines_and_snapshot(key, start_us)
+        first_change = min((each.at_us for each in lines if each.at_us > start_us), default=row["end_us"])
+        appended_us = appended["append_us"] if appended else None
+        first = {fetch["replica_id"]: _first(fetch) for fetch in asked if fetch["first_us"] < first_change}
+        seems_in = {f: not mid_term.is_passed(fetch, end, appended_us) for f, fetch in first.items()}
+        span = mid_term.Led(start_us, row["end_us"], row["leader_id"], tuple(row["assigned"]))
+        isr, source = mid_term.mid_term_isr(span, lines, holes, seems_in)
+    held = [offset for follower, offset in offsets.items() if follower in isr]
+    # The order is the leader's: that of the assignment.
+    row["assigned"] = list(dict.fromkeys([*row["assigned"], *isr]))
+    row["isr_at_start"] = [replica for replica in row["assigned"] if replica in isr]
+    row["isr_source"] = source
+    row["held_at_start"] = _held_at_start(row, evidence, asked, shrinks, end)
+    row["start_offset"], row["start_high_watermark"] = end, mid_term.mid_term_high_watermark(end, held, watermarks)
+    row["start_offset_source"] = INFERRED
+
+
+def _first(fetch: Mapping[str, Any]) -> mid_term.FirstFetch:
+    sent = fetch["first_code"] == SENT_FROM_UNKNOWN
+    offset = None if sent else fetch["first_asked"]
+    return mid_term.FirstFetch(fetch["answered_us"], offset, sent, fetch["first_answered"], fetch["highest"])
+
+
+def _held_at_start(
+    row: Mapping[str, Any],
+    evidence: PartitionEvidence,
+    asked: list[dict[str, Any]],
+    shrinks: list[dict[str, Any]],
+    log_end_offset: int | None,
+) -> list[int | None]:
+    key, start_us, end_us = partition_of(row), row["start_us"], row["end_us"]
+    at_log_end = log_end_offset if log_end_offset is not None else int(AT_LOG_END)
+    later_us = start_us + 2_000 * row["replica_lag_time_max_ms"]
+    kept = evidence.members_at(key, later_us) - {row["leader_id"]} if later_us < end_us else set()
+    held: list[int | None] = []
+    for replica in row["assigned"]:
+        own = [fetch for fetch in asked if fetch["replica_id"] == replica]
+        if replica in kept and not any(fetch["first_us"] <= later_us for fetch in own):
+            # A follower that a leader keeps for this long without a fetch lacks nothing (since 2.1).
+            held.append(at_log_end)
+            continue
+        # Responses without records go to followers at the log end, and to throttled ones. Only a follower at the log
+        # end joins later without ever naming an offset: it was fenced until then.
+        outside = row["isr_source"] != INFERRED and replica not in row["isr_at_start"]
+        joins = all(fetch["asked"] is None for fetch in own) and evidence.joins(key, replica, start_us, end_us)
+        held.append(_held(own, replica, shrinks, int(BEHIND) if outside and not joins else at_log_end))
+    return held
+
+
+def _held(asked: list[dict[str, Any]], replica: int, shrinks: list[dict[str, Any]], unless_named: int) -> int | None:
+    """Infer a follower's log end offset at the start of the stretch, from its first fetch offset.
+
+    ``unless_named`` is that of a follower whose offset no line names, and that got no records.
+    """
+    if asked:
+        first = asked[0]
+        if first["first_code"] != 0:
+            return None
+        return first["first_asked"] if first["first_asked"] is not None else unless_named
+    printed = [d["follower_log_end_offset"] for s in shrinks for d in s["dropped"] if d["replica_id"] == replica]
+    return next((offset for offset in printed if offset is not None and offset >= 0), None)
+
+
+def _first_fetches(sql: ArrowSql, fetched: pa.Table, term: pa.Table) -> pa.Table:
+    """Aggregate the first fetches of each follower in each term.
+
+    Returns
+    -------
+    pa.Table
+        number, replica_id; of its first fetch first_us (handled), answered_us, first_asked, first_code, first_answered
+        (high watermark); ``highest``, the highest high watermark in any earlier response; ``asked``, its first fetch
+        offset that a line names, and ``first_high_watermark``, the first high watermark in a response to it.
+    """
+    first = "first({} ORDER BY handled_us, source_line)"
+    return sql(
+        f"""
+        WITH rows AS (
+            SELECT number, replica_id, handled_us, completed_us, source_line, fetch_offset, error_code, high_watermark
+            FROM fetched JOIN term USING ({", ".join(PARTITION)})
+            WHERE error_code IN (0, {int(SENT_FROM_UNKNOWN)}) AND handled_us BETWEEN start_us AND end_us
+        ), of_follower AS (
+            SELECT number, replica_id, min(handled_us) AS first_us, {first.format("completed_us")} AS answered_us,
+                {first.format("fetch_offset")} AS first_asked, {first.format("error_code")} AS first_code,
+                {first.format("high_watermark")} AS first_answered,
+                {first.format("fetch_offset")} FILTER (fetch_offset IS NOT NULL AND error_code = 0) AS asked,
+                {first.format("high_watermark")} FILTER (high_watermark IS NOT NULL) AS first_high_watermark
+            FROM rows GROUP BY number, replica_id
+        ), answers AS (
+            SELECT f.number, f.replica_id, max(high_watermark) AS highest FROM of_follower f JOIN rows r
+                ON f.number = r.number AND completed_us < first_us
+            GROUP BY f.number, f.replica_id
+        )
+        SELECT of_follower.*, highest FROM of_follower LEFT JOIN answers USING (number, replica_id)
+        """,
+        fetched=fetched,
+        term=term,
+    )
+
+
+def _first_appends(sql: ArrowSql, produced: pa.Table, term: pa.Table) -> pa.Table:
+    """Find the first append of each term."""
+    return sql(
+        f"""
+        SELECT number, first(append_us ORDER BY append_us, base_offset) AS append_us,
+            first(base_offset ORDER BY append_us, base_offset) AS base_offset
+        FROM produced JOIN term USING ({", ".join(PARTITION)})
+        WHERE NOT repeated AND base_offset IS NOT NULL AND append_us BETWEEN start_us AND end_us
+        GROUP BY number
+        """,
+        produced=produced,
+        term=term,
+    )
+
+
+def settled_schema(schema: pa.Schema) -> pa.Schema:
+    """Add the columns that a term has when it is settled."""
+    more = [("ends_mid_term", pa.bool_()), ("log_stretch", pa.int32()), ("assigned_source", pa.string()),
+            ("isr_source", pa.string()), ("broker_version_source", pa.string()),
+            ("held_at_start", pa.list_(pa.int64()))]  # fmt: skip
+    return pa.schema([*schema, *(pa.field(*each) for each in more)])

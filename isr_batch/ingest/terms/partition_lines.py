@@ -1,0 +1,163 @@
+"""Collect what log lines, metadata records and snapshots say about each partition: leader, replicas and ISR."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from isr_batch.ingest.folder.partition_listing import Listed
+from isr_batch.ingest.requests.coverage import Stretch
+from isr_batch.ingest.terms.leader_epochs import Sources
+from isr_batch.ingest.terms.mid_term import LOGGED, SNAPSHOT, UNKNOWN_EPOCH, IsrReport, Partition, partition_of
+
+
+@dataclass
+class PartitionEvidence:
+    """Leaders, replicas and ISRs of each partition according to lines, records and snapshots.
+
+    Parameters
+    ----------
+    isr : dict of partition to list of IsrReport
+        In order of time.
+    records : dict of partition to list of IsrReport
+        The controller's, in order of time; not in ``isr``.
+    controller_us : int or None
+        Time up to which the controller's records have every change.
+    replicas : dict of partition to (list of int, str)
+        The last known assigned replicas, and their source.
+    led : dict of partition to list of (at_us, leader_id, leader_epoch, source)
+        Leaders by records and snapshots.
+    named : list of dict
+        Lines of leaders about partitions that they lead.
+    """
+
+    isr: dict[Partition, list[IsrReport]] = field(default_factory=lambda: defaultdict(list))
+    records: dict[Partition, list[IsrReport]] = field(default_factory=lambda: defaultdict(list))
+    controller_us: int | None = None
+    replicas: dict[Partition, tuple[list[int], str]] = field(default_factory=dict)
+    led: dict[Partition, list[tuple[int, int, int, str]]] = field(default_factory=lambda: defaultdict(list))
+    named: list[dict[str, Any]] = field(default_factory=list)
+    shrinks: dict[tuple[int, Partition], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+
+    def by_records(self, key: Partition, at_us: int) -> IsrReport | None:
+        """Find the ISR at a time in the controller's records; None if they begin later or end earlier."""
+        before = [record for record in self.records[key] if record.at_us <= at_us]
+        reaches = self.controller_us is not None and at_us <= self.controller_us
+        return before[-1] if before and reaches else None
+
+    def members_at(self, key: Partition, at_us: int) -> set[int]:
+        """Find the ISR at a time: by the records, or, for followers that never fetched, by the next line."""
+        record = self.by_records(key, at_us)
+        if record:
+            return set(record.after)
+        following = next((each for each in sorted(self.isr[key]) if each.at_us > at_us), None)
+        return set(following.before or ()) if following else set()
+
+    def joins(self, key: Partition, replica: int, from_us: int, until_us: int) -> bool:
+        """Whether a line or record within a time has the replica in the ISR."""
+        reports = [*self.isr[key], *self.records[key]]
+        return any(from_us < each.at_us <= until_us and replica in each.after for each in reports)
+
+    def lines_and_snapshot(self, key: Partition, at_us: int) -> list[IsrReport]:
+        """List the lines about an ISR by time, with the last record before a time; later changes may be missing."""
+        before = [record._replace(source=SNAPSHOT) for record in self.records[key] if record.at_us <= at_us]
+        return sorted([*self.isr[key], *before[-1:]], key=lambda each: each.at_us)
+
+
+class Earlier(NamedTuple):
+    """Evidence from outside the logs of this ingest.
+
+    Parameters
+    ----------
+    listed : sequence of Listed
+        Partitions of listings, which have no time.
+    controller_us : int or None
+        Time up to which the metadata log has every change.
+    """
+
+    listed: Sequence[Listed]
+    controller_us: int | None
+
+
+def gather_partition_lines(
+    sources: Sources, starts: pa.Table, earlier: Earlier, stretches: Sequence[Stretch]
+) -> PartitionEvidence:
+    """Collect all evidence about leaders, replicas and ISRs.
+
+    Parameters
+    ----------
+    sources : Sources
+    starts : pa.Table
+        As `isr_batch.ingest.terms.leader_epochs.term_starts` gives them.
+    earlier : Earlier
+    stretches : sequence of Stretch
+        Of the brokers' logs.
+    """
+    evidence = PartitionEvidence(controller_us=earlier.controller_us)
+    _of_server_log(evidence, sources)
+    _of_state_changes(evidence, sources, starts)
+    _of_records(evidence, sources)
+    for partition in earlier.listed:
+        _of_listing(evidence, partition, min((stretch.first_us for stretch in stretches), default=0))
+    for lines in evidence.isr.values():
+        lines.sort(key=lambda each: each.at_us)
+    for leaders in evidence.led.values():
+        leaders.sort(key=lambda each: each[0])
+    return evidence
+
+
+def _of_server_log(evidence: PartitionEvidence, sources: Sources) -> None:
+    shrinks = sources.shrinks.to_pylist()
+    for row in shrinks:
+        evidence.shrinks[row["broker_id"], partition_of(row)].append(row)
+    writes = sources.isr_writes.to_pylist()
+    for row in [*shrinks, *(row for row in writes if not row["failed"])]:
+        _add_line(evidence, row, row["isr_before"], row["isr_after"])
+    for row in sources.isr_updates.to_pylist():
+        _add_line(evidence, row, None, row["isr"])
+
+
+def _of_state_changes(evidence: PartitionEvidence, sources: Sources, starts: pa.Table) -> None:
+    stayed = sources.stayed.to_pylist()
+    for row in stayed:
+        _add_line(evidence, row, None, row["isr"])
+    for row in [*stayed, *sources.accepted.to_pylist()]:
+        evidence.replicas[partition_of(row)] = row["replicas"], LOGGED
+    for row in starts.to_pylist():
+        if row["leads"]:
+            evidence.isr[partition_of(row)].append(IsrReport(row["stamp_us"], None, tuple(row["isr"] or ()), LOGGED))
+
+
+def _of_records(evidence: PartitionEvidence, sources: Sources) -> None:
+    history = sources.history.to_pylist()
+    for row in sorted(history, key=lambda row: row["position"]):
+        key = partition_of(row)
+        if row["replicas"]:
+            evidence.replicas[key] = row["replicas"], LOGGED
+        if row["leader_id"] >= 0:
+            evidence.led[key].append((row["at_us"], row["leader_id"], row["leader_epoch"], LOGGED))
+        if row["isr"]:
+            evidence.records[key].append(IsrReport(row["at_us"], None, tuple(row["isr"]), LOGGED))
+
+
+def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: int) -> None:
+    """Add a listing for partitions without other evidence, because it has no time."""
+    key = partition.topic, partition.partition_id
+    evidence.replicas.setdefault(key, (list(partition.replicas), SNAPSHOT))
+    if not evidence.led[key]:
+        evidence.led[key].append((log_begins_us, partition.leader_id, UNKNOWN_EPOCH, SNAPSHOT))
+    if not evidence.isr[key] and not evidence.records[key]:
+        evidence.isr[key].append(IsrReport(log_begins_us, None, partition.isr, SNAPSHOT))
+
+
+def _add_line(
+    evidence: PartitionEvidence, row: Mapping[str, Any], before: Sequence[int] | None, after: Sequence[int]
+) -> None:
+    key = partition_of(row)
+    evidence.isr[key].append(IsrReport(row["stamp_us"], tuple(before) if before else None, tuple(after), LOGGED))
+    evidence.named.append(
+        {"broker_id": row["broker_id"], "topic": key[0], "partition_id": key[1], "at_us": row["stamp_us"],
+         "leader_epoch": row.get("leader_epoch", UNKNOWN_EPOCH)}
+    )  # fmt: skip

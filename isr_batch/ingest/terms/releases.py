@@ -1,0 +1,53 @@
+"""Find the Kafka release of each leader, and the source of that."""
+
+import re
+from typing import Any
+
+import pyarrow as pa
+
+from isr_batch.broker_lines.vendors import apache_release
+from isr_batch.ingest.requests.request_log import FOLLOWER_FETCH
+from isr_batch.ingest.terms.mid_term import INFERRED, LOGGED
+
+GIVEN = "given"
+FETCH_OF_RELEASE = (
+    (18, "4.1"), (17, "3.9"), (16, "3.7"), (14, "3.5"), (13, "3.1"), (12, "2.7"), (11, "2.3"), (10, "2.1"), (8, "2.0"),
+    (7, "1.1"), (4, "0.11"), (3, "0.10.1"), (2, "0.10.0"),
+)  # fmt: skip
+"""Version of a follower's Fetch, and the first release whose followers send it (MetadataVersion.fetchRequestVersion;
+before 3.2 ReplicaFetcherThread). The inter-broker protocol may hold it back: the release is this one or later."""
+
+
+def with_releases(led: list[dict[str, Any]], oldest: str | None, release: str | None) -> None:
+    """Fill in the release of each leader and its source; changes the rows in place.
+
+    A logged release may come from the leader's own process, another process of the same broker, or another broker.
+    ``oldest`` is the release by the followers' fetches, ``release`` the one that the operator gives.
+    """
+    logged = {row["leader_id"]: row["broker_version"] or row["version"] for row in led}
+    others = max((version for version in logged.values() if version), key=_numbers, default=None)
+    for row in led:
+        row["broker_version_source"] = LOGGED if release is None else GIVEN
+        row["broker_version"] = release or row["broker_version"] or logged[row["leader_id"]] or others
+        if row["broker_version"] is None:
+            row["broker_version"], row["broker_version_source"] = oldest, INFERRED if oldest else None
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", apache_release(version))]
+
+
+def oldest_release(by_file: pa.Table) -> str | None:
+    """Find the first release whose followers send fetches of the highest version seen; None without fetches.
+
+    Parameters
+    ----------
+    by_file : pa.Table
+        As `isr_batch.ingest.requests.request_summary.requests_by_file` gives it.
+    """
+    asked = max(
+        (row["api_version"] for row in by_file.to_pylist()
+         if row["kind"] == FOLLOWER_FETCH and row["api_version"] is not None),
+        default=None,
+    )  # fmt: skip
+    return next((release for version, release in FETCH_OF_RELEASE if asked is not None and version <= asked), None)
