@@ -32,7 +32,7 @@ from benchmarks.scale import write_packed_lake
 from benchmarks.standalone import ROOT, TURN_S, Cluster, in_turns, standalone_cluster
 from benchmarks.ways import runs_of
 from isr_batch.lake.arrow_sql import ArrowSql
-from isr_batch.lake.stores import Store
+from isr_batch.lake.delta_files.stores import Store
 
 FOLDER, S3, HDFS = "folder", "S3", "HDFS"
 SHORTER = 4

@@ -16,7 +16,7 @@ from shutil import which
 
 from pyarrow.fs import LocalFileSystem, S3FileSystem, copy_files
 
-from isr_batch.lake.stores import Store, store_of
+from isr_batch.lake.delta_files.stores import Store, store_of
 
 MOTO = which(os.environ.get("MOTO_SERVER", "moto_server"))
 INSTALL = 'it needs moto\'s server: pip install "moto[s3,server]" elsewhere, and MOTO_SERVER=PATH/bin/moto_server'

@@ -25,10 +25,10 @@ from benchmarks.measure import CpuOfTree, PeakMemory
 from benchmarks.page import Section
 from benchmarks.ways import runs_of
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.delta_files.stores import Store
+from isr_batch.lake.delta_files.write import with_files_written
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.inputs import FETCH_SEGMENTS
-from isr_batch.lake.worker_files import with_files_written
 from isr_batch.replay.kernel_cache import keep_packing_compiled
 from isr_batch.session import start_session
 from isr_batch.settings import SparkSettings

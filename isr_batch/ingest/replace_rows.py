@@ -19,15 +19,15 @@ from isr_batch.ingest.engine.in_spark import (
 )
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.delta_files.stores import Store
+from isr_batch.lake.delta_files.write import REPORTS, FileOfWorker, reported_files, with_files_written
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.runs_taken_apart import take_runs_apart
 from isr_batch.lake.small_tables import Days, SmallTables
-from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES, QUARANTINE
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
-from isr_batch.lake.worker_files import REPORTS, FileOfWorker, reported_files, with_files_written
 
 TABLES_AT_ONCE = 3
 """Planning a query and committing a table keep one core busy at most, and Spark none meanwhile."""

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 from isr_batch.errors import unreadable_file_error
 from isr_batch.lake.arrow_rows import TYPES
+from isr_batch.lake.delta_files.sound_files import FORMAT, READ, require_sound_footer
+from isr_batch.lake.delta_files.stores import Store, data_files
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.sound_files import FORMAT, READ, require_sound_footer
-from isr_batch.lake.stores import Store, data_files
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS

@@ -17,6 +17,7 @@ from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql, ArrowView, quoted, without_zones
 from isr_batch.lake.contract_sql import rows_that_meet
 from isr_batch.lake.day_files import days_as_sql
+from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import (
     FIGURES,
@@ -38,7 +39,6 @@ from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS
-from isr_batch.lake.worker_files import FileOfWorker
 from isr_batch.progress import counted
 
 

@@ -18,12 +18,12 @@ from pyspark.sql import functions as F
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError, explained_error
 from isr_batch.lake.addresses import absolute_address, is_address
-from isr_batch.lake.create_table import create_table
 from isr_batch.lake.ddl import column_types, column_types_in_log, create_statement, ddl_differences
+from isr_batch.lake.delta_files.create import create_table
+from isr_batch.lake.delta_files.stores import DIRECT, Store, hadoop_setting, log_store, store_of
 from isr_batch.lake.engine_choice import EngineChoice
 from isr_batch.lake.spark_writes import amending, conformed, renew_constraints, retrying
 from isr_batch.lake.sql_files import sql_texts
-from isr_batch.lake.stores import DIRECT, Store, hadoop_setting, log_store, store_of
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS

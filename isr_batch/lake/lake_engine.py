@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.tables.contract import Table
-from isr_batch.lake.worker_files import FileOfWorker
 
 Rows = Any
 """Rows of a table or an answer, in the form of an engine, which alone has a use for them."""

@@ -25,9 +25,9 @@ from urllib.parse import urlsplit
 from isr_batch.errors import WriteConflictError
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.delta_files.stores import S3, log_store
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
-from isr_batch.lake.stores import S3, log_store
 from isr_batch.lake.tables.outputs import RUN_LEASE
 
 BEAT: Final = timedelta(minutes=2)

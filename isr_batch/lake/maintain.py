@@ -14,13 +14,13 @@ from isr_batch.errors import write_conflict_error
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
-from isr_batch.lake.compaction import compact_files
+from isr_batch.lake.delta_files.compact import compact_files
+from isr_batch.lake.delta_files.stores import Store, data_files
+from isr_batch.lake.delta_files.write import has_binaries
 from isr_batch.lake.duckdb_engine import replace_arrow
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.stores import Store, data_files
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import REPLAY_STATE, TABLES
-from isr_batch.lake.worker_files import has_binaries
 
 LARGEST = 4 << 30
 """Bytes of a table's files; a larger one is for Spark and its workers."""
@@ -81,7 +81,7 @@ def _tended(lake: Lake, table: Table, retain_hours: int) -> Row:
 def _tend_here(lake: Lake, table: Table, store: Store, retain_hours: int) -> None:
     said = CommitProperties(custom_metadata={"userMetadata": lake.metadata()})
     try:
-        # Large rows are read by their places: their files have small row groups, and are large (`worker_files`).
+        # Large rows are read by their places: their files have small row groups, and are large (`delta_files.write`).
         if not has_binaries(table):
             compact_files(lake, table, store)
         there = store.table()

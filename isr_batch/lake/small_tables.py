@@ -24,13 +24,13 @@ from isr_batch.errors import SchemaError, UsageError
 from isr_batch.lake.arrow_read import damaged_files_explained
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
-from isr_batch.lake.commits import Actions, commit, now_ms
 from isr_batch.lake.contract_sql import count_breaking_contract, rows_that_meet
+from isr_batch.lake.delta_files.commit import Actions, commit, now_ms
+from isr_batch.lake.delta_files.sound_files import READ, require_sound_footer, write_checksums
+from isr_batch.lake.delta_files.stores import Store
+from isr_batch.lake.delta_files.write import FileOfWorker, parquet_options, rows_a_group
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.sound_files import READ, require_sound_footer, write_checksums
-from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
-from isr_batch.lake.worker_files import FileOfWorker, parquet_options, rows_a_group
 
 logger = logging.getLogger(__name__)
 

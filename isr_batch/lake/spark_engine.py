@@ -15,8 +15,10 @@ from pyspark.storagelevel import StorageLevel
 
 from isr_batch.lake.arrow_read import contract_of, contract_schema, read_columns, read_data_file, stored_bytes
 from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.delta_files.read import PLACE, FileRows
+from isr_batch.lake.delta_files.stores import Store, data_files
+from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.fetch_log import single_fetches
-from isr_batch.lake.file_rows import PLACE, FileRows
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import (
     FIGURES,
@@ -30,11 +32,9 @@ from isr_batch.lake.lake_engine import (
     Rows,
     appends_text,
 )
-from isr_batch.lake.stores import Store, data_files
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 from isr_batch.lake.tables.outputs import TABLES
-from isr_batch.lake.worker_files import FileOfWorker
 
 FEW_BYTES: Final = 1 << 20
 """Size of a table whose rows are passed to Spark: loading the table would take it half a second, and many requests."""

@@ -22,17 +22,17 @@ from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.day_files import day_of_file, days_as_sql, files_by_day, made_from
-from isr_batch.lake.file_rows import UnreadableFileError
+from isr_batch.lake.delta_files.read import UnreadableFileError
+from isr_batch.lake.delta_files.sound_files import READ, require_sound_footer
+from isr_batch.lake.delta_files.stores import Store, data_files
+from isr_batch.lake.delta_files.write import REPORTS, reported_files, with_files_written
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import OfBatches
 from isr_batch.lake.memory_lake import MemoryLake
 from isr_batch.lake.small_tables import SmallTables
-from isr_batch.lake.sound_files import READ, require_sound_footer
 from isr_batch.lake.spark_engine import rows_at_a_time
-from isr_batch.lake.stores import Store, data_files
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, FETCH_SEGMENTS
-from isr_batch.lake.worker_files import REPORTS, reported_files, with_files_written
 from isr_batch.replay.kernel_cache import keep_packing_compiled
 from udfs.batches.event_chunks import (
     CHUNK_ROWS,

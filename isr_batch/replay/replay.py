@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.lake.arrow_read import read_columns
+from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.engines import engine_for, engine_for_results
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.spark_engine import BySpark
-from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.outputs import REPLAY_STATE, REPLAYED_DAYS
 from isr_batch.lake.tables.timelines import RULE_RUNS, Timelines
 from isr_batch.replay.days import (

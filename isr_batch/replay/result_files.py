@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.delta_files.stores import Store
+from isr_batch.lake.delta_files.write import FileOfWorker, TaskFiles
 from isr_batch.lake.duckdb_engine import answered
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
-from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.outputs import TABLES
-from isr_batch.lake.worker_files import FileOfWorker, TaskFiles
 from isr_batch.replay.result_tables import SCORED_TABLES, scored_result_tables
 from isr_batch.replay.timeline_files import FILE, SCHEMA
 from isr_batch.window import Window

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from isr_batch.lake.sound_files import WRITTEN, write_checksums
-from isr_batch.lake.stores import Store
+from isr_batch.lake.delta_files.sound_files import WRITTEN, write_checksums
+from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.timelines import TIMELINES
 from udfs.batches.results import RESULT_SCHEMA

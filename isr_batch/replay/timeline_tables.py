@@ -20,12 +20,12 @@ from deltalake.transaction import AddAction, RemoveAction
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
-from isr_batch.lake.commits import Actions, commit, now_ms
+from isr_batch.lake.delta_files.commit import Actions, commit, now_ms
+from isr_batch.lake.delta_files.stores import Store, data_files
 from isr_batch.lake.duckdb_engine import replace_arrow
 from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import Days
-from isr_batch.lake.stores import Store, data_files
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.timelines import RULE_RUNS, TIMELINES
 from isr_batch.replay.timeline_files import replay_of

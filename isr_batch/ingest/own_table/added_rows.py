@@ -17,10 +17,10 @@ from isr_batch.ingest.own_table.row_order import Bools, Ints
 from isr_batch.lake.arrow_read import open_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
-from isr_batch.lake.worker_files import FileOfWorker
 from isr_batch.window import Window
 
 DAY_US: Final = 86_400_000_000

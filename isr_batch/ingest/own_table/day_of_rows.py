@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from isr_batch.ingest.own_table.checked_rows import TIMES, Checked
 from isr_batch.ingest.own_table.row_order import Bools, Ints, order_of_rows
 from isr_batch.lake.arrow_rows import arrow_schema
-from isr_batch.lake.stores import Store
+from isr_batch.lake.delta_files.stores import Store
+from isr_batch.lake.delta_files.write import DayFile, FileOfWorker
 from isr_batch.lake.tables.inputs import FETCH_LOG, OBSERVED_ISR_CHANGES
-from isr_batch.lake.worker_files import DayFile, FileOfWorker
 
 ROWS_AT_ONCE: Final = 1 << 20
 """Rows of a day that get all columns of their table at once."""

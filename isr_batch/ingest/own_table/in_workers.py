@@ -37,11 +37,11 @@ from isr_batch.ingest.own_table.read_source import (
 )
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.delta_files.stores import Store
+from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.spark_engine import rows_at_a_time
-from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.inputs import FETCH_LOG
-from isr_batch.lake.worker_files import FileOfWorker
 
 ROWS_OF_BUCKET: Final = 1 << 20
 """Rows of a day that a worker merges at once."""

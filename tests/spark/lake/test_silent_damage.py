@@ -11,11 +11,11 @@ import pytest
 from isr_batch.errors import SchemaError, explained_error
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_sql import ArrowSql
-from isr_batch.lake.compaction import compact_files
+from isr_batch.lake.delta_files.compact import compact_files
+from isr_batch.lake.delta_files.sound_files import checksums_beside
 from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
-from isr_batch.lake.sound_files import checksums_beside
 from isr_batch.lake.tables.outputs import TABLES
 from pipelines import cli
 

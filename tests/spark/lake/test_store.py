@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
 from isr_batch.lake.catalogs import require_catalog_schema, require_tables
 from isr_batch.lake.ddl import create_statement
+from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.spark_writes import RETRIES, retrying
 from isr_batch.lake.sql_files import sql_texts
-from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Column, Table
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES, REPLAYED_DAYS, RUN_LOG, SHRINK_VERDICTS, TABLES
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 from isr_batch.ingest.replace_rows import replace_covered_rows
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.small_tables import Days, SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import BROKER_EVENTS, QUARANTINE
 from isr_batch.lake.tables.leaders import COVERAGE
-from isr_batch.lake.worker_files import FileOfWorker
 
 
 class Recorded(SmallTables):

@@ -8,14 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from isr_batch.lake import worker_files
 from isr_batch.lake.arrow_read import open_columns, read_columns
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.delta_files import write
+from isr_batch.lake.delta_files.stores import Setting, Store
+from isr_batch.lake.delta_files.write import reported_files, with_files_written
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.stores import Setting, Store
 from isr_batch.lake.tables.inputs import FETCH_SEGMENTS
 from isr_batch.lake.tables.outputs import TABLES
-from isr_batch.lake.worker_files import reported_files, with_files_written
 from isr_batch.nightly import replay_window
 from isr_batch.replay.replay import rule_runs
 from isr_batch.settings import ReplaySettings
@@ -31,7 +31,7 @@ def no_spark() -> SparkSession:
 
 
 def through_delta_rs(location: str, _: Setting) -> Store:
-    """A store outside a folder, as from `isr_batch.lake.stores.store_of`."""
+    """A store outside a folder, as from `isr_batch.lake.delta_files.stores.store_of`."""
     Path(location.removeprefix("file:")).mkdir(parents=True, exist_ok=True)
     return Store(location.replace("file:", "file://"))
 
@@ -68,9 +68,9 @@ def test_large_segments_are_in_several_files_and_row_groups(tmp_path: Path, monk
     replay_window(lake, rule_runs(ReplaySettings(rules=["kafka-3.7"])), timelines="none")
     packed = pa.concat_tables([read_columns(lake, "fetch_segments", FETCH_SEGMENTS.column_names)] * 9)
     assert packed.num_rows == 9
-    monkeypatch.setattr(worker_files, "GROUP_BYTES", packed.nbytes // 4)
-    monkeypatch.setattr(worker_files, "BINARIES_BYTES", 1)
-    monkeypatch.setattr(worker_files, "BINARIES_OF_FILE", packed.nbytes // 3)
+    monkeypatch.setattr(write, "GROUP_BYTES", packed.nbytes // 4)
+    monkeypatch.setattr(write, "BINARIES_BYTES", 1)
+    monkeypatch.setattr(write, "BINARIES_OF_FILE", packed.nbytes // 3)
     store = Store(str(tmp_path / "files"))
     batches = iter(packed.to_batches(max_chunksize=1))
     reports = pa.Table.from_batches(with_files_written(FETCH_SEGMENTS, store, "true", ArrowSql, batches))

@@ -14,8 +14,8 @@ import pytest
 
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.sql_files import sql_texts
-from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.outputs import TABLES as CONTRACTS
 from isr_batch.lake.tables.timelines import PARTITION_STATES, REPLICA_STATES, VIEWS
 from isr_batch.replay import timeline_files

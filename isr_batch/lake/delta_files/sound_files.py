@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from isr_batch.lake.stores import Store
+from isr_batch.lake.delta_files.stores import Store
 
 WRITTEN: Final = {"write_page_checksum": True}
 READ: Final = {"page_checksum_verification": True, "coerce_int96_timestamp_unit": "us"}

@@ -8,9 +8,9 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from isr_batch.errors import write_conflict_error
+from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.spark_writes import RETRIES, renew_constraints
-from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
 
 Actions = Sequence[AddAction | RemoveAction]

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.contract_sql import count_breaking_contract
-from isr_batch.lake.sound_files import WRITTEN, write_checksums
-from isr_batch.lake.stores import Store
+from isr_batch.lake.delta_files.sound_files import WRITTEN, write_checksums
+from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.tables.contract import Table
 
 REPORTS = pa.schema([("file", pa.string())])
@@ -29,7 +29,7 @@ REPORTS = pa.schema([("file", pa.string())])
 GROUP_BYTES = 1 << 25
 """Of rows of a day that are held before they are checked and written."""
 BINARIES_BYTES = 1 << 20
-"""Size of a row group of a table with binaries (`isr_batch.lake.file_rows`)."""
+"""Size of a row group of a table with binaries (`isr_batch.lake.delta_files.read`)."""
 BINARIES_OF_FILE = 1 << 28
 """Size of a file of such a table: readers by location hold the metadata of all its row groups."""
 BYTES_WAITING = 1 << 27

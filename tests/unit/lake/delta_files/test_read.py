@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from isr_batch.lake import file_rows
-from isr_batch.lake.file_rows import PLACE, FileRows, UnreadableFileError
-from isr_batch.lake.stores import Store
+from isr_batch.lake.delta_files import read
+from isr_batch.lake.delta_files.read import PLACE, FileRows, UnreadableFileError
+from isr_batch.lake.delta_files.stores import Store
 
 SCHEMA = pa.schema([("number", pa.int64()), ("bytes", pa.binary())])
 
@@ -38,8 +38,8 @@ def test_rows_are_those_of_the_files(
 ) -> None:
     random = Random(seed)
     files = written(tmp_path, random)
-    monkeypatch.setattr(file_rows, "HELD_BYTES", held_bytes)
-    monkeypatch.setattr(file_rows, "OPEN_FILES", 1 if held_bytes == 1 else 64)
+    monkeypatch.setattr(read, "HELD_BYTES", held_bytes)
+    monkeypatch.setattr(read, "OPEN_FILES", 1 if held_bytes == 1 else 64)
     reader = FileRows(Store(address.format(tmp_path)), SCHEMA)
     every = [(path, row) for path, rows in files.items() for row in range(len(rows))]
     for places in (every, every[::-1], random.choices([*every, None], k=60), [None, None], []):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from isr_batch.lake.ddl import table_properties
-from isr_batch.lake.stores import Store
+from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.tables.contract import Table
 
 _NAMES = {"INT": "integer", "BIGINT": "long"}

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from isr_batch.lake.sound_files import READ, require_sound_footer
-from isr_batch.lake.stores import Store
+from isr_batch.lake.delta_files.sound_files import READ, require_sound_footer
+from isr_batch.lake.delta_files.stores import Store
 
 HELD_BYTES: Final = 1 << 25
 """Of row groups that a worker holds: rows of a set are in a group of each day, and the next set's in the same ones."""

@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 from deltalake.transaction import AddAction, RemoveAction
 
 from isr_batch.lake.arrow_rows import arrow_schema
-from isr_batch.lake.commits import Actions, commit, now_ms
+from isr_batch.lake.delta_files.commit import Actions, commit, now_ms
+from isr_batch.lake.delta_files.sound_files import write_checksums
+from isr_batch.lake.delta_files.stores import Store, data_files
+from isr_batch.lake.delta_files.write import GROUP_BYTES, parquet_options
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import some_rows_of
-from isr_batch.lake.sound_files import write_checksums
-from isr_batch.lake.stores import Store, data_files
 from isr_batch.lake.tables.contract import Table
-from isr_batch.lake.worker_files import GROUP_BYTES, parquet_options
 
 LARGE: Final = 1 << 27
 """Bytes of a file that is left as it is, and of files that become one."""

@@ -6,7 +6,7 @@ import pytest
 from deltalake.exceptions import TableNotFoundError
 
 from isr_batch.errors import UsageError
-from isr_batch.lake.stores import Store, store_of
+from isr_batch.lake.delta_files.stores import Store, store_of
 
 S3 = {
     "fs.s3a.access.key": "key", "fs.s3a.secret.key": "hidden", "fs.s3a.bucket.mine.secret.key": "its own",

@@ -1,0 +1,1 @@
+"""Data files of Delta tables, read and written without Spark; and the commits that add them."""
