@@ -16,9 +16,9 @@ _FOR_CALLERS = {**_OPTIONS, "no_cpython_wrapper": True}
 
 
 class Kernel:
-    """A function that only compiled functions call; from Python it runs as Python.
+    """A function that only compiled functions call. From Python it runs as Python.
 
-    numba is imported when the first of them is compiled: most commands only want names of rules.
+    numba is imported with the first compilation: many commands need only the names of rules.
     """
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
@@ -32,7 +32,7 @@ class Kernel:
 
     @cached_property
     def compiled(self) -> Any:
-        """The function as numba has it, which compiles it with its first caller."""
+        """Hand the function to numba, which compiles it with its first caller."""
         from numba import njit
 
         from udfs.linking import LinkedForCallers
@@ -41,7 +41,7 @@ class Kernel:
 
     @property
     def _numba_type_(self) -> Any:
-        """Asked by numba of a value that a compiled function uses."""
+        """Type of a value that a compiled function uses, as numba asks for it."""
         return self.compiled._numba_type_
 
 

@@ -17,7 +17,7 @@ def _find() -> dict[str, Rule]:
         if rule is None:
             continue
         if name != module_of(rule.id):
-            message = f"the rule {rule.id!r} belongs into udfs/rules/{module_of(rule.id)}.py, not {name}.py"
+            message = f"the rule {rule.id!r} belongs in udfs/rules/{module_of(rule.id)}.py, not {name}.py"
             raise ValueError(message)
         found[rule.id] = replace(rule, doc=inspect.getdoc(module) or "")
     return dict(sorted(found.items(), key=lambda item: _place(item[1])))

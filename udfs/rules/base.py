@@ -266,7 +266,7 @@ class Rule:
     def but(self, *, id: str, in_force: str, year: int, source: str, **differences: Any) -> "Rule":  # noqa: A002
         """Change some functions and facts of this rule, as a proposal does.
 
-        A rule that changes a function for fetches needs an ``acts_in_quiet`` that fits.
+        The rest is inherited, ``acts_in_quiet`` and ``knows_as`` included: they must still hold.
 
         Parameters
         ----------
