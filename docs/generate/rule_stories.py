@@ -219,8 +219,8 @@ SEEN: Final = {
     "kafka-3.7": Seen(
         "high-watermark",
         ("kafka-3.3",),
-        "The high watermark does not wait for a broker that may not join (2). With the leader alone, under min.insync.replicas = 2, "
-        "it is stalled until broker 2 is back in the ISR, also for acks=1 (3).",
+        "The high watermark does not wait for a broker that may not join (2). With the leader alone, under "
+        "min.insync.replicas = 2, it is stalled until broker 2 is back in the ISR, also for acks=1 (3).",
     ),
     "kafka-10853-acked": Seen(
         "high-watermark",
@@ -261,8 +261,8 @@ SEEN: Final = {
     "shulou-braked": Seen(
         "troubles",
         ("kafka-3.7",),
-        "The follower is back at 97 s, and until 157 s no follower is dropped. That spares it when the leader wakes up (6), "
-        "and where it gets nothing for half a minute (5).",
+        "The follower is back at 97 s, and until 157 s no follower is dropped. That spares it when the leader wakes up "
+        "(6), and where it gets nothing for half a minute (5).",
     ),
     "kafka-19996-expand": Seen(
         "high-watermark",
