@@ -9,7 +9,6 @@ import typer
 
 from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained_error
 from isr_batch.rule_names import require_rule_names
-from isr_batch.settings import load_settings
 from isr_batch.window import parse_window
 from pipelines.explain_cli import explain_command
 from pipelines.export_cli import export_app
@@ -260,7 +259,7 @@ def doctor_command(env: Env = None, as_json: Json = False) -> None:
     """Check that this machine meets the commands' requirements."""
     from isr_batch.doctor import examine_machine, require_healthy_machine
 
-    checks = examine_machine(load_settings(env))
+    checks = examine_machine(settings_of_job(env))
     Output(as_json=as_json).table("", [check.as_row() for check in checks], ("check", "ok", "found", "what_to_do"))
     require_healthy_machine(checks)
 

@@ -14,16 +14,16 @@ from isr_batch.lake.addresses import absolute_address, is_address, require_delta
 from isr_batch.lake.tables.timelines import Timelines
 from isr_batch.memory import require_address_space
 from isr_batch.rule_names import parse_rule_params
-from isr_batch.settings import Settings, load_settings
 from isr_batch.window import Window
 from pipelines.output import Output
 
-if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
+if TYPE_CHECKING:  # help and small commands should not wait for Spark or pydantic: commands import what they need
     from collections.abc import Iterator, Sequence
 
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import Run
     from isr_batch.session import Session
+    from isr_batch.settings import Settings
     from udfs.batches.replay import RuleRun
 
 LakePath = Annotated[str | None, typer.Option("--lake", help="Folder or URI of the Delta tables.", show_default=False)]
@@ -80,14 +80,16 @@ class Job:
     """Context of a command that works on a lake."""
 
     out: Output
-    settings: Settings
+    settings: "Settings"
     lake: "Lake"
 
 
 def settings_of_job(
     env: str | None, rules: str | None = None, params: list[str] | None = None, engine: str | None = None
-) -> Settings:
+) -> "Settings":
     """Read the settings in force, those of the options included."""
+    from isr_batch.settings import load_settings
+
     replay: dict[str, Any] = {}
     if rules is not None:
         replay["rules"] = rules
@@ -142,7 +144,7 @@ def _elsewhere(path: str) -> bool:
 
 def open_job(  # noqa: PLR0913 two of them have a default
     out: Output,
-    settings: Settings,
+    settings: "Settings",
     lake: str | None,
     catalog: str | None,
     *,

@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-import structlog
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
@@ -17,6 +17,9 @@ from rich.table import Table
 
 from isr_batch.printable import printable, printable_lines
 from isr_batch.progress import WorkDone, progress_now
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 # A file or a pipe has no width; tables there should not be folded.
 PLAIN_WIDTH = 200
@@ -53,16 +56,22 @@ class Output:
             width=None if sys.stdout.isatty() else PLAIN_WIDTH, markup=False, highlight=False, emoji=False
         )
         self._stderr = Console(stderr=True, markup=False, highlight=False, emoji=False)
-        renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=False)
-        self._log = structlog.wrap_logger(
+
+    @cached_property
+    def _log(self) -> "FilteringBoundLogger":
+        import structlog  # takes 0.05 s, and many commands do not log
+
+        processors = structlog.processors
+        log: FilteringBoundLogger = structlog.wrap_logger(
             structlog.PrintLogger(sys.stderr),
             processors=[
                 _printable_event,
-                structlog.processors.TimeStamper("iso", utc=True),
-                structlog.processors.add_log_level,
-                renderer,
+                processors.TimeStamper("iso", utc=True),
+                processors.add_log_level,
+                processors.JSONRenderer() if self.as_json else structlog.dev.ConsoleRenderer(colors=False),
             ],
         )
+        return log
 
     @contextmanager
     def step(self, name: str) -> Iterator[dict[str, int]]:

@@ -57,7 +57,8 @@ def diff_rules_command(
 
 @rules_app.command("show", epilog="Example: isr-batch rules show kip-501-pending")
 def show_rule_command(name: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
-    """Describe a rule and its parameters."""
+    """Describe a rule, its parameters and its functions, with those of the rule that it is based on."""
+    from isr_batch.rule_page import functions_of_rule
     from udfs.rules import COMMON_PARAMS, REGISTRY
 
     if name not in REGISTRY:
@@ -72,9 +73,21 @@ def show_rule_command(name: Annotated[str, typer.Argument(metavar="ID")], as_jso
         }
         for name, param in {**rule.params, **COMMON_PARAMS}.items()
     ]
+    functions = functions_of_rule(rule)
+    rows = [{"function": each.name, "from": each.origin, "what": each.what} for each in functions]
     if as_json:
-        out.say(rule=rule.id, in_force=rule.in_force, source=rule.source, params=params, doc=rule.doc)
+        code = [{**row, "code": each.code} for row, each in zip(rows, functions, strict=True)]
+        out.say(rule=rule.id, in_force=rule.in_force, source=rule.source, params=params, doc=rule.doc, functions=code)
         return
     out.text([*rule.doc.split("\n"), "", *wrap(rule.series, 110), ""])
     out.say(in_force=rule.in_force, source=rule.source)
+    out.say(checks_per_lag_time=rule.checks_per_lag_time, isr_write_in_background=rule.isr_write_in_background)
     out.table("", params, ("parameter", "default", "what"))
+    out.table("", rows, ("function", "from", "what"))
+    constants = {name: value for each in functions for name, value in each.constants.items()}
+    out.text(f"{name} = {value}" for name, value in constants.items())
+    for origin in dict.fromkeys([rule.id, *(each.origin for each in functions)]):
+        out.text(["", f"# {origin}"])
+        for each in functions:
+            if each.origin == origin:
+                out.text(["", *each.code.rstrip().split("\n")])

@@ -2,19 +2,47 @@
 
 from collections.abc import Callable, Sequence
 from dis import get_instructions
-from typing import Any, TypeVar
+from functools import cached_property, update_wrapper
+from typing import Any, TypeVar, cast
 
 import numpy as np
-from numba import njit
-
-from udfs.linking import LinkedForCallers
 
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 # _nrt: nothing is allocated in a kernel, and without reference counts the replay ran in half the time.
 # Wrappers for the interpreter and for C took half of the compile time; only entry points need one.
 _OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
-_FOR_CALLERS = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": LinkedForCallers}
+_FOR_CALLERS = {**_OPTIONS, "no_cpython_wrapper": True}
+
+
+class Kernel:
+    """A function that only compiled functions call. From Python it runs as Python.
+
+    numba is imported with the first compilation: many commands need only the names of rules.
+    """
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        update_wrapper(self, function)
+        self.py_func = function
+        self._options = options
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the Python function."""
+        return self.py_func(*arguments)
+
+    @cached_property
+    def compiled(self) -> Any:
+        """Hand the function to numba, which compiles it with its first caller."""
+        from numba import njit
+
+        from udfs.linking import LinkedForCallers
+
+        return njit(pipeline_class=LinkedForCallers, **_FOR_CALLERS, **self._options)(self.py_func)
+
+    @property
+    def _numba_type_(self) -> Any:
+        """Type of a value that a compiled function uses, as numba asks for it."""
+        return self.compiled._numba_type_
 
 
 def kernel(function: Compiled) -> Compiled:
@@ -22,7 +50,7 @@ def kernel(function: Compiled) -> Compiled:
 
     Only entry points are kept on disk (``isr_batch.replay.kernel_cache``), with all that they call.
     """
-    return njit(**_FOR_CALLERS)(function)
+    return cast("Compiled", Kernel(function))
 
 
 def inlined(function: Compiled) -> Compiled:
@@ -30,19 +58,21 @@ def inlined(function: Compiled) -> Compiled:
 
     A tuple of arrays is handed over as some hundred numbers, which in a loop over partitions took most of the time.
     """
-    return njit(forceinline=True, **_FOR_CALLERS)(function)
+    return cast("Compiled", Kernel(function, forceinline=True))
 
 
 def entry(function: Compiled) -> Compiled:
     """Compile a function that Python calls."""
-    return njit(**_OPTIONS)(function)
+    from numba import njit
+
+    return cast("Compiled", njit(**_OPTIONS)(function))
 
 
 def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
     """Make one compiled function that calls ``functions[code]`` with the remaining arguments.
 
     numba has no cheap call through a pointer into compiled code, but it does inline a chain of
-    comparisons. What several rules have, each in its own file, is compiled once.
+    comparisons. A function that several rules have is compiled once.
 
     Parameters
     ----------
@@ -77,9 +107,13 @@ def compiled_text(function: Any) -> object:
         return function
     code = python.__code__
     constants = code.co_consts[1:] if code.co_consts[:1] == (python.__doc__,) else code.co_consts
-    used = [step.argval for step in get_instructions(code) if step.opname == "LOAD_GLOBAL"]
-    values = [_value(python.__globals__[name]) for name in used if name in python.__globals__]
-    return code.co_code, repr(constants), code.co_names, tuple(values)
+    return code.co_code, repr(constants), code.co_names, tuple(map(_value, global_values(python).values()))
+
+
+def global_values(function: Callable[..., Any]) -> dict[str, Any]:
+    """Values of the global names that a Python function uses, in the order of their use."""
+    used = [step.argval for step in get_instructions(function.__code__) if step.opname == "LOAD_GLOBAL"]
+    return {name: function.__globals__[name] for name in used if name in function.__globals__}
 
 
 def _value(value: Any) -> object:

@@ -219,8 +219,8 @@ SEEN: Final = {
     "kafka-3.7": Seen(
         "high-watermark",
         ("kafka-3.3",),
-        "Nobody waits for a broker that may not join (2). With the leader alone, under min.insync.replicas = 2, the "
-        "high watermark is stalled until broker 2 is back in the ISR, also for acks=1 (3).",
+        "The high watermark does not wait for a broker that may not join (2). With the leader alone, under "
+        "min.insync.replicas = 2, it is stalled until broker 2 is back in the ISR, also for acks=1 (3).",
     ),
     "kafka-10853-acked": Seen(
         "high-watermark",
@@ -261,8 +261,8 @@ SEEN: Final = {
     "shulou-braked": Seen(
         "troubles",
         ("kafka-3.7",),
-        "The follower is back at 97 s, and until 157 s nobody is dropped. That spares it when the leader wakes up (6), "
-        "and where it gets nothing for half a minute (5).",
+        "The follower is back at 97 s, and until 157 s no follower is dropped. That spares it when the leader wakes up "
+        "(6), and where it gets nothing for half a minute (5).",
     ),
     "kafka-19996-expand": Seen(
         "high-watermark",
@@ -273,20 +273,20 @@ SEEN: Final = {
     "phi-accrual": Seen(
         "troubles",
         ("kafka-3.7",),
-        "Alive without getting a record is not silent: it stays (5). Dead is silent (4), and so is whoever fetches "
-        "from a leader that pauses or is slow to read, as no fetch of his is dealt with (6, 7).",
+        "Alive without getting a record is not silent: it stays (5). Dead is silent (4), and so is a follower "
+        "whose leader pauses or is slow to read, since its fetches are not handled (6, 7).",
     ),
     "peer-outlier": Seen(
         "high-watermark",
         ("kafka-3.7",),
         "One follower is dead, the other is not: an outlier, dropped as today (1). Once broker 2 is the only follower "
-        "in the ISR nobody is left to compare it with, and today's rule decides (3).",
+        "in the ISR it cannot be compared with another, and today's rule decides (3).",
     ),
     "leader-health": Seen(
         "troubles",
         ("kafka-3.7", "kip-501-pending"),
         "The check when the leader wakes up is 12 s late, a sign of bad health: 20 s instead of 10 (6). While it reads "
-        "for 22 s no fetch is completed, so it knows nothing of its own slowness yet (7).",
+        "for 22 s no fetch is completed, so the leader does not know yet that it is slow (7).",
     ),
     "no-shrink-under-min-isr": Seen(
         "high-watermark",
@@ -303,7 +303,7 @@ SEEN: Final = {
     "majority": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "One of three may be dead or shut down without anybody waiting (1, 2). With two of three dead nothing is "
+        "One of three may be dead or shut down without a delay (1, 2). With two of three dead nothing is "
         "committed, and no ISR can shrink to make it so (3).",
     ),
     "true-lag": Seen(
@@ -315,5 +315,5 @@ SEEN: Final = {
 
 
 def seen(rule: str) -> Seen:
-    """How a rule is shown; one that nobody has thought about has the troubles, beside today's."""
+    """Find how a rule is shown; without an entry, by the troubles and next to today's rule."""
     return SEEN.get(rule, Seen("troubles", (BASELINE,), ""))

@@ -167,7 +167,7 @@ def test_faults_of_the_machine_are_no_bugs(
     def broken(_env: str | None) -> Settings:
         raise error
 
-    monkeypatch.setattr(cli, "load_settings", broken)
+    monkeypatch.setattr(cli, "settings_of_job", broken)
     found, _, err = isr_batch("doctor")
     assert found == code
     assert told in err
@@ -179,7 +179,7 @@ def test_bug_exits_with_70_and_a_traceback(isr_batch: Run, monkeypatch: pytest.M
     def broken(_env: str | None) -> Settings:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(cli, "load_settings", broken)
+    monkeypatch.setattr(cli, "settings_of_job", broken)
     code, _, err = isr_batch("doctor")
     assert code == 70
     assert "ZeroDivisionError" in err
@@ -327,8 +327,11 @@ def test_small_commands_do_not_wait_for_spark(arguments: list[str]) -> None:
     assert not {"pyspark", "pandas", "delta"} & _imported_by(*arguments)
 
 
-def test_a_look_at_logs_takes_no_spark_and_no_kernels() -> None:
-    assert not {"pyspark", "numba", "delta"} & _imported_by("look", "data/samples/quiet")
+@pytest.mark.parametrize(
+    "arguments", [["look", "data/samples/quiet"], ["rules", "list"], ["rules", "show", "kafka-3.7"]]
+)
+def test_commands_that_replay_nothing_take_no_spark_and_no_kernels(arguments: list[str]) -> None:
+    assert not {"pyspark", "numba", "delta"} & _imported_by(*arguments)
 
 
 @pytest.mark.parametrize("job", ["run", "ingest", "replay", "sweep", "validate", "report", "sql", "compare", "explain"])

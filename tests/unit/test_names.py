@@ -35,7 +35,6 @@ STILL_TOLD = {
     "udfs/batches/replay.py": UDFS,
     "udfs/batches/results.py": UDFS,
     "udfs/batches/segments.py": UDFS,
-    "udfs/rules/base.py": UDFS,
     "udfs/simulation/groups.py": UDFS,
     "pipelines/cli.py": "still to be renamed with the commands",
     "pipelines/output.py": "still to be renamed with the commands",

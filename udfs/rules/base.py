@@ -1,15 +1,13 @@
-"""What a rule is: a few small functions, and some facts about it.
+"""A rule: a few small functions, and some facts about it.
 
-All functions are compiled, and take records of ``udfs.records``: ``follower`` and ``leader`` are the
-rule's own to change, ``fetch`` (FETCH_STATE) and ``params`` (one int64 field a parameter) are to be
-read only. ``now_ms`` is the leader's clock.
+All functions are compiled, and take records of ``udfs.records``. A rule may change ``follower`` and ``leader``, and
+reads ``fetch`` (FETCH_STATE) and ``params`` (one int64 field per parameter). ``now_ms`` is the leader's clock.
 """
 
 import inspect
 import re
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from udfs.jit import kernel
@@ -18,11 +16,10 @@ from udfs.records import NEVER_US
 Function = Callable[..., Any]
 
 NOTHING, SHOW, TRY_TO_JOIN, ADVANCE_HIGH_WATERMARK = 0, 1, 2, 4
-"""What a leader does after an instant of a fetch, as bits; SHOW: only write down what has changed."""
-
+"""The leader's next steps after an instant of a fetch, as bits; SHOW: only write down the changes."""
 
 SHRINK_ISR, KEEP_ISR, GIVE_UP_LEADERSHIP = 0, 1, 2
-"""What a check does about members that are out of sync."""
+"""A check's decision about members that are out of sync."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +29,13 @@ class Param:
     Attributes
     ----------
     says : str
-        What it means, in a line.
+        Its meaning, in a line.
     default : int, optional
         None where the log, the broker's configuration or the rule gives it.
     choices : tuple of str
-        Names of the values 0, 1, ..., for a parameter that is no quantity.
+        Names of the values 0, 1, ..., unless the parameter is a quantity.
     least : int
-        Smallest value that makes sense.
+        Smallest valid value.
     """
 
     says: str
@@ -52,7 +49,7 @@ class Param:
         Raises
         ------
         ValueError
-            Saying what would be right.
+            With the values that are right.
         """
         text = str(given).strip().lower()
         if self.choices and text in (*self.choices, *(str(i) for i in range(len(self.choices)))):
@@ -79,80 +76,80 @@ COMMON_PARAMS = {
 """Parameters that every rule has."""
 
 CONTINUOUS = 0
-"""``checks_per_lag_time`` of a rule without a periodic check: it acts at the very instant."""
+"""``checks_per_lag_time`` of a rule without a periodic check: it acts at once."""
 
 
 @kernel
 def nothing(_follower, _leader, _fetch, _params):
-    """The rule does not look at this instant of a fetch."""
+    """Ignore this instant of a fetch."""
     return NOTHING
 
 
 @kernel
 def never_frozen(_leader, _params):
-    """The high watermark is never frozen."""
+    """Never freeze the high watermark."""
     return True
 
 
 @kernel
 def after_shrink(expanding, _params):
-    """Who writes the ISR itself looks at the high watermark after a shrink; after an expansion the fetch does."""
+    """Advance after a shrink, as a leader that writes the ISR itself; after an expansion the fetch does it."""
     return not expanding
 
 
 @kernel
 def after_any_write(_expanding, _params):
-    """The answer to a write in the background moves the high watermark."""
+    """Advance whenever an ISR write is answered, as a leader that writes in the background."""
     return True
 
 
 @kernel
 def never_spares(_followers, _p, _leader_at, _leader, _now_ms, _params):
-    """Each follower is judged by itself."""
+    """Judge each follower alone."""
     return False
 
 
 @kernel
 def always_shrink(_leader, _remaining, _params):
-    """Who is out of sync leaves."""
+    """Drop every member that is out of sync."""
     return SHRINK_ISR
 
 
 @kernel
 def never_outvoted(_followers, _p, _leader_at, _leader):
-    """The high watermark waits for all that hold it."""
+    """Wait for every follower that holds the high watermark."""
     return False
 
 
 @kernel
 def never_gives_up(_fetch, _params):
-    """The rule does not give up leadership."""
+    """Never give up leadership."""
     return NEVER_US
 
 
 @kernel
 def never_overdue(_follower, _leader, _fetch, _params):
-    """A rule with a periodic check has no instant of its own."""
+    """Leave it to the periodic check."""
     return NEVER_US
 
 
 @kernel
 def always_acts(_quiet, _leader, _params):
-    """Nothing is known of what the rule does; each fetch has to be shown to it."""
+    """Process each fetch, since the rule may do anything."""
     return True
 
 
 @kernel
 def never_acts(_quiet, _leader, _params):
-    """Who is not behind by the lag time stays."""
+    """Skip the stretch: a follower that is not behind by the lag time stays."""
     return False
 
 
 NO_LAG = NEVER, AT_LOG_END, AT_HIGH_WATERMARK, HAS_ALL_ACKNOWLEDGED, LACKS_NOTHING = (
     "never", "at log end", "at high watermark", "has all acknowledged", "lacks nothing",
 )  # fmt: skip
-"""What a follower's log end has to be for no lag: the leader's log end, the high watermark, or no less than what is
-acknowledged; that of an empty log, which LACKS_NOTHING counts as well, is known before the first fetch."""
+"""A follower has no lag if its log ends at the leader's log end, at the high watermark, or no lower than all that is
+acknowledged; LACKS_NOTHING includes an empty log, whose end is known before the first fetch."""
 
 _SINCE = "the time since the follower was last caught up, "
 _NO_LAG_SAID = {
@@ -170,12 +167,12 @@ _CAUGHT_UP_SAID = {
 }
 
 KINDS = ("released", "proposed", "elsewhere", "reference")
-"""Where rules are from: Kafka's releases, proposals for Kafka, other systems and forks; or only to compare with."""
+"""Origins of rules: Kafka's releases, proposals for Kafka, other systems and forks; or only for comparison."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule: its functions, which the replay calls, and some facts. Its module's docstring describes it.
+    """One rule: its functions, which the replay calls, and some facts. The docstring of its module describes it.
 
     While all followers are in the ISR, the high watermark must wait for each of them and be free to move. Only the
     results of ``out_of_sync`` and ``overdue_at_ms`` may depend on the lag time, checks or the latency of writes then.
@@ -183,7 +180,7 @@ class Rule:
     Attributes
     ----------
     id : str
-        As users name it.
+        The name that users give.
     in_force : str
         Releases of Kafka that decided so, "proposed" or "rejected" for Kafka, "elsewhere", or "reference".
     year : int
@@ -191,11 +188,11 @@ class Rule:
     source : str
         KIP, JIRA, release.
     begin_term : ``(follower, leader, in_isr, leader_is_new, now_ms, params)``
-        The leader begins a term: sets the follower's state anew.
+        The leader begins a term: reset the follower's state.
     on_arrival, on_read, on_recorded, on_completed : ``(follower, leader, fetch, params) -> int``
         Four instants of a fetch: request received from the socket; handled by an io thread, which reads the log;
         follower state updated, after the read (so every release since 0.8.2); completed, that is answered.
-        Returns what the leader then does, as bits.
+        Returns the leader's next steps, as bits.
     on_append : ``(follower, leader, fetch, params) -> int``
         The leader's log has grown; the result is not used.
     may_join, out_of_sync, holds_high_watermark : ``(follower, leader, fetch, now_ms, params) -> bool``
@@ -204,10 +201,10 @@ class Rule:
         Does the state of the others speak for the follower at position ``p``, which is out of sync? ``followers`` is
         that of all replicas, by position in the assignment; the leader's own, at ``leader_at``, is not to be read.
     at_shrink : ``(leader, remaining, params) -> int``
-        What a check does that would leave ``remaining`` members, the leader among them: SHRINK_ISR, KEEP_ISR,
+        Decision of a check that would leave ``remaining`` members, the leader among them: SHRINK_ISR, KEEP_ISR,
         GIVE_UP_LEADERSHIP.
     outvoted : ``(followers, p, leader_at, leader) -> bool``
-        May the high watermark pass the follower at position ``p``, which holds it, for what the others have?
+        May the high watermark pass the follower at position ``p``, which holds it, because of the others' log ends?
     overdue_at_ms : ``(follower, leader, fetch, params) -> int``
         First ms at which a member is out of sync if nothing happens; for continuous rules only.
     may_advance : ``(leader, params) -> bool``
@@ -217,8 +214,8 @@ class Rule:
     gives_up_at_us : ``(fetch, params) -> int``
         When does the leader give up leadership for this fetch, if nothing intervenes? NEVER_US: it does not.
     acts_in_quiet : ``(quiet, leader, params) -> bool``
-        May the rule change the ISR in a quiet stretch (``udfs.kernel.quiet``), or does it learn something in it that
-        the followers' latest fetches do not tell? All are in the ISR, nobody is behind by the lag time.
+        May the rule change the ISR in a quiet stretch (``udfs.kernel.quiet``), or learn more from it than from the
+        followers' latest fetches? All followers are in the ISR, and none is behind by the lag time.
     checks_per_lag_time : int
         Runs of isr-expiration in replica.lag.time.max.ms; CONTINUOUS for none.
     isr_write_in_background : bool
@@ -230,7 +227,7 @@ class Rule:
         watermark comes to the same. Runs of both then share their state. Rules with equal functions need not say so.
     caught_up_by : str
         Which instant of a fetch becomes lastCaughtUpTimeMs if it finds the follower at the log end: "arrival",
-        "handled", "processed", "completed". Timelines have no row for each such fetch.
+        "handled", "processed", "completed". Timelines do not have a row for each such fetch.
     no_lag_while : str
         When a follower's lag is 0, and not the time since it was last caught up: one of NO_LAG.
     params : dict
@@ -266,15 +263,23 @@ class Rule:
     params: dict[str, Param] = field(default_factory=dict)
     doc: str = ""
 
-    def __post_init__(self) -> None:
-        """Take the story from the module that defines the rule."""
-        if not self.doc:
-            # Frames of the dataclass lie between; `inspect.stack` reads the source of each, a tenth of a second a rule.
-            frame = sys._getframe(2)  # noqa: SLF001
-            object.__setattr__(self, "doc", inspect.cleandoc(frame.f_globals.get("__doc__") or ""))
+    def but(self, *, id: str, in_force: str, year: int, source: str, **differences: Any) -> "Rule":  # noqa: A002
+        """Change some functions and facts of this rule, as a proposal does.
+
+        The rest is inherited, ``acts_in_quiet`` and ``knows_as`` included: they must still hold.
+
+        Parameters
+        ----------
+        id, in_force, year, source
+            As of any rule.
+        **differences
+            Other attributes that differ; ``params`` are added to those of this rule.
+        """
+        differences["params"] = {**self.params, **differences.get("params", {})}
+        return replace(self, id=id, in_force=in_force, year=year, source=source, **differences)
 
     def param(self, name: str) -> Param | None:
-        """One of its own parameters, or of the common ones."""
+        """Find a parameter, of this rule or common to all."""
         return self.params.get(name) or COMMON_PARAMS.get(name)
 
     @property
@@ -286,8 +291,8 @@ class Rule:
 
     @property
     def series(self) -> str:
-        """What the columns last_caught_up_time_ms and lag_ms of a follower are under this rule, at any instant."""
-        begun = (inspect.getdoc(getattr(self.begin_term, "py_func", self.begin_term)) or "").replace("\n", " ")
+        """Meaning of a follower's last_caught_up_time_ms and lag_ms under this rule, at any instant."""
+        begun = (inspect.getdoc(self.begin_term) or "").replace("\n", " ")
         return (
             f"Lag in ms: {_NO_LAG_SAID[self.no_lag_while]} Last caught up, while it is at the log end: "
             f"{_CAUGHT_UP_SAID[self.caught_up_by]} At the start of a term, with a new leader or not: "
@@ -296,5 +301,5 @@ class Rule:
 
     @property
     def summary(self) -> str:
-        """First sentence of the story."""
+        """First sentence of the description."""
         return self.doc.split("\n\n")[0].replace("\n", " ").split(": ", 1)[-1]

@@ -5,13 +5,13 @@ keeps pace, is no longer dropped. A new term now grants every member of the ISR 
 the high watermark also waits for followers outside the ISR that were caught up within the lag time,
 so that one of them can join without losing committed records.
 
-What it broke: a follower of an idle partition has its time refreshed only by fetches, so whatever
+It broke: a follower of an idle partition has its time refreshed only by fetches, so whatever
 holds up its fetches (slow ISR writes, a leader change) drops it although it lacks nothing, and the
 writes for thousands of idle partitions hold up the next ones (KAFKA-7152). 2.0.1 alone also asks a
 joining follower to have reached the start of the leader's epoch (KAFKA-7128): parameter
 ``joins_from_epoch_start``.
 
-isr-expiration runs twice a lag time: a follower leaves between 1 and 1.5 lag times after it was last
+isr-expiration runs twice per lag time: a follower leaves between 1 and 1.5 lag times after it was last
 caught up.
 
 Source: Replica.updateLogReadResult, Partition.makeLeader, maybeIncrementLeaderHW of 0.10.2.2, 2.0.1.
@@ -23,7 +23,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, NO_YES, TRY_TO_JOIN, 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR count as caught up now, others as never; a new leader knows nobody's position."""
+    """Members of the ISR are caught up now, others never were; a new leader knows no follower's position."""
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     follower.last_fetch_time_ms = now_ms

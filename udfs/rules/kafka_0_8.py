@@ -3,7 +3,7 @@
 In force from 0.8.0 to 0.8.2.2. The first rule, with two limits: a follower that has not fetched for
 replica.lag.time.max.ms is stuck, and one that is more than replica.lag.max.messages (4000) behind is slow.
 
-What it broke: one batch larger than the second limit drops every follower at the next check, however
+It broke: one batch larger than the second limit drops every follower at the next check, however
 fast they are, and on a quiet partition a follower may lack the same few records for days (KIP-16). A
 follower whose fetches fail is never dropped: its position is unknown, so that it is not behind, and
 it does fetch.
@@ -12,8 +12,8 @@ Up to 0.8.1.1 the position was taken from the request before the log was read: p
 ``recorded_before_read``. In 0.8.0 a follower that lacks nothing was not stuck, fetching or not:
 parameter ``idle_followers_stay``.
 
-isr-expiration runs once a lag time. What Kafka later kept as lastCaughtUpTimeMs does not exist yet; its
-place in the tables has the time of the last fetch (logEndOffsetUpdateTimeMs).
+isr-expiration runs once per lag time. lastCaughtUpTimeMs, which later releases keep, does not exist yet; in the
+tables its column has the time of the last fetch (logEndOffsetUpdateTimeMs).
 
 Source: KafkaApis.handleFetchRequest of 0.8.0 and 0.8.1.1; ReplicaManager.readMessageSets,
 Partition.getOutOfSyncReplicas of 0.8.2.2.
@@ -25,14 +25,14 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, NO_YES, NOTHING, TRY_
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Nobody's position is known, and everybody has just fetched."""
+    """No follower's position is known, and all have just fetched."""
     follower.log_end_offset = -1
     follower.last_caught_up_time_ms = now_ms
 
 
 @kernel
 def on_read(follower, leader, fetch, params):
-    """Up to 0.8.1 the request is believed as it comes."""
+    """Up to 0.8.1, record the request before the log is read."""
     if params.recorded_before_read == 0:
         return NOTHING
     follower.log_end_offset = fetch.fetch_offset
@@ -42,7 +42,7 @@ def on_read(follower, leader, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Any fetch counts as one, but an error makes the position unknown."""
+    """Record every fetch; an error makes the position unknown."""
     if params.recorded_before_read != 0:
         return NOTHING
     follower.log_end_offset = fetch.fetch_offset if fetch.error_code == 0 else -1
@@ -68,13 +68,13 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the ISR and for nobody else."""
+    """The high watermark waits for the ISR alone."""
     return follower.in_isr != 0
 
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Somebody may have been slow; up to 0.8.1 the high watermark moves when a request is read."""
+    """A follower may have been slow; up to 0.8.1 the high watermark moves when a request is read."""
     return quiet.most_behind_messages > params.replica_lag_max_messages or params.recorded_before_read != 0
 
 

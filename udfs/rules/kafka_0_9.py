@@ -4,12 +4,12 @@ In force from 0.9.0.0 to 0.10.1.1. It replaced the count of messages behind (KAF
 which dropped followers at every burst larger than replica.lag.max.messages and kept the dead ones of
 quiet partitions.
 
-What it broke: under many small produces a follower's fetch is always one batch behind the log end
+It broke: under many small produces a follower's fetch is always one batch behind the log end
 when it is read, so a follower that keeps pace is dropped all the same (KAFKA-4485). And a new leader
-does not grant its followers a fresh start: the time at which they were last caught up stays what it
-was when this broker led before, or the time at which it first heard of them.
+does not grant its followers a fresh start: the time at which they were last caught up remains from
+when this broker last led, or is the time at which it first heard of them.
 
-isr-expiration runs once a lag time, so a follower leaves between 1 and 2 lag times after it was last
+isr-expiration runs once per lag time, so a follower leaves between 1 and 2 lag times after it was last
 at the log end.
 
 Source: ReplicaManager.fetchMessages, Replica.updateLogReadResult, Partition.getOutOfSyncReplicas of
@@ -22,7 +22,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, TRY_TO_JOIN, Rule, ne
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Only a new leader forgets where its followers are; when they were caught up it never forgets."""
+    """A new leader forgets the positions of its followers, but never when they were caught up."""
     if leader_is_new:
         follower.log_end_offset = -1
     if follower.last_caught_up_time_ms < 0:  # first heard of
@@ -58,7 +58,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the ISR and for nobody else."""
+    """The high watermark waits for the ISR alone."""
     return follower.in_isr != 0
 
 

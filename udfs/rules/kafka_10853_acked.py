@@ -5,27 +5,22 @@ over without losing anything, so it stays in the ISR. An append with acks=0 or 1
 once, one with acks=all when the high watermark passes it. Where all producers use acks=1 the rule
 decides as 3.7 does.
 
-What it fixes: a leader whose storage or network stalls after an acks=all append no longer throws out
-everybody who could replace it.
+It fixes: a leader whose storage or network stalls after an acks=all append no longer drops every
+follower that could replace it.
 
-What it breaks: if all traffic is acks=all, nothing beyond a dead follower's log end is ever acknowledged,
+It breaks: if all traffic is acks=all, nothing beyond a dead follower's log end is ever acknowledged,
 so it is never dropped, and the high watermark never moves again.
 
-Records of earlier terms count as acknowledged up to the high watermark that the leader took over.
+Records of earlier terms are acknowledged up to the high watermark that the leader took over.
 
 Source: KAFKA-10853, largestAckedOffset.
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import (
-    ADVANCE_HIGH_WATERMARK,
-    HAS_ALL_ACKNOWLEDGED,
-    NOTHING,
-    TRY_TO_JOIN,
-    Rule,
-    after_any_write,
-    never_acts,
-)
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, HAS_ALL_ACKNOWLEDGED, NOTHING, TRY_TO_JOIN
+from udfs.rules.kafka_3_7 import RULE as KAFKA_3_7
+from udfs.rules.kafka_3_7 import begin_term as kafka_3_7_begin_term
+from udfs.rules.kafka_3_7 import eligible
 
 
 @kernel
@@ -36,20 +31,15 @@ def largest_acknowledged_offset(leader):
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """As in 3.7, but the largest acknowledged offset counts as the log end."""
-    follower.last_caught_up_time_ms = now_ms if in_isr else 0
-    if leader_is_new:
-        follower.log_end_offset = -1
-        follower.last_fetch_leader_log_end_offset = -1
-        follower.last_fetch_time_ms = 0
-    else:
+    """As in 3.7, with the largest acknowledged offset in place of the log end."""
+    kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
+    if not leader_is_new:
         follower.last_fetch_leader_log_end_offset = largest_acknowledged_offset(leader)
-        follower.last_fetch_time_ms = now_ms if in_isr else 0
 
 
 @kernel
 def on_read(follower, leader, fetch, params):
-    """What is acknowledged is looked up when Kafka looks up the log end."""
+    """Look up the acknowledged offset when Kafka looks up the log end."""
     follower.acknowledged_at_read = largest_acknowledged_offset(leader)
     return NOTHING
 
@@ -88,32 +78,12 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 
 @kernel
-def may_join(follower, leader, fetch, now_ms, params):
-    """It is eligible, and has everything below the high watermark and the start of the leader's epoch."""
-    return follower.eligible != 0 and follower.log_end_offset >= max(
-        leader.high_watermark, leader.leader_epoch_start_offset
-    )
-
-
-@kernel
-def eligible(follower):
-    """Neither fenced nor shutting down, and it has fetched from this leader (KIP-903: its broker epoch is known)."""
-    return follower.eligible != 0 and follower.log_end_offset >= 0
-
-
-@kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the maximal ISR and for eligible caught-up followers."""
+    """The high watermark waits for the maximal ISR and for eligible followers that are caught up by this rule."""
     return follower.in_maximal_isr != 0 or (eligible(follower) and caught_up(follower, leader, now_ms, params))
 
 
-@kernel
-def may_advance(leader, params):
-    """Not while the committed ISR is smaller than min.insync.replicas, or than the assignment if that is less."""
-    return leader.isr_size >= min(params.min_insync_replicas, leader.replicas)
-
-
-RULE = Rule(
+RULE = KAFKA_3_7.but(
     id="kafka-10853-acked",
     in_force="proposed",
     year=2020,
@@ -121,13 +91,7 @@ RULE = Rule(
     begin_term=begin_term,
     on_read=on_read,
     on_recorded=on_recorded,
-    may_join=may_join,
     out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
-    may_advance=may_advance,
-    advances_on_commit=after_any_write,
-    acts_in_quiet=never_acts,
     no_lag_while=HAS_ALL_ACKNOWLEDGED,
-    checks_per_lag_time=2,
-    isr_write_in_background=True,
 )

@@ -1,66 +1,18 @@
 """kafka-10853-hw: as 3.7, but the shrink test compares a follower with the high watermark, not with the log end.
 
-Proposed and rejected in one breath in KAFKA-10853: the one-line change that looks as if it kept a
+Proposed and at once rejected in KAFKA-10853: a change of one line that looks as if it kept a
 follower that has everything that is committed.
 
-What it breaks: the high watermark is the least log end of the ISR, so the slowest member always equals
+It breaks: the high watermark is the least log end of the ISR, so the slowest member always equals
 it and never leaves, dead or alive, and the high watermark never moves again. A follower that is ahead of
-it does not equal it, so that of two followers the better one is dropped.
+it does not equal it, so the better one of two followers is dropped.
 
 Source: KAFKA-10853, the diff that it calls pretty broken.
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import (
-    ADVANCE_HIGH_WATERMARK,
-    AT_HIGH_WATERMARK,
-    NOTHING,
-    TRY_TO_JOIN,
-    Rule,
-    after_any_write,
-    never_acts,
-)
-
-
-@kernel
-def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR count as caught up now, others as never; a new leader knows nobody's position."""
-    follower.last_caught_up_time_ms = now_ms if in_isr else 0
-    if leader_is_new:
-        follower.log_end_offset = -1
-        follower.last_fetch_leader_log_end_offset = -1
-        follower.last_fetch_time_ms = 0
-    else:
-        follower.last_fetch_leader_log_end_offset = leader.log_end_offset
-        follower.last_fetch_time_ms = now_ms if in_isr else 0
-
-
-@kernel
-def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error.
-
-    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
-    log end at its previous fetch proves that it was caught up then. The time never goes back.
-    """
-    if fetch.fetch_offset >= fetch.leader_log_end_offset:
-        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
-    elif fetch.fetch_offset >= follower.last_fetch_leader_log_end_offset:
-        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, follower.last_fetch_time_ms)
-    follower.log_end_offset = fetch.fetch_offset
-    follower.last_fetch_time_ms = fetch.handled_us // 1000
-
-
-@kernel
-def on_recorded(follower, leader, fetch, params):
-    """A fetch that failed changes nothing; the leader's log end at the previous fetch never goes back."""
-    if fetch.error_code != 0:
-        return NOTHING
-    before = follower.log_end_offset
-    record_caught_up(follower, fetch)
-    follower.last_fetch_leader_log_end_offset = max(
-        follower.last_fetch_leader_log_end_offset, fetch.leader_log_end_offset
-    )
-    return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK if follower.log_end_offset != before else TRY_TO_JOIN
+from udfs.rules.base import AT_HIGH_WATERMARK
+from udfs.rules.kafka_3_7 import RULE as KAFKA_3_7
 
 
 @kernel
@@ -72,55 +24,11 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
     )
 
 
-@kernel
-def may_join(follower, leader, fetch, now_ms, params):
-    """It is eligible, and has everything below the high watermark and the start of the leader's epoch."""
-    return follower.eligible != 0 and follower.log_end_offset >= max(
-        leader.high_watermark, leader.leader_epoch_start_offset
-    )
-
-
-@kernel
-def caught_up(follower, leader, now_ms, params):
-    """Its log ends where the leader's does, or it was caught up within the lag time."""
-    return (
-        follower.log_end_offset == leader.log_end_offset
-        or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
-    )
-
-
-@kernel
-def eligible(follower):
-    """Neither fenced nor shutting down, and it has fetched from this leader (KIP-903: its broker epoch is known)."""
-    return follower.eligible != 0 and follower.log_end_offset >= 0
-
-
-@kernel
-def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the maximal ISR and for eligible caught-up followers."""
-    return follower.in_maximal_isr != 0 or (eligible(follower) and caught_up(follower, leader, now_ms, params))
-
-
-@kernel
-def may_advance(leader, params):
-    """Not while the committed ISR is smaller than min.insync.replicas, or than the assignment if that is less."""
-    return leader.isr_size >= min(params.min_insync_replicas, leader.replicas)
-
-
-RULE = Rule(
+RULE = KAFKA_3_7.but(
     id="kafka-10853-hw",
     in_force="rejected",
     year=2020,
     source="KAFKA-10853",
-    begin_term=begin_term,
-    on_recorded=on_recorded,
-    may_join=may_join,
     out_of_sync=out_of_sync,
-    holds_high_watermark=holds_high_watermark,
-    may_advance=may_advance,
-    advances_on_commit=after_any_write,
-    acts_in_quiet=never_acts,
     no_lag_while=AT_HIGH_WATERMARK,
-    checks_per_lag_time=2,
-    isr_write_in_background=True,
 )

@@ -4,122 +4,36 @@ Proposed in KAFKA-19996; open in August 2026, in no release up to 4.4.0. Since 3
 does not advance while the ISR is smaller than min.insync.replicas, so it says less and less about where the
 log ends. A follower that is far behind reaches it, joins, is not caught up, and the next check drops it.
 
-What it fixes: those rounds of joining and leaving, each with two ISR writes, and the acks=all
+It fixes: those rounds of joining and leaving, each with two ISR writes, and the acks=all
 producers that are let in for half a lag time and then wait for a follower that is far behind.
 
-What it breaks: the ISR stays under min.insync.replicas until somebody was caught up within the lag time.
+It breaks: the ISR stays under min.insync.replicas until a follower was caught up within the lag time.
 Under constant load a follower that gains slowly stays outside for longer, and producers are refused.
 
-What is asked is the caught-up test of the shrink, at the time of the fetch. At or above
-min.insync.replicas, and at all shrinks, it decides as 3.7.
+The new condition is the caught-up test of the shrink, at the time of the fetch. At or above
+min.insync.replicas, and at all shrinks, the rule decides as 3.7.
 
 Source: apache/kafka pull 23024, its description and its test; Partition.isFollowerInSync of 4.3.1.
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule, after_any_write, never_acts
-
-
-@kernel
-def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR count as caught up now, others as never; a new leader knows nobody's position."""
-    follower.last_caught_up_time_ms = now_ms if in_isr else 0
-    if leader_is_new:
-        follower.log_end_offset = -1
-        follower.last_fetch_leader_log_end_offset = -1
-        follower.last_fetch_time_ms = 0
-    else:
-        follower.last_fetch_leader_log_end_offset = leader.log_end_offset
-        follower.last_fetch_time_ms = now_ms if in_isr else 0
-
-
-@kernel
-def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error.
-
-    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
-    log end at its previous fetch proves that it was caught up then. The time never goes back.
-    """
-    if fetch.fetch_offset >= fetch.leader_log_end_offset:
-        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
-    elif fetch.fetch_offset >= follower.last_fetch_leader_log_end_offset:
-        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, follower.last_fetch_time_ms)
-    follower.log_end_offset = fetch.fetch_offset
-    follower.last_fetch_time_ms = fetch.handled_us // 1000
-
-
-@kernel
-def on_recorded(follower, leader, fetch, params):
-    """A fetch that failed changes nothing; the leader's log end at the previous fetch never goes back."""
-    if fetch.error_code != 0:
-        return NOTHING
-    before = follower.log_end_offset
-    record_caught_up(follower, fetch)
-    follower.last_fetch_leader_log_end_offset = max(
-        follower.last_fetch_leader_log_end_offset, fetch.leader_log_end_offset
-    )
-    return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK if follower.log_end_offset != before else TRY_TO_JOIN
-
-
-@kernel
-def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Its log does not end where the leader's does, and it was not caught up within the lag time."""
-    return (
-        follower.log_end_offset != leader.log_end_offset
-        and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
-    )
-
-
-@kernel
-def may_advance(leader, params):
-    """Not while the committed ISR is smaller than min.insync.replicas, or than the assignment if that is less."""
-    return leader.isr_size >= min(params.min_insync_replicas, leader.replicas)
-
-
-@kernel
-def caught_up(follower, leader, now_ms, params):
-    """Its log ends where the leader's does, or it was caught up within the lag time."""
-    return (
-        follower.log_end_offset == leader.log_end_offset
-        or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
-    )
+from udfs.rules.kafka_3_7 import RULE as KAFKA_3_7
+from udfs.rules.kafka_3_7 import caught_up, may_advance
+from udfs.rules.kafka_3_7 import may_join as kafka_3_7_may_join
 
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """As 3.7; and while the high watermark does not advance, to reach it is not enough: it is caught up."""
-    return (
-        follower.eligible != 0
-        and follower.log_end_offset >= max(leader.high_watermark, leader.leader_epoch_start_offset)
-        and (may_advance(leader, params) or caught_up(follower, leader, now_ms, params))
+    """As in 3.7, and while the high watermark may not advance the follower must also be caught up."""
+    return kafka_3_7_may_join(follower, leader, fetch, now_ms, params) and (
+        may_advance(leader, params) or caught_up(follower, leader, now_ms, params)
     )
 
 
-@kernel
-def eligible(follower):
-    """Neither fenced nor shutting down, and it has fetched from this leader (KIP-903: its broker epoch is known)."""
-    return follower.eligible != 0 and follower.log_end_offset >= 0
-
-
-@kernel
-def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the maximal ISR and for eligible caught-up followers."""
-    return follower.in_maximal_isr != 0 or (eligible(follower) and caught_up(follower, leader, now_ms, params))
-
-
-RULE = Rule(
+RULE = KAFKA_3_7.but(
     id="kafka-19996-expand",
     in_force="proposed",
     year=2026,
     source="KAFKA-19996, apache/kafka pull 23024",
-    begin_term=begin_term,
-    on_recorded=on_recorded,
     may_join=may_join,
-    out_of_sync=out_of_sync,
-    holds_high_watermark=holds_high_watermark,
-    may_advance=may_advance,
-    advances_on_commit=after_any_write,
-    acts_in_quiet=never_acts,
-    checks_per_lag_time=2,
-    isr_write_in_background=True,
 )

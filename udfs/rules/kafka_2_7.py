@@ -1,15 +1,15 @@
 """kafka-2.7: the leader asks for a new ISR and goes on; one request at a time.
 
 In force from 2.7.0 to 3.2.3. KIP-497 took the writing of the ISR from the leader to the controller: the
-leader asks (AlterIsr, since 3.2 AlterPartition) and the answer comes later. A replica that is about to
-join counts for the high watermark from the asking on (the maximal ISR); one that is about to leave
-counts until the answer. While a request is in flight the partition neither expands nor shrinks, so a
-second replica that could join has to come again with a later fetch.
+leader asks (AlterIsr, since 3.2 AlterPartition) and the answer comes later. The high watermark waits for a
+replica that is about to join as soon as the leader has asked (the maximal ISR), and for one that is about
+to leave until the answer. While a request is in flight the partition neither expands nor shrinks, so a
+second replica that could join must wait for a later fetch.
 
-What it broke: up to 3.0.2 the answer did not move the high watermark, so that after a shrink it waited
+It broke: up to 3.0.2 the answer did not move the high watermark, so that after a shrink it waited
 for the next append, or for a fetch that moved a follower (KAFKA-13091, fixed in 3.1: parameter
-``advances_on_commit``). With KRaft, releases 3.0 to 3.2 also took every change of the ISR for a new term
-(KAFKA-13790): the terms in the log show it, but a replayed change does not begin a term of its own.
+``advances_on_commit``). With KRaft, releases 3.0 to 3.2 also began a new term at every change of the ISR
+(KAFKA-13790): the terms in the log show it, but a replayed change does not begin one.
 
 Source: Partition.maybeExpandIsr, maybeShrinkIsr, sendAlterIsrRequest of 2.7.2; handleAlterIsrUpdate of
 3.1.2.
@@ -21,7 +21,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR count as caught up now, others as never; a new leader knows nobody's position."""
+    """Members of the ISR are caught up now, others never were; a new leader knows no follower's position."""
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     follower.last_fetch_time_ms = now_ms

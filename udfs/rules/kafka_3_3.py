@@ -1,4 +1,4 @@
-"""kafka-3.3: only a higher leader epoch resets what is known of a follower, and only the eligible may join.
+"""kafka-3.3: only a higher leader epoch resets a follower's state, and only eligible followers may join.
 
 In force from 3.3.0 to 3.6.2. A follower's state is updated in the read itself, under its lock, and only
 a higher leader epoch resets it: before, with KRaft, every change of the ISR gave all members a fresh lag
@@ -6,13 +6,13 @@ time (KAFKA-13790). A follower that is fenced or shutting down may not join (KIP
 may one whose fetch is from before its broker's restart (KIP-903; a log of fetches does not show that).
 The leader's log end at the previous fetch never goes back.
 
-What it broke: up to 3.5.2 the high watermark waited for a caught-up follower outside the ISR even if it
+It broke: up to 3.5.2 the high watermark waited for a caught-up follower outside the ISR even if it
 was not allowed to join, so a broker that was shutting down could hold it for a lag time (KAFKA-15021,
 fixed in 3.6: parameter ``only_eligible_hold_high_watermark``). And with an ISR under
 min.insync.replicas the high watermark still moved, so that what was committed could be lost with one broker.
 
 With KRaft, up to 3.5 every shrink began a new leader epoch: the terms in the log show it, but a replayed
-shrink does not begin a term of its own.
+shrink does not begin one.
 
 Source: Partition.fetchRecords, isReplicaIsrEligible, maybeIncrementLeaderHW, Replica.updateFetchState,
 resetReplicaState of 3.3.2, 3.5.2, 3.6.2.
@@ -33,7 +33,7 @@ from udfs.rules.base import (
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR count as caught up now, others as never; a new leader knows nobody's position."""
+    """Members of the ISR are caught up now, others never were; a new leader knows no follower's position."""
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     if leader_is_new:
         follower.log_end_offset = -1

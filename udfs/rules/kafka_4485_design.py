@@ -1,30 +1,31 @@
-"""kafka-4485-design: in sync is whoever lags by no more than the lag time and has all that is committed.
+"""kafka-4485-design: a follower is in sync if it lags by no more than the lag time and has all that is committed.
 
 Proposed in KAFKA-4485; what shipped as kafka-0.10.2 is the same idea with a periodic check. Lag is the
 time since the follower was last caught up. The pseudo-ISR is every replica whose lag is at most the lag
-time; the high watermark is the least log end of the pseudo-ISR, and never moves back; the ISR is who is
-in the pseudo-ISR and has reached the high watermark. All of it holds at every instant: there is no
-check to wait for.
+time; the high watermark is the least log end of the pseudo-ISR, and never moves back; the ISR is the
+members of the pseudo-ISR that have reached the high watermark. All of it holds at every instant, without
+a periodic check.
 
 It guarantees that a follower within the lag time is waited for until it has joined, that one beyond it
 leaves at once, that the high watermark never decreases, and that every member of the ISR has reached it.
 
-What it breaks: as kafka-0.10.2, it counts the time since the last fetch against followers of idle
-partitions (KAFKA-7152), and leaving at the very instant, it does not forgive what a check would have missed.
+It breaks: as kafka-0.10.2, it counts the time since the last fetch against followers of idle
+partitions (KAFKA-7152), and a follower leaves at once where a check would have missed the lag.
 
-The design is silent on a position that is not known yet. It counts as not behind, or every election
-would empty the ISR.
+The design is silent on a position that is not known yet. Here such a follower is not behind, or every
+election would empty the ISR.
 
 Source: KAFKA-4485, description and its four guarantees.
 """
 
 from udfs.jit import kernel
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, CONTINUOUS, NEVER, NOTHING, TRY_TO_JOIN, Rule, never_acts
+from udfs.rules.kafka_0_10_2 import record_caught_up
 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR count as caught up now, others as never; a new leader knows nobody's position."""
+    """Members of the ISR are caught up now, others never were; a new leader knows no follower's position."""
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     follower.last_fetch_time_ms = now_ms
@@ -32,21 +33,6 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
         follower.log_end_offset = -1
         follower.last_fetch_leader_log_end_offset = -1
         follower.last_fetch_time_ms = 0
-
-
-@kernel
-def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error.
-
-    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
-    log end at its previous fetch proves that it was caught up then. The time never goes back.
-    """
-    if fetch.fetch_offset >= fetch.leader_log_end_offset:
-        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
-    elif fetch.fetch_offset >= follower.last_fetch_leader_log_end_offset:
-        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, follower.last_fetch_time_ms)
-    follower.log_end_offset = fetch.fetch_offset
-    follower.last_fetch_time_ms = fetch.handled_us // 1000
 
 
 @kernel

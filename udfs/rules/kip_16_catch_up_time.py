@@ -2,17 +2,17 @@
 
 Considered in KIP-16 and rejected for what became kafka-0.9: lag is the time that a follower will need,
 estimated from throughput. Here it is the follower's own between its last two fetches: records behind,
-times the time between the fetches, over the records that it moved. At the log end it is nothing.
+times the time between the fetches, over the records that it moved. At the log end it is 0.
 
-What it would fix: a burst that a fast follower reads in no time, and the follower that is always one
-batch behind, are no reasons to drop anybody.
+It would fix: a burst that a fast follower reads at once, or being always one batch behind, is not a
+reason to drop a follower.
 
-What it would break: a follower that slows down as it fails looks fast until its next fetch, one slow
-fetch after a pause looks like a slow follower, and one that does not move tells nothing at all, so the
-estimate before counts. Throughput is a guess about the future.
+It would break: a follower that slows down as it fails looks fast until its next fetch, one slow
+fetch after a pause looks like a slow follower, and one that does not move gives no estimate, so the
+previous one is kept. Throughput is a guess about the future.
 
-In the tables lastCaughtUpTimeMs is the time of the fetch less the estimate, so that lag_ms is what the
-rule judges: the estimate, and the time since.
+In the tables lastCaughtUpTimeMs is the time of the fetch less the estimate, so that the rule judges
+lag_ms: the estimate, and the time since.
 
 Source: KIP-16, rejected alternatives.
 """
@@ -21,14 +21,15 @@ import numpy as np
 
 from udfs.jit import kernel
 from udfs.records import UNKNOWN
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, TRY_TO_JOIN, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN
+from udfs.rules.kafka_0_9 import RULE as KAFKA_0_9
 
 LONGEST_MS = 2.0**40
 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR would be there now; the pace of nobody is known."""
+    """Members of the ISR are caught up now; no follower's pace is known."""
     if leader_is_new:
         follower.log_end_offset = -1
     follower.last_fetch_time_ms = UNKNOWN
@@ -56,40 +57,18 @@ def on_recorded(follower, leader, fetch, params):
 
 
 @kernel
-def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The estimate, and the time since, are more than the lag time."""
-    return now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
-
-
-@kernel
-def may_join(follower, leader, fetch, now_ms, params):
-    """It has everything below the high watermark."""
-    return follower.log_end_offset >= leader.high_watermark
-
-
-@kernel
-def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the ISR and for nobody else."""
-    return follower.in_isr != 0
-
-
-@kernel
 def acts_in_quiet(quiet, leader, params):
-    """The estimate, and the time since somebody was at the log end, may come to more than the lag time."""
+    """The estimate, and the time since a follower was at the log end, may come to more than the lag time."""
     return quiet.longest_behind_us // 1000 + quiet.longest_catch_up_ms >= params.replica_lag_time_max_ms
 
 
-RULE = Rule(
+RULE = KAFKA_0_9.but(
     id="kip-16-catch-up-time",
     in_force="rejected",
     year=2015,
     source="KIP-16",
     begin_term=begin_term,
     on_recorded=on_recorded,
-    may_join=may_join,
-    out_of_sync=out_of_sync,
-    holds_high_watermark=holds_high_watermark,
     acts_in_quiet=acts_in_quiet,
-    no_lag_while=NEVER,
-    checks_per_lag_time=1,
+    caught_up_by="handled",
 )

@@ -1,19 +1,19 @@
 """majority: no follower is dropped, and a record is committed once a majority of the replicas has it.
 
-No rule of an ISR: Raft's rule of commitment, as a reference for what an ISR buys and costs. The high watermark
+Not a rule of an ISR, but Raft's rule of commitment, as a reference for what an ISR buys and costs. The high watermark
 is the (n/2 + 1)-th largest log end of the n replicas, the leader among them. The metadata log of KRaft
 works so, and so does Redpanda; KIP-1171 wants it for Kafka's partitions.
 
-What it shows: no shrink, so no spurious one; a follower that is slow or dead delays nobody as long as a
-majority is there.
+It shows: without shrinks none is spurious; a slow or dead follower does not delay commits as long as a
+majority is alive.
 
-What it costs: three replicas survive one failure where an ISR that has shrunk in time survives two, one after the
+It costs: three replicas survive one failure where an ISR that has shrunk in time survives two, one after the
 other; and while a majority lags nothing is committed at all, whatever min.insync.replicas says.
 
-The tables want an ISR: here it is the replicas that have fetched in this term, and nobody leaves. Their columns
-of loss count the election of any member, as Kafka's controller would; Raft elects one that has all.
-Raft commits records of earlier terms only along with one of its own. A new leader there writes one at once,
-Kafka's does not, so the replay does not wait for it.
+The tables want an ISR: here it is the replicas that have fetched in this term, and none leaves. Their columns
+of loss assume the election of any member, as by Kafka's controller; Raft elects one that has all.
+Raft commits records of earlier terms only along with one of the new term. A new leader there writes one at
+once, Kafka's does not, so the replay does not wait for it.
 
 Source: Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm", 2014, 5.3 and 5.4.
 """
@@ -24,14 +24,14 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Nobody's position is known before its first fetch (Raft: matchIndex)."""
+    """No follower's position is known before its first fetch (Raft: matchIndex)."""
     follower.log_end_offset = -1
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
 
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """The follower holds everything below its fetch offset; a failed fetch tells nothing."""
+    """The follower holds everything below its fetch offset; a failed fetch changes nothing."""
     if fetch.error_code != 0:
         return NOTHING
     follower.log_end_offset = fetch.fetch_offset
@@ -42,25 +42,25 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Nobody ever is."""
+    """No follower ever is."""
     return False
 
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whoever fetches counts."""
+    """Every follower that fetches joins."""
     return True
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Everybody's log end counts, unless a majority without it has more."""
+    """The high watermark waits for every follower, unless a majority without it has more."""
     return True
 
 
 @kernel
 def outvoted(followers, p, leader_at, leader):
-    """A majority of the replicas, the leader among them, has what this follower has, and it is none of them."""
+    """A majority of the replicas, the leader among them and this follower not, has all that this follower has."""
     ahead = 1
     for q in range(len(followers)):
         if q != p and q != leader_at:

@@ -1,10 +1,11 @@
-"""shulou-braked: as 3.7, but after a change of the ISR nobody is dropped for a while.
+"""shulou-braked: as 3.7, but for a while after a change of the ISR no follower is dropped.
 
-An article on the ISR reads Kafka's brakes so: no judgement within 5 s of the last change of the ISR, nor
-within 60 s of the last write of it, which gives a replica that has just joined a minute to catch up.
+An article on the ISR understands Kafka's brakes in this way: no judgement within 5 s of the last change of
+the ISR, nor within 60 s of the last write of it, which gives a replica that has just joined a minute to
+catch up.
 
-What Kafka really brakes so, from 0.9 to 2.6, is only the telling of others that the ISR has changed,
-and there either condition is enough. As a rule of its own it shows what forbearance buys, and costs.
+From 0.9 to 2.6 Kafka brakes only the notification of other brokers in this way, and there either condition
+is enough. As a rule it shows the benefit of waiting, and the price.
 
 A term begins with a change of the ISR, but not with a write by this leader.
 
@@ -12,111 +13,27 @@ Source: seed article, "What is the scaling process of KAFKA's ISR?"; ReplicaMana
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Param, Rule, after_any_write, never_acts
-
-
-@kernel
-def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR count as caught up now, others as never; a new leader knows nobody's position."""
-    follower.last_caught_up_time_ms = now_ms if in_isr else 0
-    if leader_is_new:
-        follower.log_end_offset = -1
-        follower.last_fetch_leader_log_end_offset = -1
-        follower.last_fetch_time_ms = 0
-    else:
-        follower.last_fetch_leader_log_end_offset = leader.log_end_offset
-        follower.last_fetch_time_ms = now_ms if in_isr else 0
-
-
-@kernel
-def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error.
-
-    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
-    log end at its previous fetch proves that it was caught up then. The time never goes back.
-    """
-    if fetch.fetch_offset >= fetch.leader_log_end_offset:
-        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
-    elif fetch.fetch_offset >= follower.last_fetch_leader_log_end_offset:
-        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, follower.last_fetch_time_ms)
-    follower.log_end_offset = fetch.fetch_offset
-    follower.last_fetch_time_ms = fetch.handled_us // 1000
-
-
-@kernel
-def on_recorded(follower, leader, fetch, params):
-    """A fetch that failed changes nothing; the leader's log end at the previous fetch never goes back."""
-    if fetch.error_code != 0:
-        return NOTHING
-    before = follower.log_end_offset
-    record_caught_up(follower, fetch)
-    follower.last_fetch_leader_log_end_offset = max(
-        follower.last_fetch_leader_log_end_offset, fetch.leader_log_end_offset
-    )
-    return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK if follower.log_end_offset != before else TRY_TO_JOIN
+from udfs.rules.base import Param
+from udfs.rules.kafka_3_7 import RULE as KAFKA_3_7
+from udfs.rules.kafka_3_7 import out_of_sync as kafka_3_7_out_of_sync
 
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """No brake holds, it lacks something, and was not caught up within the lag time."""
+    """Out of sync as in 3.7, and neither brake holds."""
     return (
         now_ms - leader.last_isr_change_time_ms > params.isr_change_brake_ms
         and now_ms - leader.last_isr_write_time_ms > params.isr_write_brake_ms
-        and follower.log_end_offset != leader.log_end_offset
-        and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
+        and kafka_3_7_out_of_sync(follower, leader, fetch, now_ms, params)
     )
 
 
-@kernel
-def may_join(follower, leader, fetch, now_ms, params):
-    """It is eligible, and has everything below the high watermark and the start of the leader's epoch."""
-    return follower.eligible != 0 and follower.log_end_offset >= max(
-        leader.high_watermark, leader.leader_epoch_start_offset
-    )
-
-
-@kernel
-def caught_up(follower, leader, now_ms, params):
-    """Its log ends where the leader's does, or it was caught up within the lag time."""
-    return (
-        follower.log_end_offset == leader.log_end_offset
-        or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
-    )
-
-
-@kernel
-def eligible(follower):
-    """Neither fenced nor shutting down, and it has fetched from this leader (KIP-903: its broker epoch is known)."""
-    return follower.eligible != 0 and follower.log_end_offset >= 0
-
-
-@kernel
-def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the maximal ISR and for eligible caught-up followers."""
-    return follower.in_maximal_isr != 0 or (eligible(follower) and caught_up(follower, leader, now_ms, params))
-
-
-@kernel
-def may_advance(leader, params):
-    """Not while the committed ISR is smaller than min.insync.replicas, or than the assignment if that is less."""
-    return leader.isr_size >= min(params.min_insync_replicas, leader.replicas)
-
-
-RULE = Rule(
+RULE = KAFKA_3_7.but(
     id="shulou-braked",
     in_force="proposed",
     year=2025,
     source="an article, 2025",
-    begin_term=begin_term,
-    on_recorded=on_recorded,
-    may_join=may_join,
     out_of_sync=out_of_sync,
-    holds_high_watermark=holds_high_watermark,
-    may_advance=may_advance,
-    advances_on_commit=after_any_write,
-    acts_in_quiet=never_acts,
-    checks_per_lag_time=2,
-    isr_write_in_background=True,
     params={
         "isr_change_brake_ms": Param("after any change of the ISR", 5000),
         "isr_write_brake_ms": Param("after a change that this leader wrote", 60_000),

@@ -1,11 +1,11 @@
 """true-lag: a follower is in sync if the leader's log, one lag time ago, held nothing that it lacks now.
 
-No leader can run this rule: it looks at what the follower holds, not at what its last handled fetch
-showed, and acts at the very instant. It is the definition of lag that KAFKA-4485 argues from, made a
-reference for all other rules: whatever they drop and it keeps was keeping pace.
+No leader can run this rule: it looks at the log that the follower holds, not at its last handled
+fetch, and acts at once. It is the definition of lag that KAFKA-4485 argues from, made a
+reference for all other rules: a follower that they drop and it keeps was keeping pace.
 
 The follower's log ends at the offset of its fetch from the moment at which the request arrives, queue
-or not. Between an answer and the next fetch nobody knows; the earlier offset is taken.
+or not. Between a response and the next fetch the end is unknown; the earlier offset is assumed.
 
 Source: KAFKA-4485, section on the definition of lag.
 """
@@ -26,14 +26,14 @@ from udfs.rules.base import (
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Nobody's position is known before its first fetch."""
+    """No follower's position is known before its first fetch."""
     follower.log_end_offset = -1
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
 
 
 @kernel
 def on_arrival(follower, leader, fetch, params):
-    """The request tells what the follower holds; the log of appends tells since when it lacks something."""
+    """The request shows the follower's log end, and the log of appends since when it lacks something."""
     if fetch.error_code != 0:
         return NOTHING
     follower.log_end_offset = fetch.log_end_offset
@@ -43,7 +43,7 @@ def on_arrival(follower, leader, fetch, params):
 
 @kernel
 def on_append(follower, leader, fetch, params):
-    """Who had everything until now lacks something from now on."""
+    """A follower that had everything until now lacks something from now on."""
     if fetch.missing_since_us < NEVER_US and fetch.log_end_offset >= 0:
         follower.last_caught_up_time_ms = fetch.missing_since_us // 1000
     return NOTHING

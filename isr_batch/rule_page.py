@@ -1,0 +1,64 @@
+"""The functions of a rule with their code: its own and those of the rules that it is based on, for a reader."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from numbers import Number
+from typing import Any, NamedTuple
+
+from udfs.jit import Kernel, global_values
+from udfs.rules import REGISTRY, module_of
+from udfs.rules.base import Rule
+
+COMMON = "common"
+"""Origin of the functions in ``udfs.rules.base``, which no rule owns."""
+
+_ORIGINS = {f"udfs.rules.{module_of(rule)}": rule for rule in REGISTRY}
+
+
+class RuleFunction(NamedTuple):
+    """A function of a rule, or one that it calls.
+
+    Attributes
+    ----------
+    name : str
+    origin : str
+        Id of the rule in whose file it is; COMMON: `udfs.rules.base`.
+    what : str
+        First sentence of its docstring.
+    code : str
+    constants : dict
+        Values of the constants that it uses, by name.
+    """
+
+    name: str
+    origin: str
+    what: str
+    code: str
+    constants: dict[str, Number]
+
+
+def functions_of_rule(rule: Rule) -> list[RuleFunction]:
+    """List the functions that a rule sets, in the order of `Rule`, each after the functions that it calls."""
+    names: dict[Callable[..., Any], str] = {}
+    for field in fields(Rule):
+        function = getattr(rule, field.name)
+        if isinstance(function, Kernel) and function is not field.default:
+            for called in _called_by(function.py_func):
+                names.setdefault(called, called.__name__)
+            names[function.py_func] = field.name
+    return [_described(function, name) for function, name in names.items()]
+
+
+def _called_by(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    for value in global_values(function).values():
+        if isinstance(value, Kernel):
+            yield from _called_by(value.py_func)
+            yield value.py_func
+
+
+def _described(function: Callable[..., Any], name: str) -> RuleFunction:
+    what = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+    used = global_values(function).items()
+    constants = {name: value for name, value in used if isinstance(value, Number)}
+    return RuleFunction(name, _ORIGINS.get(function.__module__, COMMON), what, inspect.getsource(function), constants)
