@@ -1,4 +1,4 @@
-"""`isr-batch rules`: list, describe and compare rules."""
+"""`isr-batch rules`: list and describe rules."""
 
 from textwrap import wrap
 from typing import Annotated
@@ -10,7 +10,7 @@ from isr_batch.phrases import did_you_mean
 from pipelines.job import Json
 from pipelines.output import Output
 
-rules_app = typer.Typer(no_args_is_help=True, help="List, describe and compare the rules.")
+rules_app = typer.Typer(no_args_is_help=True, help="List and describe the rules.")
 
 
 @rules_app.command("list", epilog="Example: isr-batch rules list")
@@ -29,30 +29,6 @@ def list_rules_command(as_json: Json = False) -> None:
         for rule in REGISTRY.values()
     ]
     Output(as_json=as_json).table("", rows, ("rule", "kind", "year", "in_force", "what_it_says"))
-
-
-@rules_app.command("diff", epilog="Example: isr-batch rules diff kafka-3.7 kip-501-pending")
-def diff_rules_command(
-    first: Annotated[str, typer.Argument(metavar="A")],
-    second: Annotated[str, typer.Argument(metavar="B")],
-    as_json: Json = False,
-) -> None:
-    """Show how two rules differ: in words, and on an example log."""
-    from isr_batch.simulation.rule_difference import DECISIONS, WORDS, first_rule_difference, rule_difference_in_words
-    from udfs.rules import REGISTRY
-
-    for name in (first, second):
-        if name not in REGISTRY:
-            raise UsageError(f"no rule {name}", did_you_mean(name, REGISTRY))
-    a, b = REGISTRY[first], REGISTRY[second]
-    out = Output(as_json=as_json)
-    out.table(f"a: {first}, b: {second}, where they differ", rule_difference_in_words(a, b), WORDS)
-    found = first_rule_difference(a, b)
-    if found is None:
-        out.say(worked_log="no log shows a difference")
-        return
-    out.say(worked_log=found.example.says, parts_after_s=found.at_s)
-    out.table("", found.decisions, DECISIONS)
 
 
 @rules_app.command("show", epilog="Example: isr-batch rules show kip-501-pending")

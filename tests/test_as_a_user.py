@@ -50,12 +50,11 @@ AS_USED = {
     "export csv": ("--out {out}/verdicts.csv", 0, None),
     "rules list": ("", 0, "rule +kind +year +in force"),
     "rules show": ("kafka-3.7", 0, "kafka-3.7: the high watermark does not advance"),
-    "rules diff": ("kafka-3.7 true-lag", 0, "a: kafka-3.7, b: true-lag, where they differ"),
     "config show": ("", 0, "spark:"),
     "doctor": ("", 2, "check +ok +found +what to do"),
 }
 """By command: its arguments, its exit code, and how the first line of its results begins."""
-WITHOUT_LAKE = {"look", "rules list", "rules show", "rules diff", "config show", "doctor"}
+WITHOUT_LAKE = {"look", "rules list", "rules show", "config show", "doctor"}
 WRITTEN = {
     "report": "report.html", "sweep": "sweep.html", "export csv": "verdicts.csv", "export prometheus": "isr.prom",
     "timeline": "timeline/replica_timeline.parquet",

@@ -39,7 +39,7 @@ Delta tables, `LAKE/<table>` or in a schema of a catalog. `*_time` is UTC with m
 _RULES_SAID: Final = """\
 Kafka's releases, then proposals for Kafka, rules of other systems and forks, and references; each in order of time. All
 are measured against the clairvoyant `true-lag`. `isr-batch rules show kafka-3.7` prints one of these
-with its code, `rules diff` compares two, and `docs/add-a-rule.md` shows how to add one.
+with its code, and `docs/add-a-rule.md` shows how to add one.
 """
 _ALL_SAID: Final = """\
 One follower, its troubles one after the other, and when each rule has it out of the ISR: orange and brown are

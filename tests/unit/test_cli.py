@@ -51,7 +51,6 @@ COMMANDS = [
     "export csv",
     "rules list",
     "rules show",
-    "rules diff",
     "config show",
     "doctor",
 ]

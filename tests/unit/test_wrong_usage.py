@@ -32,7 +32,6 @@ from tests.unit.command_line import Run
         (["replay", "--lake", "x", "--timelines", "some"], "there are all, around-shrinks, none"),
         (["validate", "--lake", "x", "--env", "nowhere"], "environment nowhere"),
         (["rules", "show", "kafka-3.8"], "did you mean kafka-3.7?"),
-        (["rules", "diff", "kafka-3.7", "kafka-3.8"], "did you mean kafka-3.7?"),
         (["compare", "kafka-3.7", "kafka-3.8", "--lake", "x"], "did you mean kafka-3.7?"),
         (["explain", "--lake", "x", "--topic", "t", "--partition", "0", "--at", "noon"], "2026-01-31T12:00:00"),
         (["explain", "--lake", "x", "--topic", "t"], "give --topic, --partition and --at"),
