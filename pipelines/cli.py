@@ -3,7 +3,7 @@
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -214,6 +214,18 @@ def sql_command(
 
     rows, columns = answer(job.lake, query, unrestricted=unrestricted)
     job.out.table("", rows, columns)
+
+
+@app.command("views", epilog="Example: isr-batch views --lake build/lake > views.sql && spark-sql -f views.sql")
+def views_command(
+    form: Annotated[Literal["spark", "duckdb"], typer.Option("--format", help="Whose SQL.")] = "spark",
+    lake: LakePath = None, catalog: Catalog = None, env: Env = None,
+) -> None:  # fmt: skip
+    """Print the SQL that gives another session the lake's tables and views by bare name."""
+    job = open_job(Output(quiet=True), settings_of_job(env), lake, catalog)
+    from isr_batch.lake.view_statements import view_statements
+
+    job.out.text("\n".join(f"{statement};\n" for statement in view_statements(job.lake, form)).splitlines())
 
 
 @app.command("compare", epilog="Example: isr-batch compare kafka-3.7 kip-501-pending --lake build/lake")

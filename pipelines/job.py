@@ -216,7 +216,7 @@ def size_of_job(lake: str | None, logs: Path | None = None) -> int | None:
 
 @contextmanager
 def recorded_job(job: Job, command: str, window: Window | None = None, *, writes: bool = True) -> "Iterator[Run]":
-    """Record the command in the run log, whatever its outcome.
+    """Record the command in the run log, whatever its outcome; a catalog then has the views of what was written.
 
     Raises
     ------
@@ -229,6 +229,10 @@ def recorded_job(job: Job, command: str, window: Window | None = None, *, writes
     log = write_run_log(job.lake, command, str(window) if window else None, job.settings.hash)
     with log as run, sole_writer(job.lake) if writes else nullcontext():
         yield run
+        if writes and job.lake.catalog:
+            from isr_batch.lake.view_statements import create_catalog_views
+
+            create_catalog_views(job.lake)
 
 
 def replay_window_of_job(

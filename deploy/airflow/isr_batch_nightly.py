@@ -1,6 +1,8 @@
 """Every night: ingest what is new, replay the days that are not done, say what is stale; once a week upkeep.
 
-Needs Airflow 3 with `isr-batch` on the worker's PATH, and Variables `isr_batch_logs` and `isr_batch_lake`.
+Two DAGs: `isr_batch_logs` for brokers' logs, `isr_batch_table` for a table of fetches. Each needs Airflow 3 with
+`isr-batch` on the worker's PATH and the Variable `isr_batch_lake`; the one needs `isr_batch_logs` (a folder), the other
+`isr_batch_table` (a path, or a name in Spark's catalog) and `isr_batch_mapping` (the YAML file that maps its columns).
 """
 
 from datetime import UTC, datetime, timedelta
@@ -9,26 +11,36 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG
 
 LAKE = "--lake '{{ var.value.isr_batch_lake }}' --json"
+INGEST = {
+    "logs": f"isr-batch ingest kafka-logs '{{{{ var.value.isr_batch_logs }}}}' {LAKE}",
+    "table": "isr-batch ingest table '{{ var.value.isr_batch_table }}'"
+    f" --mapping '{{{{ var.value.isr_batch_mapping }}}}' {LAKE}",
+}
 
-with DAG(
-    "isr_batch_nightly",
-    # Fetches that wait at midnight are in the next day's first log.
-    schedule="30 2 * * *",
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    catchup=False,
-    # One run at a time writes results; a second one would end with exit code 6.
-    max_active_runs=1,
-    default_args={"retries": 3, "retry_delay": timedelta(minutes=10)},
-    doc_md=__doc__,
-) as dag:
-    ingest = BashOperator(
-        task_id="ingest",
-        bash_command=f"isr-batch ingest kafka-logs '{{{{ var.value.isr_batch_logs }}}}' {LAKE}",
-    )
-    backfill = BashOperator(task_id="backfill", bash_command=f"isr-batch backfill --to '{{{{ ds }}}}' {LAKE}")
-    status = BashOperator(task_id="status", bash_command=f"isr-batch status {LAKE}")
-    maintain = BashOperator(
-        task_id="maintain",
-        bash_command=f'test "$(date -u +%u)" != 7 || isr-batch maintain {LAKE}',
-    )
-    ingest >> backfill >> status >> maintain
+
+def nightly(source: str) -> DAG:
+    """Make the DAG of one kind of source."""
+    with DAG(
+        f"isr_batch_{source}",
+        # Fetches that wait at midnight are in the next day's first log.
+        schedule="30 2 * * *",
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        # One run at a time writes results; a second one would end with exit code 6.
+        max_active_runs=1,
+        default_args={"retries": 3, "retry_delay": timedelta(minutes=10)},
+        doc_md=__doc__,
+    ) as dag:
+        ingest = BashOperator(task_id="ingest", bash_command=INGEST[source])
+        backfill = BashOperator(task_id="backfill", bash_command=f"isr-batch backfill --to '{{{{ ds }}}}' {LAKE}")
+        status = BashOperator(task_id="status", bash_command=f"isr-batch status {LAKE}")
+        maintain = BashOperator(
+            task_id="maintain",
+            bash_command=f'test "$(date -u +%u)" != 7 || isr-batch maintain {LAKE}',
+        )
+        ingest >> backfill >> status >> maintain
+    return dag
+
+
+for kind in INGEST:
+    globals()[f"isr_batch_{kind}"] = nightly(kind)

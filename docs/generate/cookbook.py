@@ -18,12 +18,6 @@ def queries() -> list[tuple[str, str | None]]:
     return [(match[1], match[2]) for match in _QUERY.finditer(PAGE.read_text(encoding="utf-8"))]
 
 
-def recipe() -> str:
-    """The page's Python: ``lake`` is a folder, ``db`` DuckDB with the timelines afterwards."""
-    (found,) = re.findall(r"```python\n(.*?)\n```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    return str(found)
-
-
 def as_text(columns: list[str], rows: list[list[Any]]) -> str:
     """A table with columns of equal width."""
     lines = [columns, *([_cell(value) for value in row] for row in rows)]

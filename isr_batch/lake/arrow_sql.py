@@ -22,10 +22,11 @@ _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
 }
 
 
-_SPARKS = (
+SPARK_FUNCTIONS = (
     "array_intersect(a, b) AS list_intersect(a, b)",
     "array_sort(list) AS list_sort(list)",
     "collect_list(item) AS coalesce(list(item) FILTER (WHERE item IS NOT NULL), [])",
+    "collect_set(item) AS coalesce(list(DISTINCT item) FILTER (WHERE item IS NOT NULL), [])",
     "conv(digits, from_base, to_base) AS CAST('0x' || digits AS BIGINT)",
     "count_if(holds) AS count(*) FILTER (holds)",
     "element_at(list, number) AS list_extract(list, number)",
@@ -38,6 +39,7 @@ _SPARKS = (
     "size(entries) AS len(entries)",
     "struct(a, b) AS row(a, b)",
     "timestamp_micros(micros) AS make_timestamp(micros)",
+    "timestamp_millis(millis) AS make_timestamp(millis * 1000)",
     "unix_micros(instant) AS epoch_us(instant)",
     "unix_millis(instant) AS epoch_us(instant) // 1000",
 )
@@ -80,7 +82,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         self._engine = duckdb.connect(":memory:", config=_OPTIONS | {"threads": threads})
         # No query reaches a file, or a variable of Python's, by its name.
         self._engine.execute("SET enable_external_access = false; SET python_enable_replacements = false")
-        for text in (*_SPARKS, *macros):
+        for text in (*SPARK_FUNCTIONS, *macros):
             self._engine.execute(f"CREATE MACRO {text}")
 
     def __exit__(self, *_: object) -> None:

@@ -11,7 +11,7 @@ from isr_batch.errors import UsageError
 from isr_batch.lake.arrow_read import contract_of, open_columns, read_columns
 from isr_batch.lake.arrow_sql import ArrowSql, ArrowView
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.sql_files import sql_texts
+from isr_batch.lake.sql_files import views_for_duckdb
 from isr_batch.lake.tables.outputs import TABLES
 
 _OWN: Final = "rows_of_"
@@ -52,7 +52,7 @@ def answered_by_duckdb(lake: Lake, text: str) -> tuple[list[dict[str, Any]], lis
 
 def _asked(text: str, names: list[str]) -> set[str]:
     """Name the tables and views in a query, and in the views that it names."""
-    views, asked, rest = sql_texts(), set[str](), {*re.findall(r"\w+", text)} & {*names}
+    views, asked, rest = views_for_duckdb(), set[str](), {*re.findall(r"\w+", text)} & {*names}
     while rest:
         asked |= rest
         rest = {word for name in rest if name in views for word in re.findall(r"\w+", views[name])} & {*names} - asked
@@ -61,7 +61,7 @@ def _asked(text: str, names: list[str]) -> set[str]:
 
 def _view(lake: Lake, name: str) -> ArrowView:
     if name not in TABLES:
-        return ArrowView(sql_texts()[name], {}, pa.schema([]))
+        return ArrowView(views_for_duckdb()[name], {}, pa.schema([]))
     columns = contract_of(name).column_names
     opened: pa.Table | ds.Dataset | None = open_columns(lake, name, columns)
     rows = read_columns(lake, name, columns) if opened is None else opened

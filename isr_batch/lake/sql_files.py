@@ -2,16 +2,28 @@
 
 import re
 from importlib.resources import files
+from itertools import takewhile
 
 
 def sql_texts(folder: str = "") -> dict[str, str]:
-    """Read the SQL files of the views, by name, or those that make the ``functions``."""
+    """Read the SQL files of the views by name, or those in a folder: ``functions`` of Spark, views for ``duckdb``."""
     entries = (files("isr_batch.lake") / "sql" / folder).iterdir()
     return {
         entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
         for entry in sorted(entries, key=lambda entry: entry.name)
         if entry.name.endswith(".sql")
     }
+
+
+def views_for_duckdb() -> dict[str, str]:
+    """Texts of the views by name; most are the same as Spark's."""
+    return sql_texts() | sql_texts("duckdb")
+
+
+def comment_of(text: str) -> str:
+    """Join the comment lines that a SQL file begins with."""
+    lines = takewhile(lambda line: line.startswith("--"), text.splitlines())
+    return " ".join(line.removeprefix("--").strip() for line in lines)
 
 
 def text_of(package: str, name: str, **values: object) -> str:

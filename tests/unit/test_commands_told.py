@@ -93,14 +93,18 @@ def test_commands_of_the_schedules() -> None:
     for text in told:
         check(shlex.split(re.sub(r"{{.*?}}+", "2026-01-01", text)))
     bundle = yaml.safe_load((ROOT / "deploy/databricks/databricks.yml").read_text(encoding="utf-8"))
-    tasks = bundle["resources"]["jobs"]["nightly"]["tasks"]
-    assert [task["task_key"] for task in tasks] == ["ingest", "backfill"]
-    for task in tasks:
-        check(task["python_wheel_task"]["parameters"])
+    assert {*bundle["resources"]["jobs"]} == {"logs", "table"}
+    for scheduled in bundle["resources"]["jobs"].values():
+        assert [task["task_key"] for task in scheduled["tasks"]] == ["ingest", "backfill"]
+        for task in scheduled["tasks"]:
+            check(task["python_wheel_task"]["parameters"])
     job = yaml.safe_load((ROOT / "deploy/kubernetes/nightly.yaml").read_text(encoding="utf-8"))
     (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     lines = [line for line in container["args"][0].splitlines() if "isr-batch " in line]
-    assert len(lines) == 2
+    assert len(lines) == 3
+    crontab = (ROOT / "deploy/cron/isr-batch.crontab").read_text(encoding="utf-8").replace(r"\%F", "%F")
+    lines += re.findall(r"\bisr-batch .+?(?= &&|$)", crontab, re.MULTILINE)
+    assert len(lines) == 3 + 5
     for line in lines:
         check(shlex.split(line.partition("isr-batch ")[2].replace('"$(date -u +%F)"', "2026-01-01")))
 
@@ -125,16 +129,17 @@ def test_the_dag_in_airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     dagbag = pytest.importorskip("airflow.dag_processing.dagbag", reason="Airflow is not among the test's packages")
     found = dagbag.DagBag(ROOT / "deploy" / "airflow")
     assert not found.import_errors
-    dag = found.dags["isr_batch_nightly"]
-    variables = SimpleNamespace(isr_batch_logs=".", isr_batch_lake="LAKE")
-    known = {"ds": "2026-01-01", "var": SimpleNamespace(value=variables)}
-    tasks = dag.topological_sort()
-    rendered = [task.render_template(task.bash_command, known, dag.get_template_env()) for task in tasks]
-    commands = [shlex.split(text.partition("isr-batch ")[2]) for text in rendered]
-    assert [args[0] for args in commands] == ["ingest", "backfill", "status", "maintain"]
-    assert commands[1] == ["backfill", "--to", "2026-01-01", "--lake", "LAKE", "--json"]
-    for args in commands:
-        check(args)
+    assert {*found.dags} == {"isr_batch_logs", "isr_batch_table"}
+    of_dags = {"isr_batch_logs": ".", "isr_batch_table": ".", "isr_batch_mapping": "m.yaml", "isr_batch_lake": "LAKE"}
+    known = {"ds": "2026-01-01", "var": SimpleNamespace(value=SimpleNamespace(**of_dags))}
+    for dag in found.dags.values():
+        tasks = dag.topological_sort()
+        rendered = [task.render_template(task.bash_command, known, dag.get_template_env()) for task in tasks]
+        commands = [shlex.split(text.partition("isr-batch ")[2]) for text in rendered]
+        assert [args[0] for args in commands] == ["ingest", "backfill", "status", "maintain"]
+        assert commands[1] == ["backfill", "--to", "2026-01-01", "--lake", "LAKE", "--json"]
+        for args in commands:
+            check(args)
 
 
 def test_every_command_is_a_job_as_well() -> None:

@@ -4,7 +4,7 @@ SELECT
   storm_time,
   max(change_time) AS last_time,
   count(*) AS replicas,
-  count(DISTINCT topic, partition_id) AS partitions,
+  count(DISTINCT struct(topic, partition_id)) AS partitions,
   array_sort(collect_set(leader_id)) AS leaders,
   array_sort(collect_set(replica_id)) AS followers,
   mode(suspect_broker) AS suspect_broker,

@@ -1,4 +1,4 @@
--- A row a fetch: the runs taken apart.
+-- One row per fetch: the runs taken apart.
 SELECT
   cluster_id,
   topic,
