@@ -17,6 +17,14 @@ def test_every_table_and_rule_is_there() -> None:
     assert all(f"## {rule}\n" in documents.rules() for rule in REGISTRY)
 
 
+def test_the_readme_has_the_lines_of_the_page_for_notebooks() -> None:
+    """tests/spark/api/test_notebook.py runs those."""
+    docs = Path(documents.__file__).parents[1]
+    pages = (docs.parent / "README.md", docs / "notebook.md")
+    of_readme, of_page = (page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0] for page in pages)
+    assert of_readme == of_page
+
+
 def test_every_rule_has_a_row_with_its_witnesses() -> None:
     """The naive model, the closed loop, and Kafka's own tests or worked examples: one number at least each."""
     page = (Path(documents.__file__).parents[1] / "witnesses.md").read_text(encoding="utf-8")
