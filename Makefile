@@ -104,7 +104,7 @@ zip: $(VENV)/run.stamp ## build/isr_batch.zip for spark-submit --py-files
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 	mv build/wheel/isr_batch-*.whl build/isr_batch.zip
 
-archive: $(VENV)/run.stamp ## build/packages.tar.gz for executors that have Python alone (docs/operations.md)
+archive: $(VENV)/run.stamp ## build/packages.tar.gz for executors that have Python alone (docs/engines-and-sizes.md)
 	mkdir -p build
 	tar -czf build/packages.tar.gz --exclude '*.pyc' -C $(VENV)/lib/python3.11/site-packages $(FOR_EXECUTORS) \
 		$(notdir $(wildcard $(VENV)/lib/python3.11/site-packages/_duckdb*.so)) \
