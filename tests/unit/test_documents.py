@@ -15,7 +15,7 @@ PAGES = [*FIRST, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def headings(page: Path) -> set[str]:
-    """Of a page, as GitHub names them in links."""
+    """Headings of a page, as GitHub names them in links."""
     lines = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", line.lower()).strip().replace(" ", "-") for line in lines}
 
