@@ -15,7 +15,7 @@ ROUNDS ?= 3
 PAGE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-all bench setup java chromium lint type kernels sample unit spark witnesses sql doctor lock zip archive clean
+.PHONY: help run check test test-all bench setup java chromium lint type kernels sample unit spark witnesses sql doctor lock docs zip archive clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,7 @@ sample: $(VENV)/run.stamp
 
 witnesses: $(VENV)/test.stamp ## write what the last `make test test-all` has shown into docs/witnesses.md, docs/stories.md and docs/confusion.md
 	$(BIN)/python -m docs.generate.witnesses --write
+	$(BIN)/python -m docs.generate.documents --write
 
 bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., GROUPS=..., ROUNDS=..., STALLS=..., PAGE=...)
 	$(BIN)/python -m benchmarks --rows $(ROWS) --rounds $(ROUNDS) $(if $(PARTITIONS),--partitions $(PARTITIONS)) $(if $(GROUPS),--groups $(GROUPS)) $(if $(STALLS),--stalls $(STALLS)) $(if $(PAGE),--page $(PAGE))
@@ -95,16 +96,24 @@ bench: $(VENV)/test.stamp ## measure, against what one would write instead, into
 doctor: setup ## say what is wrong with this machine
 	$(BIN)/isr-batch doctor
 
+docs: $(VENV)/docs.stamp ## build/site: the pages of docs/ with a search; broken links fail (python -m http.server -d build/site)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+$(VENV)/docs.stamp: requirements/docs.lock | $(BIN)/python
+	$(PIP) install --quiet --require-hashes -r requirements/docs.lock
+	@touch $@
+
 lock: ## resolve requirements/*.lock again, within pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra build --extra test $(LOCK) -o requirements/test.lock
 	uv pip compile pyproject.toml --extra build $(LOCK) -c requirements/test.lock -o requirements/run.lock
+	uv pip compile pyproject.toml --extra build --extra docs $(LOCK) -c requirements/test.lock -o requirements/docs.lock
 LOCK := --quiet --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
 zip: $(VENV)/run.stamp ## build/isr_batch.zip for spark-submit --py-files
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 	mv build/wheel/isr_batch-*.whl build/isr_batch.zip
 
-archive: $(VENV)/run.stamp ## build/packages.tar.gz for executors that have Python alone (docs/operations.md)
+archive: $(VENV)/run.stamp ## build/packages.tar.gz for executors that have Python alone (docs/engines-and-sizes.md)
 	mkdir -p build
 	tar -czf build/packages.tar.gz --exclude '*.pyc' -C $(VENV)/lib/python3.11/site-packages $(FOR_EXECUTORS) \
 		$(notdir $(wildcard $(VENV)/lib/python3.11/site-packages/_duckdb*.so)) \

@@ -1,15 +1,15 @@
-"""docs/tables.md and docs/rules.md with its pictures, made of the contracts and the rules.
+"""Pages that are made: tables, rules with their pictures, commands, settings, exit codes, and two landing pages.
 
 ``python -m docs.generate.documents --write`` does.
 """
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from textwrap import fill
 from typing import Final
 
-from docs.generate import rule_pictures
+from docs.generate import landing_pages, reference, rule_pictures
+from docs.generate.landing_pages import DOCS, MADE
 from docs.generate.rule_stories import seen
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.contract import Table
@@ -29,17 +29,37 @@ from isr_batch.lake.tables.timelines import VIEWS
 from isr_batch.replay.kernel_cache import keep_compiled
 from udfs.rules import COMMON_PARAMS, REGISTRY, Param, Rule
 
-DOCS: Final = Path(__file__).parents[1]
 PICTURES: Final = DOCS / "images" / "rules"
-MADE: Final = "<!-- made by `python -m docs.generate.documents --write` -->\n"
 _TABLES_SAID: Final = """\
-Delta tables, `LAKE/<table>` or in a schema of a catalog. `*_time` is UTC with microseconds, `*_ms` are milliseconds
-(epoch or duration), `*_us` microseconds; offsets are record offsets. What is never null is marked with *.
+Delta tables, `LAKE/<table>` or in a schema of a catalog; any engine that reads Delta can read them. These are the main
+ones. `isr-batch sql --lake LAKE "DESCRIBE shrink_verdicts"` prints the columns of one, and [questions](sql-cookbook.md)
+has queries with their results.
+
+| table | one row is |
+| --- | --- |
+| `isr_changes` | a replica that a rule removes from the ISR or adds to it |
+| `shrink_verdicts`, view `spurious_shrinks` | a judged shrink: true lag, causes, where the delay was, \
+when it was reverted |
+| `rule_scores`, `rule_scores_by_broker` | the scores of a rule: mistakes and their duration, detection time, \
+accuracy, time below min ISR, records at risk |
+| `rule_disagreements` | a shrink that some rules make and others do not, with each rule's cause |
+| `eligible_leaders`, view `leader_death_by_rule_and_day` | a period with a replica outside the ISR under a rule: the \
+broker that could lead if the leader died, and the records that it would lack |
+| `controller_records`, view `elections_by_day` | a record of the metadata log that affects which replicas may lead \
+(KIP-966) |
+| `sweep_scores`, `sweep_advice` | the scores of a parameter set; the recommended lag time, and how certain it is |
+| `replay_check` | an ISR change that the brokers logged and the replayed one that matches it, \
+or one without the other |
+| `coverage` | a period for which a broker's logs are complete; outside it nothing is known |
+| `quarantine` | an input line or file that was refused, and why; if `rows_kept`, a line that was read but is doubtful |
+
+`*_time` is UTC with microseconds, `*_ms` are milliseconds (epoch or duration), `*_us` microseconds; offsets are record
+offsets. Columns that are never null are marked with *.
 """
 _RULES_SAID: Final = """\
 Kafka's releases, then proposals for Kafka, rules of other systems and forks, and references; each in order of time. All
 are measured against the clairvoyant `true-lag`. `isr-batch rules show kafka-3.7` prints one of these
-with its code, and `docs/add-a-rule.md` shows how to add one.
+with its code, and [add a rule](add-a-rule.md) shows how to add one.
 """
 _ALL_SAID: Final = """\
 One follower, its troubles one after the other, and when each rule has it out of the ISR: orange and brown are
@@ -132,7 +152,15 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-PAGES: Final[dict[str, Callable[[], str]]] = {"tables.md": tables, "rules.md": rules}
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "tables.md": tables,
+    "rules.md": rules,
+    "commands.md": reference.commands,
+    "settings.md": reference.settings,
+    "exit-codes.md": reference.exit_codes,
+    "how-it-is-checked.md": landing_pages.checked,
+    "adr/README.md": landing_pages.decisions,
+}
 
 
 def stale() -> list[str]:

@@ -28,7 +28,7 @@ def master() -> Iterator[str]:
 
 
 def submit(master: str, command: list[str], scratch: Path) -> None:
-    """As docs/operations.md says, with executors that fit next to the tests."""
+    """As docs/engines-and-sizes.md says, with executors that fit next to the tests."""
     small = {
         "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g", "spark.executor.memory": "800m",

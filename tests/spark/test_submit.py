@@ -37,7 +37,7 @@ def test_replay_as_the_docs_write_it(spark_session: SparkSession, scripts: Path,
     lake = Lake(spark_session, str(tmp_path / "lake"), "test")
     ingest_own_table(lake, [str(SAMPLE / "fetches.parquet")], load_mapping(SAMPLE / "shortest.yaml"))
     derive_tables(lake)
-    told = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    told = (ROOT / "docs/engines-and-sizes.md").read_text(encoding="utf-8")
     (line,) = [line for line in told.splitlines() if line.startswith(".venv/bin/spark-submit pipelines/replay.py")]
     command = line.replace(".venv/bin", str(scripts)).replace("LAKE", lake.root).split()
     env = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home())}

@@ -110,7 +110,7 @@ def test_commands_of_the_schedules() -> None:
 
 
 def test_the_schedule_tries_again_what_the_documents_say() -> None:
-    pages = " ".join((ROOT / "docs" / "operations.md").read_text(encoding="utf-8").split())
+    pages = " ".join((ROOT / "docs" / "killed-and-concurrent.md").read_text(encoding="utf-8").split())
     assert "should retry 6, 70 and signals, and alert an operator on 2 to 5 (`deploy/kubernetes` does)" in pages
     job = yaml.safe_load((ROOT / "deploy/kubernetes/nightly.yaml").read_text(encoding="utf-8"))
     (rule,) = job["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]

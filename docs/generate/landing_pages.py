@@ -1,0 +1,105 @@
+"""docs/how-it-is-checked.md and docs/adr/README.md: made from the pages that they lead to."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+DOCS: Final = Path(__file__).parents[1]
+MADE: Final = "<!-- made by `python -m docs.generate.documents --write` -->\n"
+_CHECKED: Final = """\
+Do not believe the replay: compare it. Three independent witnesses check every rule, and your own brokers check every
+run.
+
+| witness | compared | found | page |
+| --- | --- | --- | --- |
+| a second model, written from the text of the rules alone | every row of every table, on generated logs | no \
+difference on {witnesses.md|kafka-3.7|logs against the naive model} logs per rule | [rules](witnesses.md#each-rule) |
+| Kafka's released classes, from Maven | follower state after each fetch; ISR and high watermark after each step | no \
+difference, {witnesses.md|kafka-3.7|released class: fetches} for `kafka-3.7` | [witnesses](witnesses.md#each-rule) |
+| recorded brokers, of 0.10.1 to 4.4.0 | the shrinks in their logs with those that a replay makes | \
+{witnesses.md|data/samples|replayed} of {witnesses.md|data/samples|replicas dropped} in the samples; older releases \
+match less well | [recorded clusters](witnesses.md#recorded-clusters) |
+| faults that were planted | the cause of each shrink of simulated fleets | cause right for \
+{confusion.md#One fault at a time|all|cause right} with single faults, for {confusion.md#Mixed fleets|all|cause right} \
+with mixed ones | [confusion](confusion.md) |
+| faults that were injected into real brokers | every recorded shrink, with the fault at that time | shrink by shrink \
+| [recorded shrinks](recorded-shrinks.md) |
+| replay and `server.log` | a suspicion by the log alone with the verdict of the replay | by release | \
+[server.log alone](server-log-only.md#how-often-it-is-right) |
+| your brokers | each ISR change that they logged with the replayed one, in every `run` and `validate` | table \
+`replay_check` | [every night](every-night.md) |
+
+If `validate` says that the replay and your brokers do not match, do not trust the rest. [What a replay cannot
+know](what-a-replay-cannot-know.md) lists the limits that no check removes.
+
+## Speed
+
+Measured on two cores by `make bench`, against what one would write instead. Before a time counts, results have to equal
+those of a loop by hand in C++.
+
+| question | figure | page |
+| --- | ---: | --- |
+| 22 rules from Delta to Delta, relative to Spark that only reads, sorts and passes the same rows | \
+{benchmarks-delta.md|ours, 22 rules, by Spark's floor|ratio, best rounds} | [from Delta to Delta](benchmarks-delta.md) |
+| the same from rows that are not packed yet | \
+{benchmarks-delta.md|ours, 22 rules, not packed yet, by Spark's floor|ratio, best rounds} | the same |
+| the same kernel inside `applyInPandas`, 15 rules, relative to ours | \
+{benchmarks.md|applyInPandas, 15 rules, by ours|ratio, best rounds} | [kernel and pandas](benchmarks.md) |
+| one rule, relative to a loop by hand in C++ for that rule | \
+{benchmarks.md|one rule (kafka-3.7), time by that of the C++ loop|ratio, best rounds} | the same |
+| a billion fetches of an ordinary cluster, all rules | {benchmarks-scale-ordinary.md|all rules|s} s | [ordinary \
+cluster](benchmarks-scale-ordinary.md) |
+| a billion fetches of a sick cluster, all rules | {benchmarks-scale-sick.md|all rules|s} s | [sick \
+cluster](benchmarks-scale-sick.md) |
+| 200 million rows with all timelines, 15 rules | {benchmarks-200m.md|ours, 15 rules|s, best} s | [200 million \
+rows](benchmarks-200m.md) |
+| four times the rows: time | {benchmarks-scaling.md|the log by the shorter one, time|ratio, best rounds} times | \
+[scaling, skew, first use](benchmarks-scaling.md) |
+| a lake on S3, relative to a local folder, all timelines: time | \
+{benchmarks-cluster.md|local[2], S3 relative to a local folder, 1,874,035 rows, timelines all: time|ratio, best \
+rounds} | [S3, HDFS, two workers](benchmarks-cluster.md) |
+| a further row of your own table, CPU time | \
+{benchmarks-tables.md|a further row, microseconds of CPU: `ingest table`: new rows found, written, days' facts, terms, \
+segments|ratio, best rounds} µs | [tables of fetches](benchmarks-tables.md) |
+"""
+_DECISIONS: Final = """\
+Decisions that could have gone another way, each with its reason and what was rejected. Figures behind them are in
+`docs/measurements`.
+
+| | decision |
+| --- | --- |
+"""
+
+
+def checked() -> str:
+    """How the rules are checked, with figures of the pages in which they are."""
+    page = re.sub(r"\{([^{}|]+)\|([^{}|]+)\|([^{}|]+)\}", lambda found: _figure(*found.groups()), _CHECKED)
+    return f"# How it is checked\n\n{MADE}\n{page}"
+
+
+def decisions() -> str:
+    """All decisions by number."""
+    rows = []
+    for file in sorted((DOCS / "adr").glob("0*.md")):
+        number, _, title = file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").partition(". ")
+        rows.append(f"| {number} | [{title}]({file.name}) |\n")
+    return f"# Decisions\n\n{MADE}\n{_DECISIONS}{''.join(rows)}"
+
+
+def _figure(page: str, row: str, column: str) -> str:
+    """A cell of the first table of a page, or below a heading, that has this row and column."""
+    name, _, heading = page.partition("#")
+    text = (DOCS / name).read_text(encoding="utf-8")
+    if heading:
+        text = text.partition(f"# {heading}\n")[2]
+    columns: list[str] = []
+    for line in text.splitlines():
+        cells = [cell.strip().strip("`") for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if not cells:
+            columns = []
+        elif not columns:
+            columns = cells
+        elif cells[0] == row.strip("`") and column in columns:
+            return cells[columns.index(column)]
+    message = f"{page} has no row {row!r} with a column {column!r}"
+    raise LookupError(message)
