@@ -196,12 +196,8 @@ class _NearSilences(MemoryLake):
         """As `Lake.in_memory`."""
         return None if name == FETCH_LOG.name else super().in_memory(name)
 
-    def direct_store(self, name: str) -> None:  # noqa: ARG002
-        """As `Lake.direct_store`."""
-        return
-
-    def log(self, name: str) -> None:  # noqa: ARG002
-        """As `Lake.log`."""
+    def reached(self, name: str) -> None:  # noqa: ARG002
+        """As `Lake.reached`."""
         return
 
     def read(self, name: str) -> DataFrame:

@@ -19,11 +19,12 @@ from isr_batch.ingest.kafka_logs.in_spark import (
 )
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.delta_files.open import Days
 from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.delta_files.write import REPORTS, FileOfWorker, reported_files, with_files_written
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.runs_taken_apart import take_runs_apart
-from isr_batch.lake.small_tables import Days, SmallTables
+from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES, QUARANTINE
@@ -210,7 +211,8 @@ def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) ->
     if table.name not in replaced.where or table.name in replaced.left_alone:
         return None
     whole = f"{rows_of_cluster(replaced.cluster_id)} AND ({replaced.where[table.name]})"
-    return small.lake.direct_store(table.name) if small.takes(table, replaced.days, whole) else None
+    there = small.takes(table, replaced.days, whole)
+    return there.store if there else None
 
 
 def _written(where: Mapping[str, str], share: tuple[Table, Spread, Store]) -> list[FileOfWorker] | None:
@@ -226,8 +228,8 @@ def _written(where: Mapping[str, str], share: tuple[Table, Spread, Store]) -> li
 
 
 def _span_of_files(files: list[FileOfWorker], time: str) -> Span | None:
-    first_us = [file.least_us[time] for file in files]
-    last_us = [file.most_us[_upto(time)] for file in files]
+    first_us = [file.least[time] for file in files]
+    last_us = [file.most[_upto(time)] for file in files]
     return _span(pa.chunked_array([pa.array([min(first_us), max(last_us)], pa.timestamp("us"))])) if files else None
 
 

@@ -24,9 +24,9 @@ def engine_for(lake: Lake, names: Sequence[str]) -> LakeEngine:
 
 def engine_for_a_partition(lake: Lake) -> LakeEngine:
     """Choose the engine for one partition's rows: local files are read in this process, whatever their size."""
-    store = lake.direct_store(FETCH_LOG.name)
-    few = store is not None and (store.is_folder or stored_bytes(lake, FETCH_LOG.name) <= MOST_FROM_S3)
-    return InProcess(lake) if few and lake.is_plain(FETCH_LOG.name) else BySpark(lake)
+    there = lake.direct(FETCH_LOG.name)
+    few = there and (there.store.is_folder or there.size_bytes <= MOST_FROM_S3)
+    return InProcess(lake) if few else BySpark(lake)
 
 
 @contextmanager

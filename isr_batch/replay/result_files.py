@@ -64,10 +64,10 @@ def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | No
     with ArrowSql() as sql:
         small = SmallTables(lake, sql)
         for table in SCORED_TABLES:
-            store = lake.direct_store(table.name) if small.takes(table, window.days, where) else None
-            if store is None:
+            to = small.takes(table, window.days, where)
+            if to is None:
                 return None
-            stores[table.name] = store
+            stores[table.name] = to.store
     return ResultFiles(stores, where, window.condition, FEW_OF_TASK, HELD_ROWS)
 
 

@@ -70,7 +70,7 @@ def test_files_that_cannot_be_read_here(sample_lake: Lake, monkeypatch: pytest.M
 
     here = asked(InProcess(sample_lake))
     assert all(here)
-    monkeypatch.setattr(Lake, "direct_store", lambda *_: None)
+    monkeypatch.setattr(Lake, "reached", lambda *_: None)
     assert arrow_read.open_columns(elsewhere, "leader_epochs", ("topic",)) is None
     assert asked(InProcess(elsewhere)) == here
     monkeypatch.setattr(engines, "MOST_BYTES", arrow_read.stored_bytes(elsewhere, "leader_epochs") - 1)

@@ -16,8 +16,9 @@ from isr_batch.lake import small_tables
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.delta_files.open import Days
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.small_tables import Days, SmallTables
+from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.inputs import (

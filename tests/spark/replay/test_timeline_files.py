@@ -69,7 +69,7 @@ def rows(lake: Lake) -> dict[str, list[str]]:
 
 
 def files(lake: Lake) -> set[str]:
-    tables = (lake.store(table.name).table() for table in TIMELINES.values())
+    tables = (lake.by_delta_rs(table.name).log() for table in TIMELINES.values())
     return {file for table in tables for file in table.file_uris()}
 
 
@@ -236,8 +236,8 @@ def test_a_table_that_is_laid_out_otherwise_is_refused(lake: Lake) -> None:
 def test_a_folder_of_any_name(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(spark, str(tmp_path / "a b+c"))
     lake.ensure(REPLICA_STATES)
-    assert lake.store("replica_states").table().version() == 0
+    assert lake.by_delta_rs("replica_states").log().version() == 0
     escaped = Lake(spark, str(tmp_path / "a%20b"))
     escaped.ensure(REPLICA_STATES)
     with pytest.raises(UsageError, match="has a %"):
-        escaped.store("replica_states")
+        escaped.by_delta_rs("replica_states")
