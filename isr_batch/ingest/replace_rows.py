@@ -17,6 +17,7 @@ from isr_batch.ingest.kafka_logs.in_spark import (
     spark_frame_of_spread,
     worker_sql,
 )
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.delta_files.open import Days
@@ -33,10 +34,6 @@ from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 TABLES_AT_ONCE = 3
 """Planning a query and committing a table keep one core busy at most, and Spark none meanwhile."""
 
-FEW_ROWS = 200_000
-"""Rows of a table that the driver collects from Spark and commits itself; more are written by the executors."""
-FEW_OF_WORKERS = 20_000
-"""The same for rows that workers could write; each would add a small file."""
 
 CUT_BY = (
     (FETCH_LOG, "handled_time"),
@@ -196,13 +193,13 @@ def _look_at(
         frames[QUARANTINE.name] = frames[QUARANTINE.name].unionByName(_refused(frames[name], why, lake.run_id))
         frames[name] = frames[name].where(broken[name].isNull())
     for name, look in looked.items():
-        if small and look.rows <= FEW_ROWS and not look.refused:
+        if small and look.rows <= sizes.COLLECTED_ROWS and not look.refused:
             few[name] = frames.pop(name).toArrow()
     return _Given(few, files, frames, list(cached.values()), spans, sum(look.refused for look in looked.values()))
 
 
 def _here(rows: Spread) -> Given:
-    few = here_if_few(rows, FEW_OF_WORKERS)
+    few = here_if_few(rows, sizes.SPREAD_ROWS)
     return rows if few is None else few
 
 

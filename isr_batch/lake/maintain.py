@@ -11,6 +11,7 @@ from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
 from isr_batch.errors import write_conflict_error
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -22,8 +23,6 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import REPLAY_STATE, TABLES
 
-LARGEST = 4 << 30
-"""Bytes of a table's files; a larger one is for Spark and its workers."""
 Row = dict[str, object]
 
 
@@ -66,7 +65,7 @@ def _drop_states(lake: Lake, days: int) -> None:
 def _tended(lake: Lake, table: Table, retain_hours: int) -> Row:
     before, size = _files(lake, table)
     there = lake.direct(table.name)
-    if there and size <= LARGEST:
+    if there and size <= sizes.MAINTAINED_BYTES:
         _tend_here(there, table, retain_hours)
     else:
         identifier = lake.identifier(table.name)

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from isr_batch.errors import SchemaError, UsageError
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.contract_sql import count_breaking_contract, rows_that_meet
@@ -29,9 +30,6 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 
 logger = logging.getLogger(__name__)
-
-MOST_BYTES = 64 << 20
-"""Of files that have both rows to be replaced and others: they are read and written here. More is for Spark."""
 
 
 class SmallTables:
@@ -68,11 +66,11 @@ class SmallTables:
         if there is None:
             return None
         files = there.data_files(days)
-        if where is not None and (table.change_feed or _size(files) > MOST_BYTES):
+        if where is not None and (table.change_feed or _size(files) > sizes.REWRITTEN_BYTES):
             files = [
                 file for file in files if 0 < self._replaced(there.store, table, file, where) < file["num_records"]
             ]
-        return None if (files and table.change_feed) or _size(files) > MOST_BYTES else there
+        return None if (files and table.change_feed) or _size(files) > sizes.REWRITTEN_BYTES else there
 
     def replace(  # noqa: PLR0913 three of them have a default
         self,

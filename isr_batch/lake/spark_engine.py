@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_read import contract_of, contract_schema, read_columns
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.delta_files.read import PLACE, FileRows, read_file
@@ -36,8 +37,6 @@ from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 from isr_batch.lake.tables.outputs import TABLES
 
-FEW_BYTES: Final = 1 << 20
-"""Size of a table whose rows are passed to Spark: loading the table would take it half a second, and many requests."""
 TASKS_A_CORE: Final = 4
 """That replay, so that no core waits long for the last."""
 LEAST_OF_TASK: Final = 1 << 22
@@ -77,7 +76,7 @@ class BySpark(LakeEngine):
         if not self._lake.has(name):
             return self.rows(contract_schema(name, columns).empty_table())
         there = self._lake.direct(name) if name in TABLES else None
-        if there and there.size_bytes <= FEW_BYTES:
+        if there and there.size_bytes <= sizes.PASSED_BYTES:
             return self.rows(read_columns(self._lake, name, columns))
         return self._lake.read(name).select(*columns)
 

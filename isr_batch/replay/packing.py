@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.errors import SchemaError
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -51,8 +52,6 @@ PIECES_HERE = 64
 them stay in the processor's cache."""
 SHARE_BYTES = 1 << 25
 """Columns that a task reads from tables' files."""
-FEW_BYTES = 1 << 28
-"""Size of files that the driver packs without Spark, which takes seconds to plan, however few the rows are."""
 
 _OF = {
     FETCH_LOG.name: (event_chunks_of_fetches, (*KEY, *COLUMNS_OF_FETCHES.values(), "later_by")),
@@ -150,7 +149,7 @@ def _data_files(lake: Lake, table: Table, days: Sequence[date]) -> list[DataFile
 def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
     """Make pieces here, sorted as for `pack_segments`; None if there is too much to read, or only Spark can read it."""
     read = {name: of_table for name, of_table in files.items() if of_table is not None}
-    if len(read) < len(files) or sum(file.size for of_table in read.values() for file in of_table) > FEW_BYTES:
+    if len(read) < len(files) or sum(file.size for of_table in read.values() for file in of_table) > sizes.PACKED_BYTES:
         return None
     return _in_order(
         batch

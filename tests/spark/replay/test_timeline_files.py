@@ -190,7 +190,7 @@ def test_around_shrinks_nothing_is_missing_that_another_table_needs(over_midnigh
 def test_of_very_many_events_those_around_shrinks_are_written(
     over_midnight: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("isr_batch.replay.replay.MOST_EVENTS", 9)
+    monkeypatch.setattr("isr_batch.lake.sizes.TIMELINE_EVENTS", 9)
     done = replay(over_midnight, RUNS)
     assert re.fullmatch(r"around-shrinks \(of [\d,]+ events; --timelines all writes all\)", done.timelines)
     at_once = rows(over_midnight)
