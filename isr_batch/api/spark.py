@@ -33,7 +33,7 @@ from isr_batch.lake.arrow_read import contract_of, contract_schema, read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.memory_lake import MemoryLake
+from isr_batch.lake.memory_lake import MemoryLake, MemoryTable
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import BROKER_EVENTS, FETCH_LOG, QUARANTINE
 from isr_batch.lake.tables.leaders import BROKER_DAYS, LEADER_EPOCHS
@@ -192,13 +192,9 @@ class _NearSilences(MemoryLake):
         super().__init__(tables)
         self._fetch_log = fetch_log
 
-    def in_memory(self, name: str) -> pa.Table | None:
-        """As `Lake.in_memory`."""
-        return None if name == FETCH_LOG.name else super().in_memory(name)
-
-    def reached(self, name: str) -> None:  # noqa: ARG002
-        """As `Lake.reached`."""
-        return
+    def direct(self, name: str) -> MemoryTable | None:
+        """As `Lake.direct`."""
+        return None if name == FETCH_LOG.name else super().direct(name)
 
     def read(self, name: str) -> DataFrame:
         """As `Lake.read`."""

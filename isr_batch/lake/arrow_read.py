@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyspark.sql import functions as F
 
@@ -42,11 +41,6 @@ def read_columns(
     if not lake.has(name):
         return schema.empty_table()
     wanted = {column: [value] if isinstance(value, str) else [*value] for column, value in (equal or {}).items()}
-    if (rows := lake.in_memory(name)) is not None:
-        for column, values in wanted.items():
-            rows = rows.filter(pc.is_in(rows[column], pa.array(values, pa.string())))
-        return rows.select(columns).cast(schema)
-    lake.ensure(TABLES[name])
     if there := lake.direct(name):
         return there.read(schema, wanted)
     rows = lake.read(name)
@@ -72,18 +66,15 @@ def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | 
     schema = contract_schema(name, columns)
     if not lake.has(name):
         return schema.empty_table()
-    if (rows := lake.in_memory(name)) is not None:
-        return rows.select(columns).cast(schema)
-    lake.ensure(TABLES[name])
     there = lake.direct(name)
     return there.open(schema) if there else None
 
 
 def stored_bytes(lake: Lake, name: str) -> int:
     """Size of the files that a read of a lake's table scans; 0 if the lake lacks it."""
-    if not lake.has(name) or lake.in_memory(name) is not None:
+    if not lake.has(name):
         return 0
-    there = lake.reached(name)
+    there = lake.direct(name)
     return there.size_bytes if there else int(lake.detail(name)["sizeInBytes"])
 
 

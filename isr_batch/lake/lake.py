@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import deltalake
-import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -261,13 +260,6 @@ class Lake:
         self._require(name)
         log = self.log(name)
         return log.file_uris() if log else self.read(name).inputFiles()
-
-    def in_memory(self, name: str) -> pa.Table | None:
-        """Rows of a table of a lake in memory, as Arrow; None for one in files."""
-
-    def is_read_here(self, name: str) -> bool:
-        """Whether a table is read without Spark."""
-        return self.direct(name) is not None
 
     def is_plain(self, name: str) -> bool:
         """Whether a table's data files alone define its rows: no deletion vectors, no column mapping."""

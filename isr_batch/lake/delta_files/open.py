@@ -71,14 +71,7 @@ class DirectTable:
         return sum(int(file["size_bytes"]) for file in self.data_files())
 
     def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
-        """Read columns.
-
-        Parameters
-        ----------
-        schema : pa.Schema
-            The columns, and the types that they get.
-        wanted : mapping of str to sequence of str
-            Columns of text, and the values, one of which a row must have there.
+        """Read columns of the rows that have, in each column of text of ``wanted``, one of its values.
 
         Raises
         ------

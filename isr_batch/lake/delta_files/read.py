@@ -36,10 +36,6 @@ File = Mapping[str, Any]
 """An entry of a table's log (`DirectTable.data_files`)."""
 
 
-class UnreadableFileError(Exception):
-    """Raised in a worker when a table's file is damaged or gone; `isr_batch.errors` recognises it by its name."""
-
-
 def dataset_of(store: Store, folder: FileSystem, files: Sequence[File], schema: pa.Schema) -> ds.Dataset:
     """Open columns of files; those that a file lacks have its partition value, or null.
 
@@ -85,30 +81,19 @@ def some_rows_of(store: Store, file: File, schema: pa.Schema) -> Iterator[pa.Tab
 def rows_of_groups(
     store: Store, path: str, columns: Sequence[str], share: tuple[int, int], rows_at_once: int
 ) -> Iterator[pa.RecordBatch]:
-    """In a worker: read columns of a share of a file's row groups, with names as dictionaries.
-
-    Parameters
-    ----------
-    store : Store
-    path : str
-        Within the table.
-    columns : sequence of str
-        A column that the file lacks, as the table got it later, is null.
-    share : (int, int)
-        Number of the first group, and of shares: every n-th group is read.
-    rows_at_once : int
+    """Read columns of every n-th row group of a file, given the first group and n; names are dictionaries.
 
     Raises
     ------
-    UnreadableFileError
-        Naming the file.
+    SchemaError
+        When it cannot be read.
     """
     names = ["cluster_id", "topic"]
-    with _named_if_damaged(store, path), _open_file(store, store.files(), path, read_dictionary=names) as file:
+    with damaged_files_explained(store, path), _open_file(store, store.files(), path, read_dictionary=names) as file:
         groups = list(range(share[0], file.num_row_groups, share[1]))
         there = [name for name in columns if name in file.schema_arrow.names]
         for batch in file.iter_batches(rows_at_once, groups, there, use_threads=False):
-            missing = pa.nulls(batch.num_rows)
+            missing = pa.nulls(batch.num_rows)  # the table got the column later
             arrays = [batch.column(name) if name in there else missing for name in columns]
             yield pa.RecordBatch.from_arrays(arrays, list(columns))
 
@@ -128,17 +113,6 @@ def damaged_files_explained(store: Store, path: str) -> Iterator[None]:
         raise
     except (pa.ArrowInvalid, OSError) as error:
         raise unreadable_file_error(store.address(path)) from error
-
-
-@contextmanager
-def _named_if_damaged(store: Store, path: str) -> Iterator[None]:
-    try:
-        yield
-    except PermissionError:
-        raise
-    except (pa.ArrowInvalid, OSError) as error:
-        message = f"{store.address(path)}: {error}"
-        raise UnreadableFileError(message) from error
 
 
 def _open_file(store: Store, folder: FileSystem, path: str, **options: Any) -> pq.ParquetFile:  # noqa: ANN401 those of Arrow
@@ -188,8 +162,8 @@ class FileRows:
 
         Raises
         ------
-        UnreadableFileError
-            Naming the file.
+        SchemaError
+            Naming the file that cannot be read.
         """
         parts: list[pa.Array] = [pa.nulls(0, self.type)]
         for path, same in groupby(places.to_pylist(), lambda place: place and place["path"]):
@@ -197,7 +171,7 @@ class FileRows:
             if path is None:
                 parts.append(pa.nulls(len(of_file), self.type))
                 continue
-            with _named_if_damaged(self._store, path):
+            with damaged_files_explained(self._store, path):
                 parts += self._of_file(path, np.array([place["row"] for place in of_file]))
         found = pa.concat_arrays(parts)
         self._let_go()
