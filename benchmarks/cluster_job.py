@@ -18,6 +18,7 @@ import isr_batch.replay.replay as of_replay
 from benchmarks.measure import CpuOfTree
 from benchmarks.standalone import Executor, executor_options, executors_of
 from benchmarks.ways import runs_of
+from isr_batch.lake import sizes
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.kernel_cache import compile_replay
 from isr_batch.session import start_session
@@ -67,7 +68,7 @@ class Processor:
 
 def main(master: str, root: str, replays: str) -> list[dict[str, Any]]:
     """Replay each lake, and say what it took."""
-    of_replay.FEW_EVENTS = -1
+    sizes.REPLAYED_EVENTS = -1
     vars(of_replay)["pack_stale_days"] = lambda _: 0  # the lakes have nothing to pack
     spark = start_session(SparkSettings(master=master), tasks=None, **executor_options())
     runs = runs_of(RULES)

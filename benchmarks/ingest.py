@@ -22,10 +22,10 @@ from benchmarks.long_log import BROKER, SAMPLE, write_long_log
 from benchmarks.measure import Contestant, CpuOfTree, PeakMemory, interleaved
 from benchmarks.page import Section
 from isr_batch.ingest import broker_logs
-from isr_batch.ingest.engine import engine
 from isr_batch.ingest.engine.kernels import load_kernels
 from isr_batch.ingest.folder import lines
 from isr_batch.ingest.requests import request_log
+from isr_batch.lake import sizes
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.session import start_session
@@ -158,7 +158,7 @@ def _in_a_process(place: str, folders: list[Path]) -> list[dict[str, float]]:
 
 
 def _main(place: str, *folders: str) -> None:
-    engine.MOST_BYTES = PLACES[place]
+    sizes.LOG_BYTES = PLACES[place]
     spark = start_session(SparkSettings())
     cpu = CpuOfTree()
     lake = Path(folders[0]).parent / f"lake-{place}"

@@ -24,6 +24,7 @@ from benchmarks.log import CLUSTER, Plan, append_rates, replicas_of, rows_of
 from benchmarks.measure import CpuOfTree, PeakMemory
 from benchmarks.page import Section
 from benchmarks.ways import runs_of
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.delta_files.write import with_files_written
@@ -83,7 +84,7 @@ def _in_a_process(lake: Path, rules: Sequence[str]) -> Mapping[str, Any]:
 
 def main(lake: str, rules: str) -> dict[str, Any]:
     """Replay, and print the time and memory."""
-    of_replay.FEW_EVENTS = -1
+    sizes.REPLAYED_EVENTS = -1
     vars(of_replay)["pack_stale_days"] = lambda _: 0  # the lake has nothing to pack
     spark = start_session(SparkSettings(master="local[2]"))
     runs = runs_of(*rules.split(","))

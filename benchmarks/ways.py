@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
-import isr_batch.replay.replay as of_replay
 from benchmarks.arrow_log import without_segments
+from isr_batch.lake import sizes
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.timelines import PARTITION_TIMELINE, REPLICA_CHANGES, Timelines
@@ -53,7 +53,7 @@ def ours(spark: SparkSession, lake: Path, runs: Sequence[RuleRun], timelines: Ti
 
     By Spark's workers whatever the size, since it is measured against what else Spark can do.
     """
-    of_replay.FEW_EVENTS = -1
+    sizes.REPLAYED_EVENTS = -1
     replay(Lake(spark, str(lake)), runs, timelines=timelines)
     return lake
 

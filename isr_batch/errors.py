@@ -88,7 +88,8 @@ BUG_EXIT_CODE = 70
 _NO_ROOM = re.compile(r"No space left on device|File too large|Disk quota exceeded")
 _NOT_ALLOWED = re.compile(r"Permission denied|Read-only file system")
 _NOT_READ = re.compile(
-    r"(?:\[FAILED_READ_FILE\.\w+\] Encountered error while reading file|UnreadableFileError:) (\S+?)[.:]?\s"
+    r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+?)[.:]?\s|"
+    r"SchemaError: (\S+) cannot be read: it is damaged"
 )
 _NO_MEMORY = re.compile(
     r"java\.lang\.OutOfMemoryError|Out of Memory Error|std::bad_alloc|\b[Cc]annot allocate memory|"
@@ -127,7 +128,7 @@ def explained_error(error: BaseException) -> IsrBatchError | None:
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
         return out_of_memory_error(in_java="java.lang." in text)
     if damaged := _NOT_READ.search(text):
-        return unreadable_file_error(damaged[1])
+        return unreadable_file_error(damaged[1] or damaged[2])
     return _of_path(error)
 
 

@@ -10,8 +10,8 @@ from isr_batch.api.given import GivenMapping, given_mapping, given_rules
 from isr_batch.api.local import LocalTables
 from isr_batch.api.stored import StoredTables, opened
 from isr_batch.errors import NoInputError, UsageError
+from isr_batch.lake import sizes
 from isr_batch.lake.tables.outputs import TABLES
-from isr_batch.replay.replay import FEW_EVENTS
 
 if TYPE_CHECKING:
     from isr_batch.api.frames import Frame
@@ -102,9 +102,9 @@ def analyze(  # noqa: PLR0913 all but one have a default
         events = sum(
             frames[name].count() if spark else frames[name].num_rows for name in frames.keys() & {"fetches", "appends"}
         )
-        if events > FEW_EVENTS:
+        if events > sizes.REPLAYED_EVENTS:
             raise UsageError(
-                f"{events:,} fetches and appends are more than the {FEW_EVENTS:,} that this process holds",
+                f"{events:,} fetches and appends are more than the {sizes.REPLAYED_EVENTS:,} that this process holds",
                 "give a DataFrame of Spark's and leave engine out, or put them into a lake: `isr-batch ingest table`",
             )
         why = "engine='local' was asked for" if spark else f"the frames are of {kind}"

@@ -25,15 +25,15 @@ from isr_batch.ingest.own_table.added_rows import DAY_US
 from isr_batch.ingest.own_table.broker_days import FetchDay
 from isr_batch.ingest.own_table.derived_tables import broker_days_of, put_days
 from isr_batch.ingest.own_table.in_memory import RowsHere
-from isr_batch.ingest.own_table.ingest import MOST_ROWS
 from isr_batch.ingest.own_table.mapping import TableMapping, mapped_columns
 from isr_batch.ingest.own_table.read_source import inputs_of_sources, read_input
 from isr_batch.ingest.own_table.spark_source import SparkRows
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_read import contract_of, contract_schema, read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.memory_lake import MemoryLake
+from isr_batch.lake.memory_lake import MemoryLake, MemoryTable
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import BROKER_EVENTS, FETCH_LOG, QUARANTINE
 from isr_batch.lake.tables.leaders import BROKER_DAYS, LEADER_EPOCHS
@@ -174,9 +174,9 @@ class SparkTables:
     @cached_property
     def _stored(self) -> Lake:
         rows = self._sources[0][1].count(self._sources[0][1].items)
-        if rows > MOST_ROWS:
+        if rows > sizes.OWN_ROWS:
             raise UsageError(
-                f"{rows:,} fetches are more than this process ({MOST_ROWS:,}) puts into a lake of its own",
+                f"{rows:,} fetches are more than this process ({sizes.OWN_ROWS:,}) puts into a lake of its own",
                 "save the analysis to a lake that all workers reach, then ask isr_batch.open(lake)",
             )
         return save(folder_of(self), self._sources, self._mapping, self._runs)
@@ -192,17 +192,9 @@ class _NearSilences(MemoryLake):
         super().__init__(tables)
         self._fetch_log = fetch_log
 
-    def in_memory(self, name: str) -> pa.Table | None:
-        """As `Lake.in_memory`."""
-        return None if name == FETCH_LOG.name else super().in_memory(name)
-
-    def direct_store(self, name: str) -> None:  # noqa: ARG002
-        """As `Lake.direct_store`."""
-        return
-
-    def log(self, name: str) -> None:  # noqa: ARG002
-        """As `Lake.log`."""
-        return
+    def direct(self, name: str) -> MemoryTable | None:
+        """As `Lake.direct`."""
+        return None if name == FETCH_LOG.name else super().direct(name)
 
     def read(self, name: str) -> DataFrame:
         """As `Lake.read`."""

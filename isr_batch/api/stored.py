@@ -92,7 +92,7 @@ class StoredTables:
         self.engine = f"{'spark' if kind == 'spark' else 'local'}: {lake.root} was replayed before"
 
     def frame(self, name: str, where: Mapping[str, str] | None = None) -> Any:  # noqa: D102 as `Tables`
-        if self._kind == "spark" and not self._lake.is_read_here(VIEWS[name][1][0] if name in VIEWS else name):
+        if self._kind == "spark" and self._lake.direct(VIEWS[name][1][0] if name in VIEWS else name) is None:
             rows = self._lake.read(name)
             for column, value in (where or {}).items():
                 rows = rows.where(rows[column] == value)

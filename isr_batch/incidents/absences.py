@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_read import stored_bytes
 from isr_batch.lake.arrow_sql import ArrowSql, without_zones
 from isr_batch.lake.engines import engine_for_a_partition
@@ -20,8 +21,6 @@ LEAST: Final = 0.1
 """Share of time in which a healthy follower has no fetch at its leader: network round trips and its writes."""
 GONE: Final = 0.95
 """A pair that was absent for more than this share of the time before proves nothing about the time after it."""
-MOST_BYTES: Final = 64 << 20
-"""Size of a log: about five million rows, which take some ten seconds each time. For a larger log, the lines decide."""
 _PACKAGE: Final = "isr_batch.incidents"
 _NUMBERS: Final = ("partition_id", "leader_id", "replica_id")
 Tables = dict[str, pa.Table]
@@ -57,7 +56,7 @@ def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | N
 
 def fetches_of_spans(lake: Lake) -> FetchesOfSpans | None:
     """Return a reader of the fetches in progress during spans of time; None if the log is too large."""
-    return partial(_fetches, lake) if stored_bytes(lake, FETCH_LOG.name) <= MOST_BYTES else None
+    return partial(_fetches, lake) if stored_bytes(lake, FETCH_LOG.name) <= sizes.ABSENCE_BYTES else None
 
 
 def _fetches(lake: Lake, spans: pa.Table) -> pa.Table:

@@ -17,13 +17,15 @@ from isr_batch.ingest.engine.in_spark import (
     spark_frame_of_spread,
     worker_sql,
 )
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.delta_files.open import Days
 from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.delta_files.write import REPORTS, FileOfWorker, reported_files, with_files_written
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.runs_taken_apart import take_runs_apart
-from isr_batch.lake.small_tables import Days, SmallTables
+from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES, QUARANTINE
@@ -32,10 +34,6 @@ from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 TABLES_AT_ONCE = 3
 """Planning a query and committing a table keep one core busy at most, and Spark none meanwhile."""
 
-FEW_ROWS = 200_000
-"""Rows of a table that the driver collects from Spark and commits itself; more are written by the executors."""
-FEW_OF_WORKERS = 20_000
-"""The same for rows that workers could write; each would add a small file."""
 
 CUT_BY = (
     (FETCH_LOG, "handled_time"),
@@ -195,13 +193,13 @@ def _look_at(
         frames[QUARANTINE.name] = frames[QUARANTINE.name].unionByName(_refused(frames[name], why, lake.run_id))
         frames[name] = frames[name].where(broken[name].isNull())
     for name, look in looked.items():
-        if small and look.rows <= FEW_ROWS and not look.refused:
+        if small and look.rows <= sizes.COLLECTED_ROWS and not look.refused:
             few[name] = frames.pop(name).toArrow()
     return _Given(few, files, frames, list(cached.values()), spans, sum(look.refused for look in looked.values()))
 
 
 def _here(rows: Spread) -> Given:
-    few = here_if_few(rows, FEW_OF_WORKERS)
+    few = here_if_few(rows, sizes.SPREAD_ROWS)
     return rows if few is None else few
 
 
@@ -210,7 +208,8 @@ def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) ->
     if table.name not in replaced.where or table.name in replaced.left_alone:
         return None
     whole = f"{rows_of_cluster(replaced.cluster_id)} AND ({replaced.where[table.name]})"
-    return small.lake.direct_store(table.name) if small.takes(table, replaced.days, whole) else None
+    there = small.takes(table, replaced.days, whole)
+    return there.store if there else None
 
 
 def _written(where: Mapping[str, str], share: tuple[Table, Spread, Store]) -> list[FileOfWorker] | None:
@@ -226,8 +225,8 @@ def _written(where: Mapping[str, str], share: tuple[Table, Spread, Store]) -> li
 
 
 def _span_of_files(files: list[FileOfWorker], time: str) -> Span | None:
-    first_us = [file.least_us[time] for file in files]
-    last_us = [file.most_us[_upto(time)] for file in files]
+    first_us = [file.least[time] for file in files]
+    last_us = [file.most[_upto(time)] for file in files]
     return _span(pa.chunked_array([pa.array([min(first_us), max(last_us)], pa.timestamp("us"))])) if files else None
 
 

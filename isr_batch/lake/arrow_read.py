@@ -1,22 +1,12 @@
 """Read some columns of a lake's tables into Arrow, without Spark if this process can read the files."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import reduce
-from operator import and_
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem
 from pyspark.sql import functions as F
 
-from isr_batch.errors import unreadable_file_error
 from isr_batch.lake.arrow_rows import TYPES
-from isr_batch.lake.delta_files.sound_files import FORMAT, READ, require_sound_footer
-from isr_batch.lake.delta_files.stores import Store, data_files
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import TABLES
@@ -51,20 +41,12 @@ def read_columns(
     if not lake.has(name):
         return schema.empty_table()
     wanted = {column: [value] if isinstance(value, str) else [*value] for column, value in (equal or {}).items()}
-    if (rows := lake.in_memory(name)) is not None:
-        for column, values in wanted.items():
-            rows = rows.filter(pc.is_in(rows[column], pa.array(values, pa.string())))
-        return rows.select(columns).cast(schema)
-    lake.ensure(TABLES[name])
-    store, log = lake.direct_store(name), lake.log(name)
-    if store is None or log is None or not lake.is_plain(name):
-        rows = lake.read(name)
-        for column, values in wanted.items():
-            rows = rows.where(F.col(column).isin(values))
-        return rows.select(*columns).toArrow().cast(schema)
-    files = store.files()
-    read = (read_data_file(store, files, file, schema, wanted) for file in data_files(log))
-    return pa.concat_tables([schema.empty_table(), *read])
+    if there := lake.direct(name):
+        return there.read(schema, wanted)
+    rows = lake.read(name)
+    for column, values in wanted.items():
+        rows = rows.where(F.col(column).isin(values))
+    return rows.select(*columns).toArrow().cast(schema)
 
 
 def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | pa.Table | None:
@@ -84,32 +66,16 @@ def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | 
     schema = contract_schema(name, columns)
     if not lake.has(name):
         return schema.empty_table()
-    if (rows := lake.in_memory(name)) is not None:
-        return rows.select(columns).cast(schema)
-    lake.ensure(TABLES[name])
-    store, log = lake.direct_store(name), lake.log(name)
-    if store is None or log is None or not lake.is_plain(name):
-        return None
-    files = store.files()
-    by = [column for column in TABLES[name].partitioned_by if column in schema.names]
-    fragments = []
-    for file in data_files(log):
-        values = (ds.field(column) == _value(file, schema.field(column)) for column in by)
-        of_file = reduce(and_, values, ds.scalar(True))
-        with damaged_files_explained(store, file["path"]):
-            require_sound_footer(store, file["path"])
-        fragments.append(FORMAT.make_fragment(file["path"], files, of_file))
-    if not fragments:
-        return schema.empty_table()
-    return ds.FileSystemDataset(fragments, schema, FORMAT, files)
+    there = lake.direct(name)
+    return there.open(schema) if there else None
 
 
 def stored_bytes(lake: Lake, name: str) -> int:
     """Size of the files that a read of a lake's table scans; 0 if the lake lacks it."""
-    if not lake.has(name) or lake.in_memory(name) is not None:
+    if not lake.has(name):
         return 0
-    log = lake.log(name)
-    return sum(int(file["size_bytes"]) for file in data_files(log)) if log else int(lake.detail(name)["sizeInBytes"])
+    there = lake.direct(name)
+    return there.size_bytes if there else int(lake.detail(name)["sizeInBytes"])
 
 
 def contract_schema(name: str, columns: Sequence[str]) -> pa.Schema:
@@ -121,52 +87,3 @@ def contract_schema(name: str, columns: Sequence[str]) -> pa.Schema:
 def contract_of(name: str) -> Table:
     """Find the contract by which a table is read into Arrow, or a view whose rows are read like a table's."""
     return VIEWS[name][0] if name in VIEWS else TABLES[name]
-
-
-def read_data_file(
-    store: Store, files: FileSystem, file: Mapping[str, Any], schema: pa.Schema, wanted: Mapping[str, Sequence[str]]
-) -> pa.Table:
-    """Read a data file, given its entry in the table's log (`data_files`); ``wanted`` as in `read_columns`.
-
-    Raises
-    ------
-    SchemaError
-        When it cannot be read.
-    """
-    path = file["path"]
-    with damaged_files_explained(store, path):
-        require_sound_footer(store, path)
-        with files.open_input_file(path) as opened:
-            there = pq.read_schema(opened).names
-            rows = pq.read_table(
-                opened, columns=[name for name in schema.names if name in there],
-                filters=[(name, "in", values) for name, values in wanted.items()] or None,
-                partitioning=None, **READ,
-            )  # fmt: skip
-    for field in schema:
-        if field.name not in there:  # a partition column, or one that came later
-            rows = rows.append_column(field, pa.repeat(_value(file, field), rows.num_rows))
-    return rows.select(schema.names).cast(schema)
-
-
-@contextmanager
-def damaged_files_explained(store: Store, path: str) -> Iterator[None]:
-    """Turn errors of reading a table's file into a message with the remedy.
-
-    Raises
-    ------
-    SchemaError
-        Naming the file.
-    """
-    try:
-        yield
-    except PermissionError:
-        raise
-    except (pa.ArrowInvalid, OSError) as error:
-        raise unreadable_file_error(store.address(path)) from error
-
-
-def _value(file: Mapping[str, Any], field: pa.Field) -> pa.Scalar:
-    """Value of a column that the file itself does not have."""
-    value = file.get(f"partition.{field.name}")
-    return pa.scalar(None if value is None else str(value), pa.string()).cast(field.type)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from isr_batch.errors import unreadable_file_error
-from isr_batch.lake.delta_files.sound_files import damaged_file_of
+from isr_batch.lake.arrow_rows import damaged_file_of
 
 if TYPE_CHECKING:
     import duckdb

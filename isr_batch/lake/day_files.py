@@ -33,7 +33,7 @@ def files_by_day(lake: Lake) -> dict[date, str]:
 def made_from(lake: Lake, name: str, column: str) -> dict[date, str]:
     """Read from which files the days of a derived table were made: hashes of `files_by_day`, kept in ``column``."""
     columns = ["event_date", column]
-    if lake.has(name) and lake.direct_store(name) is None:
+    if lake.has(name) and lake.direct(name) is None:
         return dict(lake.read(name).select(columns).distinct().collect())
     rows = read_columns(lake, name, columns).group_by(columns).aggregate([])
     return dict(zip(*(rows[name].to_pylist() for name in columns), strict=True))

@@ -159,7 +159,7 @@ class InProcess(LakeEngine):
 
     def reads(self, name: str) -> bool:
         """Whether a table can be read without Spark."""
-        return not self._lake.has(name) or self._lake.is_read_here(name)
+        return not self._lake.has(name) or self._lake.direct(name) is not None
 
     def __call__(self, text: str, **tables: Rows) -> Rows:
         """As `LakeEngine.__call__`."""

@@ -2,31 +2,27 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
 
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_read import stored_bytes
 from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine, Rows
-from isr_batch.lake.small_tables import MOST_BYTES
 from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.inputs import FETCH_LOG
-
-MOST_FROM_S3: Final = 1 << 28
-"""Bytes of a table on S3 that one partition's rows are looked for in by this process, and not by a cluster."""
 
 
 def engine_for(lake: Lake, names: Sequence[str]) -> LakeEngine:
     """Choose the engine by the size of the tables that a query holds in memory."""
-    few = sum(stored_bytes(lake, name) for name in names) <= MOST_BYTES
+    few = sum(stored_bytes(lake, name) for name in names) <= sizes.QUERIED_BYTES
     return InProcess(lake) if few else BySpark(lake)
 
 
 def engine_for_a_partition(lake: Lake) -> LakeEngine:
     """Choose the engine for one partition's rows: local files are read in this process, whatever their size."""
-    store = lake.direct_store(FETCH_LOG.name)
-    few = store is not None and (store.is_folder or stored_bytes(lake, FETCH_LOG.name) <= MOST_FROM_S3)
-    return InProcess(lake) if few and lake.is_plain(FETCH_LOG.name) else BySpark(lake)
+    there = lake.direct(FETCH_LOG.name)
+    few = there and (there.store.is_folder or there.size_bytes <= sizes.S3_BYTES)
+    return InProcess(lake) if few else BySpark(lake)
 
 
 @contextmanager

@@ -5,24 +5,30 @@ import re
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
 from typing import Any, Final
 
 import deltalake
-import pyarrow as pa
 from delta.tables import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError, explained_error
 from isr_batch.lake.addresses import absolute_address, is_address
-from isr_batch.lake.ddl import column_types, column_types_in_log, create_statement, ddl_differences
+from isr_batch.lake.ddl import (
+    column_types,
+    column_types_in_log,
+    constraint_statements,
+    constraints_since,
+    create_statement,
+    ddl_differences,
+)
+from isr_batch.lake.delta_files.commit import renew_constraints
 from isr_batch.lake.delta_files.create import create_table
-from isr_batch.lake.delta_files.stores import DIRECT, Store, hadoop_setting, log_store, store_of
+from isr_batch.lake.delta_files.open import DirectTable
+from isr_batch.lake.delta_files.stores import DIRECT, hadoop_setting, log_store, store_of
 from isr_batch.lake.engine_choice import EngineChoice
-from isr_batch.lake.spark_writes import amending, conformed, renew_constraints, retrying
+from isr_batch.lake.spark_writes import amending, conformed, retrying
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import TABLES
@@ -57,11 +63,8 @@ class Lake:
         self.catalog = catalog
         self._checked: set[str] = set()
         self._seen: set[str] = set()  # tables that are there: to ask costs a request of a store or a catalog
-        self._direct: dict[str, Store | None] = {}
+        self._reached: dict[str, DirectTable | None] = {}
         self._is_reached: bool | None = None
-        self._logs: dict[str, deltalake.DeltaTable] = {}
-        self._written: set[str] = set()
-        self._reading = Lock()
         self.engine = EngineChoice()
 
     @property
@@ -84,18 +87,12 @@ class Lake:
             return True
         if self.catalog:
             there = self.spark.catalog.tableExists(self.identifier(name))
-        elif store := self.direct_store(name):
-            there = store.has_table() if store.is_folder else self._has_log(name)
+        elif table := self.reached(name):
+            there = table.exists()
         else:
             there = DeltaTable.isDeltaTable(self.spark, f"{self.root.rstrip('/')}/{name}")
         self._seen.update({name} if there else ())
         return there
-
-    def _has_log(self, name: str) -> bool:
-        try:
-            return self.log(name) is not None
-        except TableNotFoundError:
-            return False
 
     def ensure(self, table: Table) -> None:
         """Create the table, or check it if it exists.
@@ -108,9 +105,9 @@ class Lake:
         if table.name in self._checked:
             return
         if not self.has(table.name):
-            store = None if self.catalog else self.direct_store(table.name)
-            if store:
-                create_table(table, store, self.metadata())
+            there = None if self.catalog else self.reached(table.name)
+            if there:
+                create_table(table, there.store, self.metadata())
             else:
                 retrying(lambda: self.spark.sql(create_statement(table, self.identifier(table.name))), table.name)
         self._check(table)
@@ -184,7 +181,7 @@ class Lake:
             Number of rows written.
         """
         self.ensure(table)
-        renew_constraints(self, table, self.log(table.name))
+        self._renew_constraints(table)
         metadata = self.metadata(commit=uuid.uuid4().hex[:8])
         writer = conformed(table, rows).writeTo(self.identifier(table.name)).option("userMetadata", metadata)
         retrying(lambda: writer.overwrite(F.expr(where)), table.name)
@@ -194,57 +191,50 @@ class Lake:
         there = last.get("userMetadata") == metadata
         return int((last.get("operationMetrics") or {}).get("numOutputRows") or 0) if there else 0
 
-    def direct_store(self, name: str) -> Store | None:
-        """Location of a table that is read and committed to without Spark: a local folder, S3, or HDFS.
+    def reached(self, name: str) -> DirectTable | None:
+        """Table, perhaps to be created, to which this process commits without Spark: in a folder, on S3, or on HDFS.
 
         Spark takes half a second to load a table, delta-rs milliseconds. Spark handles what delta-rs cannot reach, a
         catalog outside a folder, and a store with a multi-writer log store.
         """
-        if name not in self._direct:
+        if name not in self._reached:
             location = self._location(name)
             # The file readers and delta-rs treat % in a path as the start of an escape.
             scheme = "" if "%" in location else location.partition(":")[0]
             if scheme in DIRECT and self._is_reached is None:  # asked once a lake
                 its_own = self.catalog or log_store(self.spark, scheme)
-                self._is_reached = not its_own and self.store(name).is_reached()
-            direct = scheme == "file" or (scheme in DIRECT and self._is_reached)
-            self._direct[name] = self.store(name) if direct else None
-        return self._direct[name]
+                self._is_reached = not its_own and self._by_delta_rs(location).store.is_reached()
+            is_reached = scheme == "file" or (scheme in DIRECT and self._is_reached)
+            self._reached[name] = self._by_delta_rs(location) if is_reached else None
+        return self._reached[name]
 
-    def store(self, name: str) -> Store:
-        """Location of a table, as workers and delta-rs reach it.
+    def direct(self, name: str) -> DirectTable | None:
+        """Table that this process reads and writes without Spark; None if only Spark can."""
+        there = self.reached(name)
+        return there if there and self.is_plain(name) else None
+
+    def by_delta_rs(self, name: str) -> DirectTable:
+        """Table as workers and delta-rs reach it, even if `reached` leaves it to Spark.
 
         Raises
         ------
         UsageError
             When they cannot reach it.
         """
-        if not (store := self._direct.get(name)):
-            location = self._location(name)
-            store = store_of(location, lambda key: hadoop_setting(self.spark, key))
-        return store
+        return self._reached.get(name) or self._by_delta_rs(self._location(name))
+
+    def _by_delta_rs(self, location: str) -> DirectTable:
+        return DirectTable(store_of(location, lambda key: hadoop_setting(self.spark, key)), self.metadata)
 
     def log(self, name: str) -> deltalake.DeltaTable | None:
-        """Read the newest version of a table's log; None if only Spark can.
-
-        Outside a folder it is cached until this process writes to the table (`was_written`).
-        """
-        store = self.direct_store(name)
-        if store is None:
-            return None
-        if store.is_folder:
-            return store.table()
-        with self._reading:
-            if name not in self._logs:
-                self._logs[name] = store.table()
-            elif name in self._written:
-                self._logs[name].update_incremental()
-            self._written.discard(name)
-            return self._logs[name]
+        """Read the newest version of a table's log; None if only Spark can."""
+        there = self.reached(name)
+        return there.log() if there else None
 
     def was_written(self, name: str) -> None:
         """Drop the cached log of a table."""
-        self._written.add(name)
+        if there := self._reached.get(name):
+            there.was_written()
 
     def require_layout(self, table: Table) -> None:
         """Check the partitioning of a table, which its column types do not show.
@@ -270,13 +260,6 @@ class Lake:
         self._require(name)
         log = self.log(name)
         return log.file_uris() if log else self.read(name).inputFiles()
-
-    def in_memory(self, name: str) -> pa.Table | None:
-        """Rows of a table of a lake in memory, as Arrow; None for one in files."""
-
-    def is_read_here(self, name: str) -> bool:
-        """Whether a table is read without Spark."""
-        return self.direct_store(name) is not None and self.is_plain(name)
 
     def is_plain(self, name: str) -> bool:
         """Whether a table's data files alone define its rows: no deletion vectors, no column mapping."""
@@ -373,6 +356,14 @@ class Lake:
                 OTHER_VERSION,
             )
         self._checked.add(table.name)
+
+    def _renew_constraints(self, table: Table) -> None:
+        if log := self.log(table.name):
+            renew_constraints(table, log)
+            return
+        later = constraints_since(table, self.detail(table.name)["properties"])
+        for text in constraint_statements(self.identifier(table.name), later):
+            self.spark.sql(text)
 
     def metadata(self, **more: str) -> str:
         """Metadata of a commit, as JSON."""

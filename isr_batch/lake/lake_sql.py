@@ -4,10 +4,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_read import stored_bytes
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.duckdb_engine import InProcess
@@ -18,8 +19,6 @@ from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS
 
-LARGEST: Final = 512 << 20
-"""Bytes of a table's files; of a larger one Spark does not need the memory at once."""
 Row = dict[str, Any]
 Value = str | Sequence[tuple[object, ...]]
 
@@ -87,7 +86,7 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         """Open a table in this process; None if Spark has to read it."""
         if name not in self._read:
             parts = VIEWS[name][1] if name in VIEWS else (name,)
-            here = all(self._here.reads(part) and stored_bytes(self.lake, part) <= LARGEST for part in parts)
+            here = all(self._here.reads(part) and stored_bytes(self.lake, part) <= sizes.READ_BYTES for part in parts)
             self._read[name] = self._here.table(name) if here else None
         return self._read[name]
 

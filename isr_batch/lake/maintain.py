@@ -11,19 +11,18 @@ from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
 from isr_batch.errors import write_conflict_error
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.delta_files.compact import compact_files
-from isr_batch.lake.delta_files.stores import Store, data_files
+from isr_batch.lake.delta_files.open import DirectTable
 from isr_batch.lake.delta_files.write import has_binaries
 from isr_batch.lake.duckdb_engine import replace_arrow
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import REPLAY_STATE, TABLES
 
-LARGEST = 4 << 30
-"""Bytes of a table's files; a larger one is for Spark and its workers."""
 Row = dict[str, object]
 
 
@@ -65,9 +64,9 @@ def _drop_states(lake: Lake, days: int) -> None:
 
 def _tended(lake: Lake, table: Table, retain_hours: int) -> Row:
     before, size = _files(lake, table)
-    store = lake.direct_store(table.name)
-    if store and lake.is_plain(table.name) and size <= LARGEST:
-        _tend_here(lake, table, store, retain_hours)
+    there = lake.direct(table.name)
+    if there and size <= sizes.MAINTAINED_BYTES:
+        _tend_here(there, table, retain_hours)
     else:
         identifier = lake.identifier(table.name)
         if not has_binaries(table):
@@ -78,18 +77,19 @@ def _tended(lake: Lake, table: Table, retain_hours: int) -> Row:
     return {"table": table.name, "files_before": before, "files_after": after, "bytes": size}
 
 
-def _tend_here(lake: Lake, table: Table, store: Store, retain_hours: int) -> None:
-    said = CommitProperties(custom_metadata={"userMetadata": lake.metadata()})
+def _tend_here(there: DirectTable, table: Table, retain_hours: int) -> None:
+    said = CommitProperties(custom_metadata={"userMetadata": there.metadata()})
     try:
         # Large rows are read by their places: their files have small row groups, and are large (`delta_files.write`).
         if not has_binaries(table):
-            compact_files(lake, table, store)
-        there = store.table()
-        there.vacuum(retain_hours, dry_run=False, enforce_retention_duration=False, commit_properties=said, full=True)
+            compact_files(there, table)
+        there.store.table().vacuum(
+            retain_hours, dry_run=False, enforce_retention_duration=False, commit_properties=said, full=True
+        )
     except CommitFailedError as error:
         raise write_conflict_error(table.name) from error
-    if store.is_folder:
-        _drop_checksums_of_gone_files(Path(store.uri))
+    if there.store.is_folder:
+        _drop_checksums_of_gone_files(Path(there.store.uri))
 
 
 def _drop_checksums_of_gone_files(folder: Path) -> None:
@@ -100,8 +100,8 @@ def _drop_checksums_of_gone_files(folder: Path) -> None:
 
 def _files(lake: Lake, table: Table) -> tuple[int, int]:
     """Number of data files of a table, and their bytes."""
-    if log := lake.log(table.name):
-        sizes = [file["size_bytes"] for file in data_files(log)]
+    if there := lake.reached(table.name):
+        sizes = [file["size_bytes"] for file in there.data_files()]
         return len(sizes), sum(sizes)
     detail = lake.detail(table.name)
     return detail["numFiles"], detail["sizeInBytes"]

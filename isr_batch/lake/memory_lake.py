@@ -1,13 +1,16 @@
 """Tables of a lake that are in the memory of this process, and nowhere else."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_rows import arrow_schema, cast_rows
+from isr_batch.lake.delta_files.open import DirectTable
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS
 
 
@@ -36,16 +39,33 @@ class MemoryLake(Lake):
         """As `Lake.ensure`."""
         self.tables.setdefault(table, arrow_schema(table).empty_table())
 
-    def in_memory(self, name: str) -> pa.Table | None:
-        """As `Lake.in_memory`."""
-        return self._rows(name)
+    def direct(self, name: str) -> "MemoryTable | None":
+        """As `Lake.direct`."""
+        rows = self._rows(name)
+        return MemoryTable(arrow_schema(TABLES[name]).empty_table() if rows is None else rows)
 
     def _rows(self, name: str) -> pa.Table | None:
         return next((rows for table, rows in self.tables.items() if table.name == name), None)
 
-    def is_read_here(self, name: str) -> bool:  # noqa: ARG002 always
-        """As `Lake.is_read_here`."""
-        return True
+
+class MemoryTable(DirectTable):
+    """A table in memory."""
+
+    size_bytes = 0
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
+
+    def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
+        """As `DirectTable.read`."""
+        rows = self._rows
+        for column, values in wanted.items():
+            rows = rows.filter(pc.is_in(rows[column], pa.array(values, pa.string())))
+        return cast_rows(rows, schema)
+
+    def open(self, schema: pa.Schema) -> pa.Table:
+        """As `DirectTable.open`."""
+        return self.read(schema, {})
 
 
 def _no_spark() -> NoReturn:

@@ -63,7 +63,7 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
     if lake.engine.wanted == "spark":
         return _answered_by_spark(lake, text)
     tokens = tokens_of(text)
-    if tokens is None or lake.catalog or lake.direct_store("run_log") is None:
+    if tokens is None or lake.catalog or lake.reached("run_log") is None:
         return _answered_by_spark(lake, text)
     asked = {name for before, name in pairwise(tokens) if before.upper() == "FROM" and name != "("}
     names = lake.names()

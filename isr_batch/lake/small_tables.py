@@ -5,41 +5,31 @@ files that may have matching rows, rewrites those that have other rows as well, 
 deltalake does not check the constraints of rows written this way, so they are checked here.
 """
 
-import json
 import logging
 import re
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import deltalake
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from isr_batch.errors import SchemaError, UsageError
-from isr_batch.lake.arrow_read import damaged_files_explained
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.contract_sql import count_breaking_contract, rows_that_meet
-from isr_batch.lake.delta_files.commit import Actions, commit, now_ms
-from isr_batch.lake.delta_files.sound_files import READ, require_sound_footer, write_checksums
+from isr_batch.lake.delta_files.commit import Actions, added, commit, now_ms, removed
+from isr_batch.lake.delta_files.open import Days, DirectTable, data_files
+from isr_batch.lake.delta_files.read import some_rows_of
 from isr_batch.lake.delta_files.stores import Store
-from isr_batch.lake.delta_files.write import FileOfWorker, parquet_options, rows_a_group
+from isr_batch.lake.delta_files.write import DayFile, FileOfWorker
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 
 logger = logging.getLogger(__name__)
-
-MOST_BYTES = 64 << 20
-"""Of files that have both rows to be replaced and others: they are read and written here. More is for Spark."""
-ROWS_AT_ONCE = 1 << 17
-
-Days = tuple[str, str]
-"""First and last day, as text: Python has no year 0, which a line of a log may have."""
 
 
 class SmallTables:
@@ -56,8 +46,8 @@ class SmallTables:
         self.lake = lake
         self.sql = sql
 
-    def takes(self, table: Table, days: Days | None = None, where: str | None = None) -> bool:
-        """Whether `replace` can write a table: it is reachable without Spark, and little has to be rewritten.
+    def takes(self, table: Table, days: Days | None = None, where: str | None = None) -> DirectTable | None:
+        """Table that `replace` can write: it is reachable without Spark, and little has to be rewritten.
 
         The table is created if it does not exist.
 
@@ -72,13 +62,15 @@ class SmallTables:
             from them, as after an overwrite by Spark.
         """
         self.lake.ensure(table)
-        store, log = self.lake.direct_store(table.name), self.lake.log(table.name)
-        if store is None or log is None or not self.lake.is_plain(table.name):
-            return False
-        files = list(_files(log, days))
-        if where is not None and (table.change_feed or _size(files) > MOST_BYTES):
-            files = [file for file in files if 0 < self._replaced(store, table, file, where) < file["num_records"]]
-        return not (files and table.change_feed) and _size(files) <= MOST_BYTES
+        there = self.lake.direct(table.name)
+        if there is None:
+            return None
+        files = there.data_files(days)
+        if where is not None and (table.change_feed or _size(files) > sizes.REWRITTEN_BYTES):
+            files = [
+                file for file in files if 0 < self._replaced(there.store, table, file, where) < file["num_records"]
+            ]
+        return None if (files and table.change_feed) or _size(files) > sizes.REWRITTEN_BYTES else there
 
     def replace(  # noqa: PLR0913 three of them have a default
         self,
@@ -119,7 +111,7 @@ class SmallTables:
         WriteConflictError
             When others write to the same files.
         """
-        store = self.lake.store(table.name)
+        to = self.lake.by_delta_rs(table.name)
         schema = arrow_schema(table)
         rows = rows.select(schema.names)
         broken = sum(file.broken for file in files) + (0 if checked else self.count_broken(table, rows, where))
@@ -129,18 +121,19 @@ class SmallTables:
             )
 
         def replacing(there: deltalake.DeltaTable) -> Actions:
-            removed: list[RemoveAction] = []
+            gone: list[RemoveAction] = []
             after = [rows.cast(schema)]
-            for file in _files(there, days):
-                replaced = self._replaced(store, table, file, where)
+            for file in data_files(there, days):
+                replaced = self._replaced(to.store, table, file, where)
                 if replaced:
-                    removed.append(RemoveAction(file["path"], True, now_ms(), file["size_bytes"], _partition(file)))
+                    gone.append(removed(file))
                 if 0 < replaced < file["num_records"]:
-                    old = _rows_of(store, file, schema)
+                    old = pa.concat_tables([schema.empty_table(), *some_rows_of(to.store, file, schema)])
                     after.append(rows_that_meet(self.sql, old, f"NOT coalesce({where}, false)"))
-            return [*removed, *_written(store, table, pa.concat_tables(after)), *map(_added, files)]
+            new = (added(file, table) for file in files)
+            return [*gone, *_written(to.store, table, pa.concat_tables(after)), *new]
 
-        commit(self.lake, table, store, replacing)
+        commit(to, table, replacing)
         return int(rows.num_rows) + sum(file.rows for file in files)
 
     def add_files(self, table: Table, files: Sequence[FileOfWorker]) -> None:
@@ -151,7 +144,7 @@ class SmallTables:
         WriteConflictError
             When others write to the table at the same time.
         """
-        commit(self.lake, table, self.lake.store(table.name), lambda _: [_added(file) for file in files])
+        commit(self.lake.by_delta_rs(table.name), table, lambda _: [added(file, table) for file in files])
 
     def append_once(self, table: Table, row: Mapping[str, object], key: str) -> None:
         """Append a row, unless one with the same key was appended before, as `Lake.append_once`.
@@ -166,29 +159,29 @@ class SmallTables:
         """
         rows = pa.Table.from_pylist([row], arrow_schema(table))
         self.lake.ensure(table)
-        store = self._store(table)
-        if store is None or table.change_feed or not self.lake.is_plain(table.name):
+        to = self._committed_to(table)
+        if to is None or table.change_feed or not self.lake.is_plain(table.name):
             self.lake.append_once(table, self.lake.spark.createDataFrame(rows), key)
             return
         if self.count_broken(table, rows):
             raise SchemaError(f"the row breaks the contract of {table.name}")
-        added = [*_written(store, table, rows)]
+        new = [*_written(to.store, table, rows)]
 
         def unless_done(there: deltalake.DeltaTable) -> Actions:
-            return added if there.transaction_version(key) is None else []
+            return new if there.transaction_version(key) is None else []
 
         # The second writer of the same key gets a conflict, and finds the key when it retries.
-        commit(self.lake, table, store, unless_done, [Transaction(key, 1, now_ms())])
+        commit(to, table, unless_done, [Transaction(key, 1, now_ms())])
 
-    def _store(self, table: Table) -> Store | None:
-        """Store of a table that deltalake can commit to, and faster than Spark."""
-        if store := self.lake.direct_store(table.name):
-            return store
+    def _committed_to(self, table: Table) -> DirectTable | None:
+        """Table that deltalake can commit to, and faster than Spark."""
+        if there := self.lake.reached(table.name):
+            return there
         try:
-            store = self.lake.store(table.name)
-            if store.is_s3:
-                store.table()
-                return store
+            there = self.lake.by_delta_rs(table.name)
+            if there.store.is_s3:
+                there.log()
+                return there
         except UsageError as error:
             logger.debug("%s is left to Spark: %s", table.name, error.message)
         return None
@@ -217,81 +210,21 @@ def _size(files: Sequence[dict[str, Any]]) -> int:
     return sum(file["size_bytes"] for file in files)
 
 
-def _files(there: deltalake.DeltaTable, days: Days | None) -> Iterator[dict[str, Any]]:
-    """List the data files of a table for some days; partition values are text."""
-    files = pa.table(there.get_add_actions(flatten=True))
-    partitions = [name for name in files.column_names if name.startswith("partition.")]
-    for name in partitions:
-        files = files.set_column(files.column_names.index(name), name, files[name].cast(pa.string()))
-    for file in files.select(["path", "size_bytes", *partitions]).to_pylist():
-        day = file.get("partition.event_date")
-        if day is None or days is None or days[0] <= day <= days[1]:
-            yield file
-
-
-def _rows_of(store: Store, file: dict[str, Any], schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables([schema.empty_table(), *some_rows_of(store, file, schema)])
-
-
-def some_rows_of(store: Store, file: dict[str, Any], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Read some columns of a file in batches of `ROWS_AT_ONCE` rows."""
-    with ExitStack() as opened:
-        opened.enter_context(damaged_files_explained(store, file["path"]))
-        require_sound_footer(store, file["path"])
-        parquet = opened.enter_context(pq.ParquetFile(file["path"], filesystem=store.files(), **READ))
-        there = [name for name in schema.names if name in parquet.schema_arrow.names]
-        for batch in parquet.iter_batches(ROWS_AT_ONCE, columns=there):
-            rows = pa.Table.from_batches([batch])
-            for field in schema:
-                if field.name not in there:  # a partition column, or one that came later
-                    value = pa.scalar(file.get(f"partition.{field.name}"), pa.string()).cast(field.type)
-                    rows = rows.append_column(field, pa.repeat(value, batch.num_rows))
-            yield rows.select(schema.names).cast(schema)
-
-
-def _partition(file: dict[str, Any]) -> dict[str, str | None] | None:
-    return {
-        name.removeprefix("partition."): value for name, value in file.items() if name.startswith("partition.")
-    } or None
-
-
 def _written(store: Store, table: Table, rows: pa.Table) -> Iterator[AddAction]:
-    """Write the rows to new files, one per partition."""
-    files = store.files()
-    stored = [name for name in rows.column_names if name not in table.partitioned_by]
-    for part, values in _parts(rows, table.partitioned_by):
-        place = "".join(f"{name}={value}/" for name, value in values.items())
-        path = f"{place}part-{uuid.uuid4()}.zstd.parquet"
-        if place:
-            files.create_dir(place)
-        kept = part.select(stored)
-        options = parquet_options(table, kept.schema)
-        pq.write_table(kept, path, filesystem=files, row_group_size=rows_a_group(table, kept), **options)
-        write_checksums(store, path)
-        size = files.get_file_info(path).size
-        yield AddAction(path, size, values, now_ms(), True, json.dumps({"numRecords": part.num_rows}))
+    """Write the rows to new files, one per partition; the log has no statistics of few rows."""
+    for part, day in _parts(rows, table.partitioned_by):
+        file = DayFile(table, store, day, rows.schema)
+        file.write(part)
+        yield added(replace(file.close(), least={}, most={}), table)
 
 
-def _added(file: FileOfWorker) -> AddAction:
-    """Describe a worker's file as an action of the table's log."""
-    least, most = ({name: _in_log(us, up) for name, us in of.items()}
-                   for of, up in ((file.least_us, 0), (file.most_us, 999)))  # fmt: skip
-    stats = {"numRecords": file.rows, "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}
-    return AddAction(file.path, file.size_bytes, {"event_date": file.day}, now_ms(), True, json.dumps(stats))
-
-
-def _in_log(us: int, up: int) -> str:
-    """Round to whole milliseconds, as in Delta's log."""
-    return f"{np.datetime64((us + up) // 1000, 'ms')}Z"
-
-
-def _parts(rows: pa.Table, by: tuple[str, ...]) -> Iterator[tuple[pa.Table, dict[str, str]]]:
+def _parts(rows: pa.Table, by: tuple[str, ...]) -> Iterator[tuple[pa.Table, str]]:
     if not by:
         if rows.num_rows:
-            yield rows, {}
+            yield rows, ""
         return
     (column,) = by
     text = rows[column].cast(pa.string())
     values = pc.unique(text).to_pylist()
     for value in values:
-        yield rows.filter(pc.equal(text, value)) if len(values) > 1 else rows, {column: value}
+        yield rows.filter(pc.equal(text, value)) if len(values) > 1 else rows, value

@@ -13,10 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
-from isr_batch.lake.arrow_read import contract_of, contract_schema, read_columns, read_data_file, stored_bytes
+from isr_batch.lake import sizes
+from isr_batch.lake.arrow_read import contract_of, contract_schema, read_columns
 from isr_batch.lake.ddl import sql_literal
-from isr_batch.lake.delta_files.read import PLACE, FileRows
-from isr_batch.lake.delta_files.stores import Store, data_files
+from isr_batch.lake.delta_files.read import PLACE, FileRows, read_file
+from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
@@ -36,8 +37,6 @@ from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 from isr_batch.lake.tables.outputs import TABLES
 
-FEW_BYTES: Final = 1 << 20
-"""Size of a table whose rows are passed to Spark: loading the table would take it half a second, and many requests."""
 TASKS_A_CORE: Final = 4
 """That replay, so that no core waits long for the last."""
 LEAST_OF_TASK: Final = 1 << 22
@@ -76,8 +75,10 @@ class BySpark(LakeEngine):
         columns = columns or contract_of(name).column_names
         if not self._lake.has(name):
             return self.rows(contract_schema(name, columns).empty_table())
-        here = name in TABLES and self._lake.direct_store(name) and stored_bytes(self._lake, name) <= FEW_BYTES
-        return self.rows(read_columns(self._lake, name, columns)) if here else self._lake.read(name).select(*columns)
+        there = self._lake.direct(name) if name in TABLES else None
+        if there and there.size_bytes <= sizes.PASSED_BYTES:
+            return self.rows(read_columns(self._lake, name, columns))
+        return self._lake.read(name).select(*columns)
 
     def with_struct(
         self, name: str, columns: Sequence[str], struct: str, fields: Sequence[str], days: tuple[str, str]
@@ -86,19 +87,16 @@ class BySpark(LakeEngine):
 
         Spark would move binaries like rows: through its own memory, to disk, and to its workers through a pipe.
         """
-        store = self._lake.direct_store(name)
-        log = self._lake.log(name) if store and self._lake.has(name) else None
-        if store is None or log is None or not self._lake.is_plain(name):
+        there = self._lake.direct(name) if self._lake.has(name) else None
+        if there is None:
             packed = self.struct({field: f"of_table.{field}" for field in fields})  # some are words of SQL
             return self.table(name, (*columns, *fields)).alias("of_table").selectExpr(*columns, f"{packed} AS {struct}")
         schema = contract_schema(name, columns).append(pa.field(struct, PLACE))
-        files = [
-            file for file in data_files(log) if days[0] <= str(file.get("partition.event_date", days[0])) <= days[1]
-        ]
+        files = there.data_files(days)
         size_bytes = sum(int(file["size_bytes"]) for file in files)
-        self._late[struct] = _Late(store, contract_schema(name, fields), size_bytes)
+        self._late[struct] = _Late(there.store, contract_schema(name, fields), size_bytes)
         numbers = self._lake.spark.range(0, len(files), 1, min(max(1, len(files)), FILES_AT_A_TIME))
-        return self.keep(numbers.mapInArrow(partial(_places, store, files, schema), from_arrow_schema(schema)))
+        return self.keep(numbers.mapInArrow(partial(_places, there.store, files, schema), from_arrow_schema(schema)))
 
     def rows(self, given: pa.Table) -> DataFrame:
         """As `LakeEngine.rows`."""
@@ -220,7 +218,7 @@ def _places(
     """In a worker: yield the rows of files, with their locations in the last column."""
     *columns, struct = schema
     for number in (number.as_py() for batch in batches for number in batch.column("id")):
-        rows = read_data_file(store, store.files(), files[number], pa.schema(columns), {})
+        rows = read_file(store, store.files(), files[number], pa.schema(columns), {})
         path, row = pa.repeat(files[number]["path"], len(rows)), pa.array(np.arange(len(rows)))
         yield from rows.append_column(struct, pa.StructArray.from_arrays([path, row], fields=list(PLACE))).to_batches()
 

@@ -3,22 +3,17 @@
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import delta.exceptions
-import deltalake
 from delta.tables import DeltaMergeBuilder, DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from isr_batch.errors import SchemaError, write_conflict_error
-from isr_batch.lake.ddl import constraint_statements, constraints_since
+from isr_batch.lake.delta_files.commit import RETRIES
 from isr_batch.lake.tables.contract import Table
 
-if TYPE_CHECKING:  # which calls what is here
-    from isr_batch.lake.lake import Lake
-
-RETRIES: Final = 3
 # Delta's conflicts have no common base class in Python.
 _CONFLICTS: Final[tuple[type[Exception], ...]] = tuple(
     getattr(delta.exceptions, name) for name in delta.exceptions.__all__
@@ -65,13 +60,3 @@ def amending(there: DeltaTable, rows: DataFrame, key: Sequence[str], columns: Se
     changed = f"{same} AND there.{columns[0]} IS DISTINCT FROM given.{columns[0]}"
     merge = there.alias("there").merge(rows.alias("given"), changed)
     return merge.whenMatchedUpdate(set={name: f"given.{name}" for name in columns})
-
-
-def renew_constraints(lake: "Lake", table: Table, log: deltalake.DeltaTable | None) -> None:
-    """Update the constraints of a table of an earlier version to those of the contract."""
-    known = log.metadata().configuration if log else lake.detail(table.name)["properties"]
-    later = constraints_since(table, known)
-    if later and log:
-        log.alter.set_table_properties(later, raise_if_not_exists=False)
-    for text in () if log else constraint_statements(lake.identifier(table.name), later):
-        lake.spark.sql(text)

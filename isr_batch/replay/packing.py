@@ -12,19 +12,18 @@ from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.errors import SchemaError
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.day_files import day_of_file, days_as_sql, files_by_day, made_from
-from isr_batch.lake.delta_files.read import UnreadableFileError
-from isr_batch.lake.delta_files.sound_files import READ, require_sound_footer
-from isr_batch.lake.delta_files.stores import Store, data_files
+from isr_batch.lake.delta_files.read import rows_of_groups
+from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.delta_files.write import REPORTS, reported_files, with_files_written
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import OfBatches
@@ -53,8 +52,6 @@ PIECES_HERE = 64
 them stay in the processor's cache."""
 SHARE_BYTES = 1 << 25
 """Columns that a task reads from tables' files."""
-FEW_BYTES = 1 << 28
-"""Size of files that the driver packs without Spark, which takes seconds to plan, however few the rows are."""
 
 _OF = {
     FETCH_LOG.name: (event_chunks_of_fetches, (*KEY, *COLUMNS_OF_FETCHES.values(), "later_by")),
@@ -103,18 +100,18 @@ def pack_stale_days(lake: Lake) -> int:
     conform = partial(_conformed, found)
     with ArrowSql() as sql:
         small = SmallTables(lake, sql)
-        store = lake.direct_store(FETCH_SEGMENTS.name) if small.takes(FETCH_SEGMENTS, bounds, where) else None
+        to = small.takes(FETCH_SEGMENTS, bounds, where)
         files = {table.name: _data_files(lake, table, stale) for table in (FETCH_LOG, APPEND_LOG)}
-        few = _pieces_of_few(files) if store and lake.engine.wanted != "spark" else None
+        few = _pieces_of_few(files) if to and lake.engine.wanted != "spark" else None
         if few is not None:
             keep_packing_compiled()
             rows = pa.Table.from_batches(conform(pack_segments(iter(few))), _ROWS)
             return small.replace(FETCH_SEGMENTS, rows, where, bounds)
         with rows_at_a_time(lake.spark, PIECES_AT_A_TIME):
             pieces = _pieces(lake, FETCH_LOG, where, files).unionByName(_pieces(lake, APPEND_LOG, where, files))
-            if store is None:
+            if to is None:
                 return lake.replace(FETCH_SEGMENTS, _packed(pieces, conform, _ROWS), where)
-            reports = _packed(pieces, partial(_written, conform, store, where), REPORTS).toArrow()
+            reports = _packed(pieces, partial(_written, conform, to.store, where), REPORTS).toArrow()
         return small.replace(FETCH_SEGMENTS, _ROWS.empty_table(), where, bounds, reported_files(reports))
 
 
@@ -142,17 +139,17 @@ def damaged_segments_explained() -> Iterator[None]:
 
 def _data_files(lake: Lake, table: Table, days: Sequence[date]) -> list[DataFile] | None:
     """Files with the rows of some days; None where Spark has to read them."""
-    store, log = lake.direct_store(table.name), lake.log(table.name)
-    if store is None or log is None or not lake.is_plain(table.name):
+    there = lake.direct(table.name)
+    if there is None:
         return None
-    files = (DataFile(store, file["path"], int(file["size_bytes"])) for file in data_files(log))
+    files = (DataFile(there.store, file["path"], int(file["size_bytes"])) for file in there.data_files())
     return [file for file in files if day_of_file(f"/{file.path}") in days]
 
 
 def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
     """Make pieces here, sorted as for `pack_segments`; None if there is too much to read, or only Spark can read it."""
     read = {name: of_table for name, of_table in files.items() if of_table is not None}
-    if len(read) < len(files) or sum(file.size for of_table in read.values() for file in of_table) > FEW_BYTES:
+    if len(read) < len(files) or sum(file.size for of_table in read.values() for file in of_table) > sizes.PACKED_BYTES:
         return None
     return _in_order(
         batch
@@ -213,26 +210,7 @@ def _shares(files: Sequence[DataFile]) -> list[list[Part]]:
 
 def _rows_of(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Those of the file's row groups that are the part's."""
-    store, path, _ = part.file
-    try:
-        require_sound_footer(store, path)
-        with pq.ParquetFile(
-            path, filesystem=store.files(), pre_buffer=not store.is_folder, read_dictionary=["cluster_id", "topic"],
-            **READ,
-        ) as file:  # fmt: skip
-            groups = list(range(part.number, file.num_row_groups, part.parts))
-            there = [name for name in columns if name in file.schema_arrow.names]
-            for batch in file.iter_batches(CHUNK_ROWS, groups, there, use_threads=False):
-                # A column that the table got later is in no older file.
-                missing = pa.nulls(batch.num_rows)
-                yield pa.RecordBatch.from_arrays(
-                    [batch.column(name) if name in there else missing for name in columns], list(columns)
-                )
-    except PermissionError:
-        raise
-    except (pa.ArrowInvalid, OSError) as error:
-        message = f"{store.address(path)}: {error}"
-        raise UnreadableFileError(message) from error
+    return rows_of_groups(part.file.store, part.file.path, columns, (part.number, part.parts), CHUNK_ROWS)
 
 
 def _packed(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from isr_batch.errors import NoInputError, UsageError
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.duckdb_engine import InProcess
@@ -61,12 +62,6 @@ from udfs.records import ROW_ORDER
 from udfs.rules import REGISTRY
 
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
-FEW_EVENTS = 20_000_000
-"""Fetches and appends that this process replays without Spark, in 15 to 25 s and 1.3 GB."""
-FEW_RESULTS = 300_000
-"""Rows of Spark's results that this process writes, unless workers do."""
-MOST_EVENTS = 50_000_000
-"""Events of a window whose timelines are all written by default: about 2 GB with 22 rules."""
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
 """Sort order of the stream."""
 
@@ -92,7 +87,9 @@ def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
 def engine_of_replay(lake: Lake, window: Window = Window()) -> LakeEngine:  # noqa: B008 frozen
     """Choose by what is wanted, and by the number of events in a window."""
     events = events_to_replay(lake, window)
-    return BySpark(lake) if lake.engine.by_spark(events, FEW_EVENTS, "fetches and appends") else InProcess(lake)
+    return (
+        BySpark(lake) if lake.engine.by_spark(events, sizes.REPLAYED_EVENTS, "fetches and appends") else InProcess(lake)
+    )
 
 
 def replayed_stream(  # noqa: PLR0913 four of them have a default
@@ -197,8 +194,8 @@ def replay(
             engine, stream, runs, kinds, window,
             stores=stores, around_shrinks=around_shrinks, result_files=result_files,
         )  # fmt: skip
-        # Where workers write results, each leaves few (`result_files.FEW_OF_TASK`).
-        most = None if result_files else FEW_RESULTS
+        # Where workers write results, each leaves few (`sizes.TASK_ROWS`).
+        most = None if result_files else sizes.RESULT_ROWS
         with engine_for_results(lake, engine, results, f"result <> '{STATE}'", most) as (near, few):
             reports = near.listed(near(f"SELECT result, {FILE} FROM {{few}} AS f WHERE {FILE} IS NOT NULL", few=few))
             files = [json.loads(row[FILE]) for row in reports if row["result"] == FILE]
@@ -223,6 +220,6 @@ def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mappi
         stores = stores_of_timelines(lake)
     except UsageError as error:
         return {}, "none", f"none ({error.message})"
-    if events <= MOST_EVENTS:
+    if events <= sizes.TIMELINE_EVENTS:
         return stores, "all", "all"
     return stores, "around-shrinks", f"around-shrinks (of {events:,} events; --timelines all writes all)"

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.delta_files.write import FileOfWorker, TaskFiles
@@ -29,8 +30,6 @@ from udfs.batches.results import SCORED, SET_COLUMNS
 
 RESULT_FILE: Final = "result file"
 """Kind of result that reports a file; the column FILE has it as JSON."""
-FEW_OF_TASK: Final = 5_000
-"""Rows that a worker leaves to the driver."""
 HELD_ROWS: Final = 1 << 15
 """Rows that a worker holds before it writes them, but for those of sets that may go on."""
 _OF_SET: Final = ["rule", *SET_COLUMNS]
@@ -48,7 +47,7 @@ class ResultFiles(NamedTuple):
     in_window : str
         SQL condition of those that are written.
     few_of_task, held_rows : int
-        FEW_OF_TASK and HELD_ROWS.
+        `sizes.TASK_ROWS` and HELD_ROWS.
     """
 
     stores: Mapping[str, Store]
@@ -64,11 +63,11 @@ def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | No
     with ArrowSql() as sql:
         small = SmallTables(lake, sql)
         for table in SCORED_TABLES:
-            store = lake.direct_store(table.name) if small.takes(table, window.days, where) else None
-            if store is None:
+            to = small.takes(table, window.days, where)
+            if to is None:
                 return None
-            stores[table.name] = store
-    return ResultFiles(stores, where, window.condition, FEW_OF_TASK, HELD_ROWS)
+            stores[table.name] = to.store
+    return ResultFiles(stores, where, window.condition, sizes.TASK_ROWS, HELD_ROWS)
 
 
 def results_written(results: Iterator[pa.RecordBatch], to: ResultFiles) -> Iterator[pa.RecordBatch]:

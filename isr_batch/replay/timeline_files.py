@@ -8,20 +8,17 @@ docs/adr/0024-timelines-once.md has the savings.
 
 import hashlib
 import json
-import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from isr_batch.lake.delta_files.sound_files import WRITTEN, write_checksums
 from isr_batch.lake.delta_files.stores import Store
+from isr_batch.lake.delta_files.write import DayFile
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.timelines import TIMELINES
 from udfs.batches.results import RESULT_SCHEMA
@@ -98,7 +95,7 @@ class _Files:
         self.schemas = {kind: schema_of_files(TIMELINES[kind]) for kind in stores}
         self.waiting: defaultdict[Key, list[pa.RecordBatch]] = defaultdict(list)
         self.rows_waiting: defaultdict[Key, int] = defaultdict(int)
-        self.files: dict[Key, _File] = {}
+        self.files: dict[Key, DayFile] = {}
         self.run_sets: dict[str, str] = {}
         self.days_of: defaultdict[str, set[str]] = defaultdict(set)
 
@@ -129,8 +126,10 @@ class _Files:
     def _write(self, key: Key) -> None:
         kind, day = key
         if key not in self.files:
-            self.files[key] = _File(TIMELINES[kind], self.stores[kind], _date(day), self.schemas[kind])
-        self.files[key].write(self.waiting.pop(key))
+            self.files[key] = DayFile(TIMELINES[kind], self.stores[kind], _date(day), self.schemas[kind])
+        # In one piece: Parquet's writer restarts with each chunk, and there are hundreds.
+        rows = pa.Table.from_batches(self.waiting.pop(key), self.schemas[kind])
+        self.files[key].write(rows.unify_dictionaries().combine_chunks())
         del self.rows_waiting[key]
 
     def close(self) -> Iterator[dict[str, Any]]:
@@ -138,14 +137,15 @@ class _Files:
         for key in list(self.waiting):
             self._write(key)
         with ThreadPoolExecutor(len(self.files) or 1) as pool:  # a store that is far lets the end of each file wait
-            yield from pool.map(_File.close, self.files.values())
+            for file, closed in zip(self.files.values(), pool.map(DayFile.close, self.files.values()), strict=True):
+                yield {"table": file.table.name, "file": asdict(closed)}
         for run_set, days in self.days_of.items():
             yield {"run_set": run_set, "runs": json.loads(self.run_sets[run_set]), "days": sorted(days)}
 
     def abandon(self) -> None:
-        """Leave the files as they are, in no table: a disk that is full would take no more of them."""
+        """Leave the files as they are, in no table."""
         for file in self.files.values():
-            file.writer.is_open = False  # else the destructor writes the footer, and an error is lost
+            file.abandon()
 
 
 def _date(day: int) -> str:
@@ -174,76 +174,7 @@ def _by_day(batch: pa.RecordBatch, since_us: int, schema: pa.Schema) -> Iterator
         yield int(days[start]), few
 
 
-@dataclass
-class _File:
-    """A file in the making."""
-
-    table: Table
-    store: Store
-    date: str
-    schema: pa.Schema
-    metadata: list[pq.FileMetaData] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.path = f"event_date={self.date}/part-{uuid.uuid4()}.zstd.parquet"
-        self.files = self.store.files()
-        self.files.create_dir(f"event_date={self.date}")
-        # Times and offsets grow in small steps: half the bytes and half the time of looking for values that recur.
-        steps = [each.name for each in self.schema if each.type in (_TYPES["BIGINT"], _TYPES["TIMESTAMP"])]
-        steps.remove("runs")
-        self.writer = pq.ParquetWriter(
-            self.path,
-            self.schema,
-            filesystem=self.files,
-            compression="zstd",
-            use_dictionary=[name for name in self.schema.names if name not in steps],
-            column_encoding=dict.fromkeys(steps, "DELTA_BINARY_PACKED"),
-            store_schema=False,
-            write_statistics=list(self.table.skipped_by),
-            metadata_collector=self.metadata,
-            **WRITTEN,
-        )
-
-    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
-        # In one piece: Parquet's writer restarts with each chunk, and there are hundreds.
-        rows = pa.Table.from_batches(batches, self.schema).unify_dictionaries().combine_chunks()
-        self.writer.write_table(rows, row_group_size=len(rows))
-
-    def close(self) -> dict[str, Any]:
-        """End the file; what a Delta table's log says of it."""
-        self.writer.close()
-        write_checksums(self.store, self.path)
-        return {
-            "table": self.table.name,
-            "path": self.path,
-            "size": self.files.get_file_info(self.path).size,
-            "partition_values": {"event_date": self.date},
-            "stats": _stats(self.metadata[0], self.table.skipped_by),
-        }
-
-
 def schema_of_files(table: Table) -> pa.Schema:
     """The columns of a table's files: those that it is not partitioned by."""
     stored = [column for column in table.columns if column.name not in table.partitioned_by]
     return pa.schema([pa.field(column.name, _TYPES[column.type], column.nullable) for column in stored])
-
-
-def _stats(told: pq.FileMetaData, names: Sequence[str]) -> dict[str, Any]:
-    groups = [told.row_group(g) for g in range(told.num_row_groups)]
-    places = {told.schema.column(c).path: c for c in range(told.num_columns)}
-    of = {name: [group.column(places[name]).statistics for group in groups] for name in names}
-    return {
-        "numRecords": told.num_rows,
-        "minValues": {name: _in_log(min(each.min for each in of[name])) for name in names},
-        "maxValues": {name: _in_log(max(each.max for each in of[name]), up=True) for name in names},
-        "nullCount": dict.fromkeys(names, 0),
-    }
-
-
-def _in_log(value: object, *, up: bool = False) -> object:
-    """Delta's log has times in whole milliseconds."""
-    if not isinstance(value, datetime):
-        return value
-    whole = value.replace(microsecond=value.microsecond // 1000 * 1000)
-    later = whole + timedelta(milliseconds=1) if up and whole != value else whole
-    return later.strftime("%Y-%m-%dT%H:%M:%S.") + f"{later.microsecond // 1000:03d}Z"

@@ -15,17 +15,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.transaction import AddAction, RemoveAction
 
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
-from isr_batch.lake.delta_files.commit import Actions, commit, now_ms
-from isr_batch.lake.delta_files.stores import Store, data_files
+from isr_batch.lake.delta_files.commit import Actions, added, commit, removed
+from isr_batch.lake.delta_files.open import Days, data_files
+from isr_batch.lake.delta_files.stores import Store
+from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.duckdb_engine import replace_arrow
 from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.small_tables import Days
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.timelines import RULE_RUNS, TIMELINES
 from isr_batch.replay.timeline_files import replay_of
@@ -49,7 +49,7 @@ def stores_of_timelines(lake: Lake) -> dict[str, Store]:
     stores = {}
     for kind, table in TIMELINES.items():
         lake.require_layout(table)
-        stores[kind] = lake.store(table.name)
+        stores[kind] = lake.by_delta_rs(table.name).store
         stores[kind].table()
     return stores
 
@@ -86,14 +86,14 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
     """
     files, rows = defaultdict(list), []
     for each in reports:
-        if "path" in each:
-            files[each["table"]].append(each)
+        if "file" in each:
+            files[each["table"]].append(FileOfWorker(**each["file"]))
         else:
             rows += _runs(each, {*map(date.fromisoformat, each["days"]), *replayed})
     tables = [TIMELINES[kind] for kind in stores]
     with ThreadPoolExecutor(len(TIMELINES)) as pool:
-        list(pool.map(lambda table, store: _add(lake, table, store, files[table.name]), tables, stores.values()))
-    written = {table.name: sum(int(file["stats"]["numRecords"]) for file in files[table.name]) for table in tables}
+        list(pool.map(lambda table: _add(lake, table, files[table.name]), tables))
+    written = {table.name: sum(file.rows for file in files[table.name]) for table in tables}
     lake.ensure(RULE_RUNS)
     before = _named(lake)
     distinct = {tuple(row.items()): row for row in rows}
@@ -102,8 +102,8 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
         written[RULE_RUNS.name] = replace_arrow(lake, sql, RULE_RUNS, named, where, days=days)
     replaced = before - _named(lake)
     if replaced:
-        for kind, table in TIMELINES.items():
-            _take_out(lake, table, stores.get(kind) or lake.store(table.name), replaced)
+        for table in TIMELINES.values():
+            _take_out(lake, table, replaced)
     return written
 
 
@@ -156,25 +156,20 @@ def _named(lake: Lake) -> set[tuple[str, str]]:
     return {(str(day), replay_of(run_set)) for day, run_set in pairs}
 
 
-def _add(lake: Lake, table: Table, store: Store, files: Sequence[File]) -> None:
-    actions: Actions = [
-        AddAction(file["path"], file["size"], file["partition_values"], now_ms(), True, json.dumps(file["stats"]))
-        for file in files
-    ]
-    commit(lake, table, store, lambda _: actions)
+def _add(lake: Lake, table: Table, files: Sequence[FileOfWorker]) -> None:
+    commit(lake.by_delta_rs(table.name), table, lambda _: [added(file, table) for file in files])
 
 
-def _take_out(lake: Lake, table: Table, store: Store, replaced: set[tuple[str, str]]) -> None:
+def _take_out(lake: Lake, table: Table, replaced: set[tuple[str, str]]) -> None:
     """Take files out of a table all of whose rows are of these days and replays."""
 
     def gone(there: DeltaTable) -> Actions:
         return [
-            RemoveAction(file["path"], True, now_ms(), file["size_bytes"], {"event_date": day})
-            for file in data_files(there)
-            for day in [str(file["partition.event_date"])]
+            removed(file)
+            for file in data_files(there, statistics=True)
             # Where files were joined there may be others between the least and the greatest.
             for replays in [{replay_of(file.get(f"{edge}.run_set") or "") for edge in ("min", "max")}]
-            if len(replays) == 1 and (day, *replays) in replaced
+            if len(replays) == 1 and (file["partition.event_date"], *replays) in replaced
         ]
 
-    commit(lake, table, store, gone)
+    commit(lake.by_delta_rs(table.name), table, gone)

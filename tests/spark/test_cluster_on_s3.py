@@ -23,11 +23,11 @@ COMPARED = (
 # By Spark however few the events are, and what it was asked, by which executors.
 _SCRIPT = """
 import json, os, sys
-import isr_batch.replay.replay as of_replay
 from benchmarks.standalone import executors_of
+from isr_batch.lake import sizes
 from pipelines.cli import main
 from pyspark.sql import SparkSession
-of_replay.FEW_EVENTS = -1
+sizes.REPLAYED_EVENTS = -1
 for command in json.loads(sys.argv[1]):
     try:
         main([*command, "--json"])

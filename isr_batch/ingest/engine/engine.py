@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from isr_batch.ingest.engine.in_spark import InSpark, OfBatches, OfTables, Query, Spread, meeting
 from isr_batch.ingest.engine.kernels import load_kernels
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_rows import cast_rows, table_of_batches
 from isr_batch.lake.arrow_sql import ArrowSql
-from isr_batch.memory import memory_bytes
 from isr_batch.progress import counted
 
 if TYPE_CHECKING:
@@ -122,13 +122,9 @@ class Here:
         return rows, self.answers(rows, asked)
 
 
-MOST_BYTES = min(2 << 30, memory_bytes() // 8)
-"""Bytes of log text. They take up to twice as much memory; in Spark, on two cores, nearly three times as long."""
-
-
 def ingest_engine_for(lake: "Lake", sql: ArrowSql, size_bytes: int) -> Engine:
     """Choose by what is wanted, and by the size of the log text."""
-    return InSpark(lake.spark) if lake.engine.by_spark(size_bytes, MOST_BYTES, "bytes of log text") else Here(sql)
+    return InSpark(lake.spark) if lake.engine.by_spark(size_bytes, sizes.LOG_BYTES, "bytes of log text") else Here(sql)
 
 
 def _one_by_one(parts: pa.Table) -> Iterator[pa.RecordBatch]:

@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.ingest.engine.kernels import load_kernels
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_rows import cast_rows, table_of_batches
 from isr_batch.lake.arrow_sql import ArrowSql
 
@@ -32,9 +33,6 @@ ROWS_AT_ONCE = 100_000
 PACKET_ROWS = 20_000
 BUCKETS_A_SHARE = 4
 """Spark cuts what it exchanges into shares, and puts small ones together."""
-FEW_ROWS = 20_000
-"""Rows of a result that are collected to the driver at once: Spark scans all packets again for each result that stays
-in them."""
 PACKETS_AT_ONCE = 16
 """Packets that go to a worker in one batch: they have 2 MB at most, unless lines have thousands of partitions."""
 
@@ -155,13 +153,13 @@ class InSpark:
         if isinstance(rows, pa.Table):
             return {name: self.sql(rows, *query) for name, query in asked.items()}
         made = _packets_of(rows, partial(_packed_with, dict(asked), with_rows=False))
-        return _kept(made, {name: query.schema for name, query in asked.items()}, FEW_ROWS)
+        return _kept(made, {name: query.schema for name, query in asked.items()}, sizes.ANSWER_ROWS)
 
     def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:  # noqa: D102
         if isinstance(rows, pa.Table):
             return rows, self.answers(rows, asked)
         made = _packets_of(rows, partial(_packed_with, dict(asked), with_rows=True))
-        kept = _kept(made, {"": rows.schema} | {name: query.schema for name, query in asked.items()}, FEW_ROWS)
+        kept = _kept(made, {"": rows.schema} | {name: query.schema for name, query in asked.items()}, sizes.ANSWER_ROWS)
         return kept.pop(""), kept
 
     def _then(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:

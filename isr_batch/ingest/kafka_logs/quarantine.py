@@ -11,10 +11,8 @@ from isr_batch.ingest.engine.in_spark import Query
 from isr_batch.ingest.folder.broker_ids import Refused
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
 from isr_batch.ingest.requests.request_log import FILE, REFUSED
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_sql import ArrowSql
-
-MOST_ROWS = 50_000
-"""Rows that the driver takes; they may have `request_log.RAW_CHARACTERS` characters of text each."""
 
 ROWS = pa.schema([
     ("source_file", pa.string()), ("source_line", pa.int64()), ("reason", pa.string()), ("detail", pa.string()),
@@ -84,11 +82,11 @@ def quarantine(engine: Engine, known: pa.Table, refused: Rows, doubtful: Sequenc
     Returns
     -------
     Rows
-        In the driver unless there are more than `MOST_ROWS`.
+        In the driver unless there are more than `sizes.QUARANTINE_ROWS`.
     """
     kept = "SELECT source_file, source_line, reason, detail, CAST(NULL AS VARCHAR) AS raw, true AS rows_kept FROM rows"
     # Once: the rows are counted before they are written.
     rows = engine.keep(engine.union(refused, *(engine.sql(part, kept, ROWS) for part in doubtful)))
-    if engine.count(rows) > MOST_ROWS:
+    if engine.count(rows) > sizes.QUARANTINE_ROWS:
         return engine.union(known, rows)
     return pa.concat_tables([known, engine.collect(rows).cast(ROWS)])

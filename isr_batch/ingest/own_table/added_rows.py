@@ -143,10 +143,10 @@ class AddedRows:
             self.first_new_us = min(first_us, first_us if self.first_new_us is None else self.first_new_us)
         if merged.has_other_epochs or len(stay) < len(merged.distinct):
             self._days_again[day] = self.target.completed(merged.rows.take(pa.array(stay)), day)
-        elif len(new) and self.lake.direct_store(self.table.name) is None:
+        elif len(new) and self.lake.reached(self.table.name) is None:
             self._for_spark.append(self.target.completed(merged.rows.take(pa.array(new)), day))
         elif len(new):
-            self.files.append(self.target.written(self.lake.store(self.table.name), day, merged.rows, new))
+            self.files.append(self.target.written(self.lake.by_delta_rs(self.table.name).store, day, merged.rows, new))
 
     def _without_gone(self, day: str, merged: MergedRows, replaced: Replaced) -> Ints:
         """Places of distinct rows, but for those of the lake that are replaced and that the source lacks."""
@@ -194,7 +194,7 @@ class AddedRows:
     def discard(self) -> None:
         """Delete the files that were written: the rows are not wanted."""
         for file in self.files:
-            self.lake.store(self.table.name).files().delete_file(file.path)
+            self.lake.by_delta_rs(self.table.name).store.files().delete_file(file.path)
 
 
 def _date(day: str) -> pa.Scalar:

@@ -130,7 +130,7 @@ def _with_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Table
 
 
 def _fetch_days(lake: Lake, clusters: Sequence[str], day: date, sql: ArrowSql) -> pa.Table:
-    here = all(lake.is_read_here(table.name) for table in (FETCH_LOG, APPEND_LOG))
+    here = all(lake.direct(table.name) for table in (FETCH_LOG, APPEND_LOG))
     with InProcess(lake, sql) if here else BySpark(lake) as engine:
         wanted = f"cluster_id IN ({', '.join(map(engine.literal, clusters))}) AND {days_as_sql([day])}"
         first = engine.struct({"arrival_us": "unix_micros(arrival_time)", "fetch_offset": "fetch_offset"})

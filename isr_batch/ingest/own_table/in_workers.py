@@ -133,8 +133,8 @@ def files_of_new_rows(
         If workers cannot write to where the lake is.
     """
     lake.ensure(FETCH_LOG)
-    store = lake.direct_store(FETCH_LOG.name)
-    if store is None:
+    to = lake.reached(FETCH_LOG.name)
+    if to is None:
         raise UsageError(
             f"the table has too many rows for one process, and workers cannot write to {lake.root}",
             "ingest it in parts, with --from and --to",
@@ -146,7 +146,7 @@ def files_of_new_rows(
     stored = lake.read(FETCH_LOG.name).where(where).select(*names, "event_date")
     given = spread.packets.where(F.col("cluster_id") == target.cluster_id)
     pack = partial(_stored_packets, target, spread.buckets)
-    work = partial(_merged_packets, target, store, terms)
+    work = partial(_merged_packets, target, to.store, terms)
     with rows_at_a_time(lake.spark, ROWS_AT_ONCE):
         together = given.unionAll(stored.mapInArrow(pack, from_arrow_schema(_PACKETS)))
     with rows_at_a_time(lake.spark, PACKETS_AT_ONCE):

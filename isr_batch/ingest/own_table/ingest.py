@@ -22,6 +22,7 @@ from isr_batch.ingest.own_table.mapped_clusters import require_same_mapping, wri
 from isr_batch.ingest.own_table.mapping import TableMapping
 from isr_batch.ingest.own_table.read_before import forget_items, new_items, remember_items
 from isr_batch.ingest.own_table.read_source import Input, ReadTable, inputs_of_mapping, read_input
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.ddl import sql_literal
@@ -32,14 +33,11 @@ from isr_batch.lake.run_log import RunCounts
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.inputs import INPUT_TABLES, QUARANTINE
 from isr_batch.lake.tables.own_tables import GIVEN_TERMS
-from isr_batch.memory import memory_bytes
 from isr_batch.window import Window
 
 if TYPE_CHECKING:
     from isr_batch.ingest.own_table.in_workers import SpreadTable
 
-MOST_ROWS: Final = min(8_000_000, memory_bytes() // (8 * 250))
-"""Rows of fetches that one process takes, with some 250 bytes each, of an eighth of the machine's memory."""
 ODD_SHARE: Final = 20
 ODD_DAYS: Final = 30
 """A day with less than a twentieth of the rows, and so far from the others, is named: stamps may be wrong."""
@@ -110,7 +108,7 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
     replaced: Replaced | None = None,
     may_lose: bool = False,
     max_refused: float = 1.0,
-    most_rows: int = MOST_ROWS,
+    most_rows: int = sizes.OWN_ROWS,
 ) -> IngestOfTable:
     """Add the rows of a table of fetches that the lake does not have yet.
 
@@ -163,7 +161,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
     replaced: Replaced | None = None,
     may_lose: bool = False,
     max_refused: float = 1.0,
-    most_rows: int = MOST_ROWS,
+    most_rows: int = sizes.OWN_ROWS,
 ) -> IngestOfTable:
     """Do the same with tables that are open; parameters and errors are those of `ingest_own_table`."""
     to_read = [(given, [*given.source.items] if full or replaced else new_items(lake, given)) for given in inputs]

@@ -1,25 +1,28 @@
 """Commit files to a Delta table without Spark, with retries if others commit first."""
 
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
+import numpy as np
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from isr_batch.errors import write_conflict_error
-from isr_batch.lake.delta_files.stores import Store
-from isr_batch.lake.lake import Lake
-from isr_batch.lake.spark_writes import RETRIES, renew_constraints
+from isr_batch.lake.ddl import constraints_since
+from isr_batch.lake.delta_files.open import DirectTable
+from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.tables.contract import Table
 
+RETRIES: Final = 3
 Actions = Sequence[AddAction | RemoveAction]
 
 
 def commit(
-    lake: Lake,
+    to: DirectTable,
     table: Table,
-    store: Store,
     actions_on: Callable[[DeltaTable], Actions],
     transactions: Sequence[Transaction] = (),
 ) -> None:
@@ -27,10 +30,9 @@ def commit(
 
     Parameters
     ----------
-    lake : Lake
+    to : DirectTable
     table : Table
-    store : Store
-        Where the table lies.
+        Its contract.
     actions_on : callable
         Returns the actions for a version; called again after a conflict.
     transactions : sequence of Transaction
@@ -42,9 +44,9 @@ def commit(
         When others write to the same files.
     """
     for attempt in range(RETRIES + 1):
-        lake.was_written(table.name)  # perhaps by others: a conflict is detected here
-        there = lake.log(table.name) or store.table()
-        renew_constraints(lake, table, there)
+        to.was_written()  # perhaps by others: a conflict is detected here
+        there = to.log()
+        renew_constraints(table, there)
         actions = list(actions_on(there))
         if not actions:
             return
@@ -52,17 +54,45 @@ def commit(
             there.create_write_transaction(
                 actions, "append", there.schema(), list(table.partitioned_by),
                 commit_properties=CommitProperties(
-                    custom_metadata={"userMetadata": lake.metadata()}, app_transactions=list(transactions) or None
+                    custom_metadata={"userMetadata": to.metadata()}, app_transactions=list(transactions) or None
                 ),
             )  # fmt: skip
         except CommitFailedError as error:
             if attempt == RETRIES:
                 raise write_conflict_error(table.name) from error
         else:
-            lake.was_written(table.name)
+            to.was_written()
             return
+
+
+def renew_constraints(table: Table, there: DeltaTable) -> None:
+    """Update the constraints of a table of an earlier version to those of the contract."""
+    if later := constraints_since(table, there.metadata().configuration):
+        there.alter.set_table_properties(later, raise_if_not_exists=False)
+
+
+def added(file: FileOfWorker, table: Table, statistics: Mapping[str, Any] | None = None) -> AddAction:
+    """Add a new file; with other statistics than its own it has rows that other files had."""
+    instants = {column.name for column in table.columns if column.type == "TIMESTAMP"}
+    least, most = ({name: _in_log(value, up) if name in instants else value for name, value in of.items()}
+                   for of, up in ((file.least, 0), (file.most, 999)))  # fmt: skip
+    own = {"numRecords": file.rows, "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}
+    day = dict.fromkeys(table.partitioned_by, file.day)
+    text = json.dumps(own if statistics is None else statistics)
+    return AddAction(file.path, file.size_bytes, day, now_ms(), statistics is None, text)
+
+
+def removed(file: Mapping[str, Any], *, moved: bool = False) -> RemoveAction:
+    """Remove a file of the log (`data_files`); its rows may have moved to another one."""
+    of = {name.removeprefix("partition."): value for name, value in file.items() if name.startswith("partition.")}
+    return RemoveAction(file["path"], not moved, now_ms(), file["size_bytes"], of or None)
 
 
 def now_ms() -> int:
     """Return the current time for an action in Delta's log, in epoch milliseconds."""
     return int(time.time() * 1000)
+
+
+def _in_log(us: int, up: int) -> str:
+    """Round to whole milliseconds, as in Delta's log."""
+    return f"{np.datetime64((us + up) // 1000, 'ms')}Z"

@@ -3,10 +3,8 @@
 delta-rs can compact too, but it neither writes nor verifies checksums: a damaged file would become a valid one.
 """
 
-import json
-import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 from functools import partial
 from typing import Any, Final
@@ -14,24 +12,20 @@ from typing import Any, Final
 import deltalake
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from deltalake.transaction import AddAction, RemoveAction
 
 from isr_batch.lake.arrow_rows import arrow_schema
-from isr_batch.lake.delta_files.commit import Actions, commit, now_ms
-from isr_batch.lake.delta_files.sound_files import write_checksums
-from isr_batch.lake.delta_files.stores import Store, data_files
-from isr_batch.lake.delta_files.write import GROUP_BYTES, parquet_options
-from isr_batch.lake.lake import Lake
-from isr_batch.lake.small_tables import some_rows_of
+from isr_batch.lake.delta_files.commit import Actions, added, commit, removed
+from isr_batch.lake.delta_files.open import DirectTable, data_files
+from isr_batch.lake.delta_files.read import File, some_rows_of
+from isr_batch.lake.delta_files.stores import Store
+from isr_batch.lake.delta_files.write import DAY, GROUP_BYTES, DayFile, FileOfWorker
 from isr_batch.lake.tables.contract import Table
 
 LARGE: Final = 1 << 27
 """Bytes of a file that is left as it is, and of files that become one."""
-File = Mapping[str, Any]
 
 
-def compact_files(lake: Lake, table: Table, store: Store) -> None:
+def compact_files(there: DirectTable, table: Table) -> None:
     """Compact the small files of each partition, in one commit that changes no row.
 
     Raises
@@ -41,24 +35,21 @@ def compact_files(lake: Lake, table: Table, store: Store) -> None:
     WriteConflictError
         When others write to the same files.
     """
-    commit(lake, table, store, partial(_compacted, table, store))
+    commit(there, table, partial(_compacted, table, there.store))
 
 
 def _compacted(table: Table, store: Store, there: deltalake.DeltaTable) -> Actions:
-    actions: list[AddAction | RemoveAction] = []
-    for files in _together(table, data_files(there)):
-        values = _partition(table, files[0])
-        actions.append(_as_one(table, store, files, values))
-        actions += [RemoveAction(file["path"], False, now_ms(), file["size_bytes"], values or None) for file in files]
-    return actions
+    groups = [*_together(data_files(there, statistics=True))]
+    new = [added(_as_one(table, store, files), table, _statistics(files)) for files in groups]
+    return [*new, *(removed(file, moved=True) for files in groups for file in files)]
 
 
-def _together(table: Table, files: Sequence[File]) -> Iterator[list[File]]:
+def _together(files: Sequence[File]) -> Iterator[list[File]]:
     """Choose the groups of files to merge, per partition and in commit order."""
     of_partition = defaultdict(list)
     for file in sorted(files, key=lambda file: (file["modification_time"], file["path"])):
         if file["size_bytes"] < LARGE:
-            of_partition[tuple(_partition(table, file).values())].append(file)
+            of_partition[_day(file)].append(file)
     for small in of_partition.values():
         some: list[File] = []
         for file in small:
@@ -69,28 +60,23 @@ def _together(table: Table, files: Sequence[File]) -> Iterator[list[File]]:
         yield from [some] if len(some) > 1 else []
 
 
-def _partition(table: Table, file: File) -> dict[str, str | None]:
-    values = {name: file[f"partition.{name}"] for name in table.partitioned_by}
-    return {name: None if value is None else str(value) for name, value in values.items()}
+def _day(file: File) -> str:
+    return file.get(f"partition.{DAY}") or ""
 
 
-def _as_one(table: Table, store: Store, files: Sequence[File], values: Mapping[str, str | None]) -> AddAction:
+def _as_one(table: Table, store: Store, files: Sequence[File]) -> FileOfWorker:
     schema = pa.schema([field for field in arrow_schema(table) if field.name not in table.partitioned_by])
-    place = "".join(f"{name}={value}/" for name, value in values.items())
-    path, folder = f"{place}part-{uuid.uuid4()}.zstd.parquet", store.files()
-    with pq.ParquetWriter(path, schema, filesystem=folder, **parquet_options(table, schema)) as writer:
-        held: list[pa.Table] = []
-        for file in files:
-            for rows in some_rows_of(store, dict(file), schema):
-                held.append(rows)
-                if sum(each.nbytes for each in held) > GROUP_BYTES:
-                    writer.write_table(pa.concat_tables(held).combine_chunks())
-                    held = []
-        if held:
-            writer.write_table(pa.concat_tables(held).combine_chunks())
-    write_checksums(store, path)
-    size = folder.get_file_info(path).size
-    return AddAction(path, size, dict(values), now_ms(), False, json.dumps(_statistics(files)))
+    one = DayFile(table, store, _day(files[0]), schema)
+    held: list[pa.Table] = []
+    for file in files:
+        for rows in some_rows_of(store, file, schema):
+            held.append(rows)
+            if sum(each.nbytes for each in held) > GROUP_BYTES:
+                one.write(pa.concat_tables(held).combine_chunks())
+                held = []
+    if held:
+        one.write(pa.concat_tables(held).combine_chunks())
+    return one.close()
 
 
 def _statistics(files: Sequence[File]) -> dict[str, Any]:

@@ -1,18 +1,28 @@
-"""Read rows of a table's files by location: Spark only moves locations, and workers read the large columns."""
+"""Read data files of a table: all rows, a batch at a time, by row group, or by location.
+
+Locations are all that Spark moves of large columns; workers read these.
+"""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
 from itertools import groupby
-from typing import Final
+from operator import and_
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
 
-from isr_batch.lake.delta_files.sound_files import READ, require_sound_footer
+from isr_batch.errors import unreadable_file_error
+from isr_batch.lake.delta_files.sound_files import FORMAT, READ, require_sound_footer
 from isr_batch.lake.delta_files.stores import Store
 
+ROWS_AT_ONCE: Final = 1 << 17
 HELD_BYTES: Final = 1 << 25
 """Of row groups that a worker holds: rows of a set are in a group of each day, and the next set's in the same ones."""
 
@@ -22,10 +32,101 @@ OPEN_FILES: Final = 64
 """Files that a worker keeps open."""
 Group = tuple[str, int]
 """A file, and the number of one of its row groups."""
+File = Mapping[str, Any]
+"""An entry of a table's log (`DirectTable.data_files`)."""
 
 
-class UnreadableFileError(Exception):
-    """Raised in a worker when a table's file is damaged or gone; `isr_batch.errors` recognises it by its name."""
+def dataset_of(store: Store, folder: FileSystem, files: Sequence[File], schema: pa.Schema) -> ds.Dataset:
+    """Open columns of files; those that a file lacks have its partition value, or null.
+
+    Raises
+    ------
+    SchemaError
+        When the end of a file is damaged; other damage is noticed when it is read.
+    """
+    fragments = []
+    for file in files:
+        with damaged_files_explained(store, file["path"]):
+            require_sound_footer(store, file["path"])
+        values = (ds.field(field.name) == _value(file, field) for field in schema if _partition(field) in file)
+        fragments.append(FORMAT.make_fragment(file["path"], folder, reduce(and_, values, ds.scalar(True))))
+    return ds.FileSystemDataset(fragments, schema, FORMAT, folder)
+
+
+def read_file(
+    store: Store, folder: FileSystem, file: File, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]
+) -> pa.Table:
+    """Read a file; ``wanted`` as in `DirectTable.read`.
+
+    Raises
+    ------
+    SchemaError
+        When it cannot be read.
+    """
+    others = [pa.field(name, pa.string()) for name in wanted if name not in schema.names]
+    rows = dataset_of(store, folder, [file], pa.schema([*schema, *others]))
+    are_wanted = (ds.field(name).isin(values) for name, values in wanted.items())
+    with damaged_files_explained(store, file["path"]):
+        return rows.to_table(schema.names, filter=reduce(and_, are_wanted, ds.scalar(True)))
+
+
+def some_rows_of(store: Store, file: File, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Read a file in batches of `ROWS_AT_ONCE` rows."""
+    rows = dataset_of(store, store.files(), [file], pa.schema([field.with_nullable(True) for field in schema]))
+    with damaged_files_explained(store, file["path"]):
+        for batch in rows.to_batches(batch_size=ROWS_AT_ONCE, batch_readahead=1):
+            yield pa.Table.from_batches([batch]).cast(schema)
+
+
+def rows_of_groups(
+    store: Store, path: str, columns: Sequence[str], share: tuple[int, int], rows_at_once: int
+) -> Iterator[pa.RecordBatch]:
+    """Read columns of every n-th row group of a file, given the first group and n; names are dictionaries.
+
+    Raises
+    ------
+    SchemaError
+        When it cannot be read.
+    """
+    names = ["cluster_id", "topic"]
+    with damaged_files_explained(store, path), _open_file(store, store.files(), path, read_dictionary=names) as file:
+        groups = list(range(share[0], file.num_row_groups, share[1]))
+        there = [name for name in columns if name in file.schema_arrow.names]
+        for batch in file.iter_batches(rows_at_once, groups, there, use_threads=False):
+            missing = pa.nulls(batch.num_rows)  # the table got the column later
+            arrays = [batch.column(name) if name in there else missing for name in columns]
+            yield pa.RecordBatch.from_arrays(arrays, list(columns))
+
+
+@contextmanager
+def damaged_files_explained(store: Store, path: str) -> Iterator[None]:
+    """Turn errors of reading a table's file into a message with the remedy.
+
+    Raises
+    ------
+    SchemaError
+        Naming the file.
+    """
+    try:
+        yield
+    except PermissionError:
+        raise
+    except (pa.ArrowInvalid, OSError) as error:
+        raise unreadable_file_error(store.address(path)) from error
+
+
+def _open_file(store: Store, folder: FileSystem, path: str, **options: Any) -> pq.ParquetFile:  # noqa: ANN401 those of Arrow
+    require_sound_footer(store, path)
+    return pq.ParquetFile(path, filesystem=folder, pre_buffer=not store.is_folder, **READ, **options)
+
+
+def _partition(field: pa.Field) -> str:
+    return f"partition.{field.name}"
+
+
+def _value(file: File, field: pa.Field) -> pa.Scalar:
+    """Value of a column that the file itself does not have."""
+    return pa.scalar(file[_partition(field)], pa.string()).cast(field.type)
 
 
 class FileRows:
@@ -61,8 +162,8 @@ class FileRows:
 
         Raises
         ------
-        UnreadableFileError
-            Naming the file.
+        SchemaError
+            Naming the file that cannot be read.
         """
         parts: list[pa.Array] = [pa.nulls(0, self.type)]
         for path, same in groupby(places.to_pylist(), lambda place: place and place["path"]):
@@ -70,13 +171,8 @@ class FileRows:
             if path is None:
                 parts.append(pa.nulls(len(of_file), self.type))
                 continue
-            try:
+            with damaged_files_explained(self._store, path):
                 parts += self._of_file(path, np.array([place["row"] for place in of_file]))
-            except PermissionError:
-                raise
-            except (pa.ArrowInvalid, OSError) as error:
-                message = f"{self._store.address(path)}: {error}"
-                raise UnreadableFileError(message) from error
         found = pa.concat_arrays(parts)
         self._let_go()
         return found
@@ -85,8 +181,7 @@ class FileRows:
         if path not in self._opened:
             if len(self._opened) >= OPEN_FILES:
                 del self._opened[next(iter(self._opened))]
-            require_sound_footer(self._store, path)
-            file = pq.ParquetFile(path, filesystem=self._files, pre_buffer=not self._store.is_folder, **READ)
+            file = _open_file(self._store, self._files, path)
             groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
             self._opened[path] = file, np.cumsum([0, *groups])
         file, starts = self._opened[path]

@@ -69,14 +69,3 @@ def require_sound_footer(store: Store, path: str) -> None:
             stream.seek(number * chunk)
             if zlib.crc32(stream.read(chunk)) != int.from_bytes(sums[_HEAD + 4 * number :][:4], "big"):
                 raise UnsoundFileError("its checksum is another")
-
-
-def damaged_file_of(rows: ds.Dataset) -> str | None:
-    """Find the unreadable file after a query on a dataset failed; None if there is another reason."""
-    for fragment in rows.get_fragments():
-        try:
-            for _ in fragment.to_batches():
-                pass
-        except (pa.ArrowInvalid, OSError):
-            return f"{getattr(fragment.filesystem, 'base_path', '')}{fragment.path}"
-    return None

@@ -7,11 +7,10 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import deltalake
-import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.errors import PySparkException
 
@@ -109,11 +108,6 @@ class Store:
     def address(self, path: str) -> str:
         """Address of a file of the table, for messages."""
         return f"{self.uri}/{path}"
-
-
-def data_files(there: deltalake.DeltaTable) -> list[dict[str, Any]]:
-    """List the files of a version of a table: ``path``, ``size_bytes`` and the other fields of its log."""
-    return pa.table(there.get_add_actions(flatten=True)).to_pylist()  # type: ignore[no-any-return]
 
 
 def hadoop_setting(spark: "SparkSession", name: str) -> str | None:

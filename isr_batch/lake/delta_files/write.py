@@ -1,4 +1,4 @@
-"""Let workers write their rows to Parquet files of a table, which one commit then adds.
+"""Write rows to new Parquet files of a table, in this process or in workers; one commit then adds them.
 
 Spark would copy each row from the worker and write the copy (docs/adr/0020). Here a task writes one
 file per day, and reports it to the driver. Files of a failed task are in no commit, and VACUUM removes them. Rows are
@@ -10,7 +10,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -36,12 +36,14 @@ BYTES_WAITING = 1 << 27
 """Of rows of all days that a task holds: its memory does not grow with its share of the log."""
 
 DAY = "event_date"
-"""Partition columns of the tables."""
+"""Partition column of the tables."""
+_BITS: Final = "runs"
+"""Column of whole numbers that recur, as a few sets of rule runs share their states."""
 
 
 @dataclass(frozen=True)
 class FileOfWorker:
-    """A file that a worker has written to a table's folder, not yet in the table's log.
+    """A file that this process or a worker has written to a table's folder, not yet in the table's log.
 
     Attributes
     ----------
@@ -49,11 +51,12 @@ class FileOfWorker:
         Within the table.
     size_bytes : int
     day : str
-        Value of event_date of all rows.
+        Value of event_date of all rows; empty if the table is not partitioned.
     rows, broken : int
         Number of rows, and of those that break the contract.
-    least_us, most_us : dict of str to int
-        Minimum and maximum of the instants that are never null, in epoch microseconds.
+    least, most : dict of str to int or str
+        Minimum and maximum of the columns by which readers skip files, none of which is null; instants in epoch
+        microseconds.
     """
 
     path: str
@@ -61,8 +64,8 @@ class FileOfWorker:
     day: str
     rows: int
     broken: int
-    least_us: dict[str, int]
-    most_us: dict[str, int]
+    least: dict[str, Any]
+    most: dict[str, Any]
 
 
 def with_files_written(
@@ -108,11 +111,12 @@ def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
 
     Times and offsets grow in small steps: delta encoding takes half the bytes and half the time of a dictionary.
     """
-    steps = [field.name for field in stored if field.type in (pa.int64(), pa.timestamp("us", "UTC"))]
+    growing = (pa.int64(), pa.timestamp("us", "UTC"))
+    steps = [field.name for field in stored if field.type in growing and field.name != _BITS]
     recurring = [field.name for field in stored if field.name not in steps and field.type != pa.binary()]
     return {
-        "compression": "zstd", "store_schema": False, "write_statistics": _instants(table), "use_dictionary": recurring,
-        "column_encoding": dict.fromkeys(steps, "DELTA_BINARY_PACKED"), **WRITTEN,
+        "compression": "zstd", "store_schema": False, "write_statistics": skipped_by(table),
+        "use_dictionary": recurring, "column_encoding": dict.fromkeys(steps, "DELTA_BINARY_PACKED"), **WRITTEN,
     }  # fmt: skip
 
 
@@ -128,8 +132,10 @@ def rows_a_group(table: Table, rows: pa.Table) -> int:
     return max(1, int(rows.num_rows * BINARIES_BYTES // max(1, rows.nbytes)))
 
 
-def _instants(table: Table) -> list[str]:
-    return [column.name for column in table.columns if column.type == "TIMESTAMP" and not column.nullable]
+def skipped_by(table: Table) -> list[str]:
+    """Columns whose minimum and maximum files have: by the contract, otherwise all instants that are never null."""
+    instants = [column.name for column in table.columns if column.type == "TIMESTAMP" and not column.nullable]
+    return list(table.skipped_by) or instants
 
 
 class TaskFiles:
@@ -192,41 +198,53 @@ class DayFile:
     Parameters
     ----------
     table : Table
-        Partitioned by event_date.
     store : Store
         Where it is.
     day : str
-        Value of event_date.
+        Value of event_date; empty if the table is not partitioned.
     schema : pa.Schema
         Of the table's rows.
     """
 
     def __init__(self, table: Table, store: Store, day: str, schema: pa.Schema) -> None:
         self.table, self.store, self.files, self.day = table, store, store.files(), day
-        self.path = f"{DAY}={self.day}/part-{uuid.uuid4()}.zstd.parquet"
-        self.rows, self.bytes, self.broken = 0, 0, 0
-        self.instants = _instants(table)
-        self.least_us: dict[str, int] = {}
-        self.most_us: dict[str, int] = {}
-        stored = pa.schema([field for field in schema if field.name != DAY])
-        self.files.create_dir(f"{DAY}={self.day}")
-        self.writer = pq.ParquetWriter(self.path, stored, filesystem=self.files, **parquet_options(table, stored))
+        place = f"{DAY}={day}/" if day else ""
+        self.path = f"{place}part-{uuid.uuid4()}.zstd.parquet"
+        self.bytes = self.broken = 0
+        self.metadata: list[pq.FileMetaData] = []
+        self.stored = pa.schema([field for field in schema if field.name not in table.partitioned_by])
+        if place:
+            self.files.create_dir(place)
+        self.writer = pq.ParquetWriter(
+            self.path, self.stored, filesystem=self.files, metadata_collector=self.metadata,
+            **parquet_options(table, self.stored),
+        )  # fmt: skip
 
-    def write(self, rows: pa.Table, broken: int) -> None:
+    def write(self, rows: pa.Table, broken: int = 0) -> None:
         """Write rows, and count those that break the contract."""
-        self.rows += rows.num_rows
         self.bytes += rows.nbytes
         self.broken += broken
-        for name in self.instants:
-            us = np.asarray(rows[name].combine_chunks().drop_null().cast(pa.int64()))
-            if len(us):
-                self.least_us[name] = min(int(us.min()), self.least_us.get(name, int(us.min())))
-                self.most_us[name] = max(int(us.max()), self.most_us.get(name, int(us.max())))
-        self.writer.write_table(rows.drop_columns([DAY]), row_group_size=rows_a_group(self.table, rows))
+        self.writer.write_table(rows.select(self.stored.names), row_group_size=rows_a_group(self.table, rows))
 
     def close(self) -> FileOfWorker:
         """Close the file."""
         self.writer.close()
         write_checksums(self.store, self.path)
-        size = self.files.get_file_info(self.path).size
-        return FileOfWorker(self.path, size, self.day, self.rows, self.broken, self.least_us, self.most_us)
+        (written,) = self.metadata
+        groups = [written.row_group(number) for number in range(written.num_row_groups)]
+        places = {written.schema.column(number).path: number for number in range(written.num_columns)}
+        of = {name: [group.column(places[name]).statistics for group in groups] for name in skipped_by(self.table)}
+        known = {name: each for name, each in of.items() if each and all(one and one.has_min_max for one in each)}
+        return FileOfWorker(
+            self.path, self.files.get_file_info(self.path).size, self.day, written.num_rows, self.broken,
+            {name: min(_plain(each.min_raw) for each in of_groups) for name, of_groups in known.items()},
+            {name: max(_plain(each.max_raw) for each in of_groups) for name, of_groups in known.items()},
+        )  # fmt: skip
+
+    def abandon(self) -> None:
+        """Leave the file as it is, in no table: a disk that is full would take no more of it."""
+        self.writer.is_open = False  # else the destructor writes the footer, and an error is lost
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 number or bytes
+    return value.decode() if isinstance(value, bytes) else value

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from isr_batch.ingest.engine import in_spark
+from isr_batch.lake import sizes
 
 
 @pytest.fixture(scope="module", autouse=True)
 def rows_stay_in_spark() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as now:
-        now.setattr(in_spark, "FEW_ROWS", 0)
+        now.setattr(sizes, "ANSWER_ROWS", 0)
         yield

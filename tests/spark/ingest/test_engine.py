@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.ingest import broker_logs
-from isr_batch.ingest.engine import in_spark
-from isr_batch.ingest.engine.engine import MOST_BYTES, Engine, Here, Rows, ingest_engine_for
+from isr_batch.ingest.engine.engine import Engine, Here, Rows, ingest_engine_for
 from isr_batch.ingest.engine.in_spark import InSpark, Spread, spark_frame_of_spread
 from isr_batch.ingest.kafka_logs.read import read_kafka_logs
 from isr_batch.ingest.log_files.content import text_bytes
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
@@ -76,7 +76,7 @@ def test_a_log_with_copies_and_one_that_begins_mid_term(spark_session: SparkSess
 
 
 def test_answers_of_few_rows_come_to_the_driver(spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_spark, "FEW_ROWS", 1_000)
+    monkeypatch.setattr(sizes, "ANSWER_ROWS", 1_000)
     assert_equal(spark_session, SAMPLES / "mid-term" / "long-running")
 
 
@@ -89,8 +89,8 @@ def test_recorded_clusters(run: str, spark_session: SparkSession) -> None:
 
 def test_few_bytes_are_read_in_the_driver_and_many_in_spark(lake: Lake) -> None:
     with log_sql() as sql:
-        assert isinstance(ingest_engine_for(lake, sql, MOST_BYTES), Here)
-        assert isinstance(ingest_engine_for(lake, sql, MOST_BYTES + 1), InSpark)
+        assert isinstance(ingest_engine_for(lake, sql, sizes.LOG_BYTES), Here)
+        assert isinstance(ingest_engine_for(lake, sql, sizes.LOG_BYTES + 1), InSpark)
 
 
 def test_what_counts_is_the_size_of_the_unpacked_logs(

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from isr_batch.ingest import broker_logs, replace_rows
-from isr_batch.ingest.engine import engine
+from isr_batch.lake import sizes
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
@@ -43,9 +43,9 @@ def ingest(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Ingest:
 
     def run(folder: Path, way: str) -> Lake:
         with monkeypatch.context() as now:
-            now.setattr(engine, "MOST_BYTES", 1 << 40 if way == "driver" else -1)
-            now.setattr(replace_rows, "FEW_ROWS", 0)
-            now.setattr(replace_rows, "FEW_OF_WORKERS", 0)
+            now.setattr(sizes, "LOG_BYTES", 1 << 40 if way == "driver" else -1)
+            now.setattr(sizes, "COLLECTED_ROWS", 0)
+            now.setattr(sizes, "SPREAD_ROWS", 0)
             if way == "spark":
                 now.setattr(replace_rows, "_store_for_workers", lambda *_: None)
             into = Lake(lake.spark, f"{lake.root}/{way}", "run-1")

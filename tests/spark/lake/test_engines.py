@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from isr_batch.explain.shrink_data import explain_shrink
 from isr_batch.explain.shrink_text import shrink_lines
 from isr_batch.explain.swimlane_data import swimlane_scene
-from isr_batch.lake import arrow_read, engines
+from isr_batch.lake import arrow_read, engines, sizes
 from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine
@@ -70,10 +70,10 @@ def test_files_that_cannot_be_read_here(sample_lake: Lake, monkeypatch: pytest.M
 
     here = asked(InProcess(sample_lake))
     assert all(here)
-    monkeypatch.setattr(Lake, "direct_store", lambda *_: None)
+    monkeypatch.setattr(Lake, "reached", lambda *_: None)
     assert arrow_read.open_columns(elsewhere, "leader_epochs", ("topic",)) is None
     assert asked(InProcess(elsewhere)) == here
-    monkeypatch.setattr(engines, "MOST_BYTES", arrow_read.stored_bytes(elsewhere, "leader_epochs") - 1)
+    monkeypatch.setattr(sizes, "QUERIED_BYTES", arrow_read.stored_bytes(elsewhere, "leader_epochs") - 1)
     assert isinstance(engines.engine_for(elsewhere, ["leader_epochs"]), BySpark)
 
 

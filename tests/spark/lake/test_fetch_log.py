@@ -128,7 +128,7 @@ def test_what_lies_partly_in_a_span_is_taken_apart(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, time: str, span: tuple[str, str], runs: list[int], in_spark: bool
 ) -> None:
     put(lake, FETCH_LOG, AS_RUNS)
-    monkeypatch.setattr("isr_batch.lake.engines.MOST_BYTES", -1 if in_spark else 1 << 26)
+    monkeypatch.setattr("isr_batch.lake.sizes.QUERIED_BYTES", -1 if in_spark else 1 << 26)
     before = content(single_fetches(lake.read("fetch_log")))
     take_runs_apart(lake, "cluster_id = 'c'", time, (f"{DAY} {span[0]}", f"{DAY} {span[1]}"))
     rows = lake.read("fetch_log")

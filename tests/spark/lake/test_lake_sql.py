@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from isr_batch.incidents.own_shrinks import drops_of_incidents, own_shrinks
-from isr_batch.lake import lake_sql
+from isr_batch.lake import sizes
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.sql_files import sql_texts
@@ -26,7 +26,7 @@ def test_what_is_answered_here_is_what_spark_answers(sample_lake: Lake, monkeypa
     asked["evidence"] = f"SELECT {known} FROM ({sql_texts()['evidence_and_verdicts']}) ORDER BY ALL"
     with LakeSql(sample_lake) as sql:
         here = {name: sql(text, **values) for name, text in asked.items()}
-    monkeypatch.setattr(lake_sql, "LARGEST", -1)
+    monkeypatch.setattr(sizes, "READ_BYTES", -1)
     with LakeSql(sample_lake) as sql:
         for name, text in asked.items():
             there = sql(text, **values)

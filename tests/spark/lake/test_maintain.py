@@ -48,7 +48,7 @@ def test_tables_say_what_they_said(lake: Lake, monkeypatch: pytest.MonkeyPatch, 
     # By Spark each takes seconds, and all are treated alike.
     monkeypatch.setattr("isr_batch.lake.maintain.TABLES", {name: TABLES[name] for name in NAMES})
     if by_spark:
-        monkeypatch.setattr("isr_batch.lake.maintain.LARGEST", -1)
+        monkeypatch.setattr("isr_batch.lake.sizes.MAINTAINED_BYTES", -1)
     files = set(Path(lake.root).rglob("*.parquet"))
     told = maintain_and_pack(lake, 0, 14)
     assert [row["table"] for row in told] == NAMES

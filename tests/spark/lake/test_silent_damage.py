@@ -123,11 +123,11 @@ def test_a_damaged_file_is_not_made_sound_by_upkeep(copied: Lake, tmp_path: Path
             SmallTables(lake, sql).replace(table, all_rows.slice(row, 1), "false", checked=True)
     before, files = read_here(lake, "coverage"), lake.files("coverage")
     assert len(files) == 3
-    store = lake.store("coverage")
+    there = lake.by_delta_rs("coverage")
     for _, path in flips(lake, 1, 5):
         with pytest.raises(SchemaError, match=path.name):
-            compact_files(lake, table, store)
-    compact_files(lake, table, store)
+            compact_files(there, table)
+    compact_files(there, table)
     assert len(lake.files("coverage")) < 3
     assert read_here(lake, "coverage") == before
     assert read_by_spark(lake, "coverage") == before

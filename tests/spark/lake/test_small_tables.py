@@ -12,12 +12,13 @@ from pyspark.sql import SparkSession
 
 from isr_batch.errors import SchemaError, WriteConflictError
 from isr_batch.ingest.replace_rows import CUT_BY, replaced_rows_between, rows_of_cluster
-from isr_batch.lake import small_tables
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.delta_files.open import Days
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.small_tables import Days, SmallTables
+from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.inputs import (
@@ -177,7 +178,7 @@ def test_a_run_of_fetches_that_breaks_its_contract_is_not_written(small: SmallTa
 def test_what_is_replaced_is_read_only_if_it_is_small(small: SmallTables, monkeypatch: pytest.MonkeyPatch) -> None:
     small.takes(COVERAGE)
     small.replace(COVERAGE, rows(COVERAGE, "c", 0), "true")
-    monkeypatch.setattr(small_tables, "MOST_BYTES", 1)
+    monkeypatch.setattr(sizes, "REWRITTEN_BYTES", 1)
     assert not small.takes(COVERAGE)
     assert small.takes(COVERAGE, (str(at(5).date()), str(at(5).date())))
 
@@ -187,7 +188,7 @@ def test_of_files_with_many_rows_only_those_count_that_have_others_too(
 ) -> None:
     small.takes(COVERAGE)
     small.replace(COVERAGE, rows(COVERAGE, "c", 0, 1), "true")
-    monkeypatch.setattr(small_tables, "MOST_BYTES", 1)
+    monkeypatch.setattr(sizes, "REWRITTEN_BYTES", 1)
     assert small.takes(COVERAGE, None, "cluster_id = 'c'")
     assert small.takes(COVERAGE, None, "cluster_id = 'd'")
     assert not small.takes(COVERAGE, None, f"from_time = TIMESTAMP'{at(1):%Y-%m-%d %H:%M:%S.%f}'")

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
 from isr_batch.lake.catalogs import require_catalog_schema, require_tables
 from isr_batch.lake.ddl import create_statement
-from isr_batch.lake.delta_files.stores import Store
+from isr_batch.lake.delta_files.commit import RETRIES
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.spark_writes import RETRIES, retrying
+from isr_batch.lake.spark_writes import retrying
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.contract import Column, Table
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES, REPLAYED_DAYS, RUN_LOG, SHRINK_VERDICTS, TABLES
@@ -238,7 +238,7 @@ def test_files_and_commits_are_told_by_the_log_as_by_spark(spark: SparkSession, 
     lake = Lake(spark, str(tmp_path / name), "test-run")
     two = spark.createDataFrame([("a", 1, FIRST), ("b", 2, SECOND)], "cluster_id STRING, lag_ms INT, event_date DATE")
     assert lake.replace(SMALL, two, "true") == 2
-    assert lake.direct_store("small") == (Store(f"{tmp_path}/{name}/small") if "%" not in name else None)
+    assert (lake.reached("small") is None) == ("%" in name)
     written = sorted(path.name for path in (tmp_path / name / "small").rglob("*.parquet"))
     assert sorted(path.rpartition("/")[2] for path in lake.files("small")) == written
     assert len(written) == 2
@@ -261,7 +261,7 @@ def test_a_bucket_with_a_log_store_of_its_own_is_left_to_spark(spark: SparkSessi
     key = "spark.delta.logStore.s3a.impl"
     spark.conf.set(key, "some.LogStore")
     try:
-        assert Lake(spark, "s3a://nowhere/lake").direct_store("isr_changes") is None
+        assert Lake(spark, "s3a://nowhere/lake").reached("isr_changes") is None
     finally:
         spark.conf.unset(key)
 

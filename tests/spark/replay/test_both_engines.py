@@ -36,7 +36,7 @@ def rows_of(lake: Lake, name: str) -> Counter[str]:
 @pytest.mark.parametrize(("pinned", "tables_by_spark"), [(True, False), (False, False), (True, True)])
 def test_facts(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch, *, pinned: bool, tables_by_spark: bool) -> None:
     if tables_by_spark:
-        monkeypatch.setattr("isr_batch.lake.spark_engine.FEW_BYTES", -1)
+        monkeypatch.setattr("isr_batch.lake.sizes.PASSED_BYTES", -1)
     with InProcess(sample_lake) as here, BySpark(sample_lake) as spark:
         found = Counter(str(sorted(row.items())) for row in here.listed(stream_facts(here, pinned=pinned)))
         rows = stream_facts(spark, pinned=pinned).collect()
@@ -47,7 +47,7 @@ def test_facts(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch, *, pinned: bo
 def test_changes(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for most in (-1, 10**9):
-        monkeypatch.setattr("isr_batch.replay.replay.FEW_EVENTS", most)
+        monkeypatch.setattr("isr_batch.lake.sizes.REPLAYED_EVENTS", most)
         found.append(Counter(map(str, own_changes(sample_lake, [RuleRun("kafka-3.7")]).to_pylist())))
     assert found[0] == found[1]
     assert found[0].total() > 100
@@ -64,18 +64,18 @@ def test_tables(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     runs = rule_runs(ReplaySettings(rules=RULES))
     found = []
     ways: dict[str, tuple[type[InProcess | BySpark], dict[str, object]]] = {
-        "by Spark": (BySpark, {"replay.FEW_RESULTS": -1, "replay.result_files_for": lambda *_: None}),
-        "few": (BySpark, {"replay.result_files_for": lambda *_: None}),
-        "by workers": (BySpark, {"result_files.FEW_OF_TASK": -1, "result_files.HELD_ROWS": 10}),
+        "by Spark": (BySpark, {"lake.sizes.RESULT_ROWS": -1, "replay.replay.result_files_for": lambda *_: None}),
+        "few": (BySpark, {"replay.replay.result_files_for": lambda *_: None}),
+        "by workers": (BySpark, {"lake.sizes.TASK_ROWS": -1, "replay.result_files.HELD_ROWS": 10}),
         "in process": (InProcess, {}),
     }
     for name, (engine, changed) in ways.items():
         replayed = Lake(lake.spark, str(shutil.copytree(lake.root, tmp_path / name)), "test")
         days = sorted(row[0] for row in replayed.read("fetch_log").select("event_date").distinct().collect())
         with monkeypatch.context() as now:
-            now.setattr("isr_batch.replay.replay.FEW_EVENTS", -1 if engine is BySpark else 10**9)
+            now.setattr("isr_batch.lake.sizes.REPLAYED_EVENTS", -1 if engine is BySpark else 10**9)
             for constant, value in changed.items():
-                now.setattr(f"isr_batch.replay.{constant}", value)
+                now.setattr(f"isr_batch.{constant}", value)
             with engine_of_replay(replayed) as chosen:
                 assert isinstance(chosen, engine)
             by_workers = Mock(wraps=reported_result_files)

@@ -106,7 +106,7 @@ def test_the_driver_workers_and_spark_pack_the_same(
         return sorted(map(str, again.read("fetch_segments").collect()))
 
     by_driver = packed_anew()
-    monkeypatch.setattr("isr_batch.replay.packing.FEW_BYTES", -1)
+    monkeypatch.setattr("isr_batch.lake.sizes.PACKED_BYTES", -1)
     assert packed_anew() == by_driver
     monkeypatch.setattr("isr_batch.lake.small_tables.SmallTables.takes", lambda *_: False)
     assert packed_anew() == by_driver
@@ -120,7 +120,7 @@ def test_large_files_are_read_by_several_tasks(lake: Lake, monkeypatch: pytest.M
     file = Path(path)
     file.with_name(f".{file.name}.crc").unlink()  # of what it was before
     monkeypatch.setattr("isr_batch.replay.packing.SHARE_BYTES", Path(path).stat().st_size // 3)
-    monkeypatch.setattr("isr_batch.replay.packing.FEW_BYTES", -1)
+    monkeypatch.setattr("isr_batch.lake.sizes.PACKED_BYTES", -1)
     assert pack_stale_days(lake) == 1
     assert days(lake) == {DAY: (350, 300)}
 
@@ -148,7 +148,7 @@ def test_few_segments_are_read_at_a_time(lake: Lake, monkeypatch: pytest.MonkeyP
     def reader() -> str:
         return str(lake.spark.conf.get("spark.sql.parquet.columnarReaderBatchSize"))
 
-    monkeypatch.setattr("isr_batch.replay.replay.FEW_EVENTS", -1)
+    monkeypatch.setattr("isr_batch.lake.sizes.REPLAYED_EVENTS", -1)
     monkeypatch.setattr("isr_batch.lake.spark_engine.from_arrow_schema", look)
     usual = reader()
     with pytest.raises(LookedError, match=f"^{LARGE_ROWS_AT_A_TIME}$"):

@@ -70,7 +70,7 @@ def rows(lake: Lake) -> dict[str, list[str]]:
 
 
 def files(lake: Lake) -> set[str]:
-    tables = (lake.store(table.name).table() for table in TIMELINES.values())
+    tables = (lake.by_delta_rs(table.name).log() for table in TIMELINES.values())
     return {file for table in tables for file in table.file_uris()}
 
 
@@ -191,7 +191,7 @@ def test_around_shrinks_nothing_is_missing_that_another_table_needs(over_midnigh
 def test_of_very_many_events_those_around_shrinks_are_written(
     over_midnight: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("isr_batch.replay.replay.MOST_EVENTS", 9)
+    monkeypatch.setattr("isr_batch.lake.sizes.TIMELINE_EVENTS", 9)
     done = replay(over_midnight, RUNS)
     assert re.fullmatch(r"around-shrinks \(of [\d,]+ events; --timelines all writes all\)", done.timelines)
     at_once = rows(over_midnight)
@@ -237,8 +237,8 @@ def test_a_table_that_is_laid_out_otherwise_is_refused(lake: Lake) -> None:
 def test_a_folder_of_any_name(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(spark, str(tmp_path / "a b+c"))
     lake.ensure(REPLICA_STATES)
-    assert lake.store("replica_states").table().version() == 0
+    assert lake.by_delta_rs("replica_states").log().version() == 0
     escaped = Lake(spark, str(tmp_path / "a%20b"))
     escaped.ensure(REPLICA_STATES)
     with pytest.raises(UsageError, match="has a %"):
-        escaped.store("replica_states")
+        escaped.by_delta_rs("replica_states")

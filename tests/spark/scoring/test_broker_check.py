@@ -190,7 +190,7 @@ def moments(rows: Iterable[dict[str, Any]]) -> dict[tuple[Any, ...], str | None]
 def test_what_the_logs_refute_is_not_certain(edges: Lake, monkeypatch: pytest.MonkeyPatch, by_spark: bool) -> None:
     """Nor under another rule, if it is by the same check; what is unknown, or possible already, stays as it was."""
     if by_spark:
-        monkeypatch.setattr("isr_batch.lake.engines.MOST_BYTES", 1)
+        monkeypatch.setattr("isr_batch.lake.sizes.QUERIED_BYTES", 1)
     rows = edges.read(ISR_CHANGES.name).toArrow().to_pylist()
     second = dt.timedelta(seconds=1)
     others = [row | {"rule": "kafka-2.1"} for row in rows if row["rule"] == "kafka-3.7"]
@@ -215,7 +215,7 @@ def test_what_the_logs_refute_is_not_certain(edges: Lake, monkeypatch: pytest.Mo
 
 def test_many_rows_are_for_spark(edges: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(engine_for(edges, ["isr_changes"]), InProcess)
-    monkeypatch.setattr("isr_batch.lake.engines.MOST_BYTES", 1)
+    monkeypatch.setattr("isr_batch.lake.sizes.QUERIED_BYTES", 1)
     assert isinstance(engine_for(edges, ["isr_changes"]), BySpark)
 
 

@@ -221,7 +221,7 @@ def test_mistakes(name: str) -> None:
 
 
 def test_local_refuses_what_it_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isr_batch.api.analyze.FEW_EVENTS", 100)
+    monkeypatch.setattr("isr_batch.lake.sizes.REPLAYED_EVENTS", 100)
     with pytest.raises(UsageError, match="52,616 fetches and appends are more than the 100"):
         isr_batch.analyze(frames()["fetches"], mapping=NAMES)
 

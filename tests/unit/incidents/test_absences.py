@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isr_batch.incidents import absences
-from isr_batch.incidents.absences import MOST_BYTES, fetches_of_spans
+from isr_batch.incidents.absences import fetches_of_spans
 from isr_batch.incidents.incident_story import incident_story
 from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, own_shrinks_of_tables
 from isr_batch.incidents.sentences import cluster_headline
+from isr_batch.lake import sizes
 from isr_batch.lake.arrow_read import contract_schema
 from tests.own_shrinks_log import KEY, Log, at
 
@@ -143,9 +144,9 @@ def test_a_healthy_follower_that_stopped_everywhere_is_no_fault_of_its_leader(ca
 
 
 def test_a_large_log_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(absences, "stored_bytes", lambda _lake, name: MOST_BYTES + (name == "fetch_log"))
+    monkeypatch.setattr(absences, "stored_bytes", lambda _lake, name: sizes.ABSENCE_BYTES + (name == "fetch_log"))
     assert fetches_of_spans(None) is None  # type: ignore[arg-type]
-    monkeypatch.setattr(absences, "stored_bytes", lambda _lake, _name: MOST_BYTES)
+    monkeypatch.setattr(absences, "stored_bytes", lambda _lake, _name: sizes.ABSENCE_BYTES)
     assert fetches_of_spans(None) is not None  # type: ignore[arg-type]
 
 

@@ -10,8 +10,10 @@ import pyarrow as pa
 from isr_batch.ingest.replace_rows import replace_covered_rows
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.delta_files.open import Days, DirectTable
+from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.delta_files.write import FileOfWorker
-from isr_batch.lake.small_tables import Days, SmallTables
+from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import BROKER_EVENTS, QUARANTINE
 from isr_batch.lake.tables.leaders import COVERAGE
@@ -24,8 +26,8 @@ class Recorded(SmallTables):
         super().__init__(SimpleNamespace(spark=None, run_id="r"), sql)  # type: ignore[arg-type]
         self.writes: dict[str, tuple[int, str, Days | None]] = {}
 
-    def takes(self, _table: Table, _days: Days | None = None, _where: str | None = None) -> bool:
-        return True
+    def takes(self, _table: Table, _days: Days | None = None, _where: str | None = None) -> DirectTable:
+        return DirectTable(Store("/nowhere"), str)
 
     def replace(
         self,

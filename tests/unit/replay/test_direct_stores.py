@@ -51,7 +51,7 @@ def test_delta_rs_writes_what_a_folder_gets(tmp_path: Path, monkeypatch: pytest.
         generate_scenario(lake, FleetOfGroups("kip-501-example"))
         for rules in (["kafka-3.7", "kip-501-pending"], ["kafka-3.7"]):  # of which one is replaced
             replay_window(lake, rule_runs(ReplaySettings(rules=rules)), timelines="all")
-        assert lake.store("isr_changes").is_folder == (name == "folder")
+        assert lake.by_delta_rs("isr_changes").store.is_folder == (name == "folder")
         opened = open_columns(lake, "replica_states", ("topic", "event_date"))
         assert isinstance(opened, ds.Dataset)
         assert opened.to_table().num_rows > 10

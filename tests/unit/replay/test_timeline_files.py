@@ -14,7 +14,9 @@ import pytest
 
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.delta_files.commit import added
 from isr_batch.lake.delta_files.stores import Store
+from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.outputs import TABLES as CONTRACTS
 from isr_batch.lake.tables.timelines import PARTITION_STATES, REPLICA_STATES, VIEWS
@@ -71,7 +73,13 @@ def kept(folder: Path, *batches: pa.RecordBatch, since_us: int = 0) -> tuple[lis
 
 
 def files(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [each for each in told if "path" in each]
+    return [each["file"] for each in told if "file" in each]
+
+
+def statistics(file: dict[str, Any]) -> dict[str, Any]:
+    """Those of the log."""
+    found: dict[str, Any] = json.loads(added(FileOfWorker(**file), REPLICA_STATES).stats)
+    return found
 
 
 def written(folder: Path, table: str) -> list[dict[str, Any]]:
@@ -122,17 +130,13 @@ def test_each_row_is_once_in_the_file_of_its_day_and_seen_for_each_of_its_runs(
     assert Counter((row["rule"], row["topic"], int(row["time"].timestamp() * 1e6 + 0.5)) for row in found) == expected
     assert {row["params_json"] for row in found} == {PARAMS}
     days = ["1970-01-01", "1970-01-03", "1970-01-04"]
-    assert sorted(file["partition_values"]["event_date"] for file in files(told)) == days
-    assert (
-        sum(file["stats"]["numRecords"] for file in files(told))
-        == len(rows)
-        == len(written(tmp_path, "replica_states"))
-    )
+    assert sorted(file["day"] for file in files(told)) == days
+    assert sum(file["rows"] for file in files(told)) == len(rows) == len(written(tmp_path, "replica_states"))
 
 
 def test_runs_are_told_of_by_day(tmp_path: Path) -> None:
     told, _ = kept(tmp_path, batch(replica("a", NOON_US), replica("b", NOON_US + DAY_US)))
-    (runs,) = [each for each in told if "path" not in each]
+    (runs,) = [each for each in told if "file" not in each]
     assert runs["run_set"].startswith("r1-")
     assert runs["runs"] == [[rule, PARAMS] for rule in "abc"]
     assert runs["days"] == ["1970-01-01", "1970-01-02"]
@@ -166,19 +170,20 @@ def test_the_lag_follows_from_what_is_stored(
 def test_rows_before_the_window_are_dropped(tmp_path: Path) -> None:
     rows = batch(replica("a", DAY_US - 1), replica("a", DAY_US))
     told, _ = kept(tmp_path, rows, since_us=DAY_US)
-    assert [f["stats"]["numRecords"] for f in files(told)] == [1]
+    assert [f["rows"] for f in files(told)] == [1]
     assert kept(tmp_path / "none", rows, since_us=2 * DAY_US) == ([], [])
 
 
 def test_the_log_is_told_the_truth_of_each_file(tmp_path: Path) -> None:
     rows = [replica("a", NOON_US + 1_234_567, "t"), replica("a", NOON_US + 7_000_000, "b")]
-    told, runs = kept(tmp_path, batch(*rows))[0]
+    (of_file, runs) = kept(tmp_path, batch(*rows))[0]
+    told = of_file["file"]
     path = tmp_path / "replica_states" / told["path"]
-    assert told["size"] == path.stat().st_size
+    assert told["size_bytes"] == path.stat().st_size
     assert told["path"].startswith("event_date=1970-01-01/part-")
     assert set(pq.read_schema(path).names) == {*REPLICA_STATES.column_names} - {"event_date"}
     of_all = {"partition_id": 3, "run_set": runs["run_set"]}
-    assert told["stats"] == {
+    assert statistics(told) == {
         "numRecords": 2,
         "minValues": {"topic": "b", "time": "1970-01-01T12:00:01.234Z", **of_all},
         "maxValues": {"topic": "t", "time": "1970-01-01T12:00:07.000Z", **of_all},
@@ -188,7 +193,7 @@ def test_the_log_is_told_the_truth_of_each_file(tmp_path: Path) -> None:
 
 def test_the_latest_time_is_rounded_up(tmp_path: Path) -> None:
     (told,) = files(kept(tmp_path, batch(replica("a", NOON_US + 1)))[0])
-    times = [told["stats"][name]["time"] for name in ("minValues", "maxValues")]
+    times = [statistics(told)[name]["time"] for name in ("minValues", "maxValues")]
     assert times == ["1970-01-01T12:00:00.000Z", "1970-01-01T12:00:00.001Z"]
 
 

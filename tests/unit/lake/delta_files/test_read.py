@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from isr_batch.errors import SchemaError
 from isr_batch.lake.delta_files import read
-from isr_batch.lake.delta_files.read import PLACE, FileRows, UnreadableFileError
+from isr_batch.lake.delta_files.read import PLACE, FileRows
 from isr_batch.lake.delta_files.stores import Store
 
 SCHEMA = pa.schema([("number", pa.int64()), ("bytes", pa.binary())])
@@ -57,5 +58,5 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
         (tmp_path / path).unlink()
     else:
         (tmp_path / path).write_bytes(b"no parquet")
-    with pytest.raises(UnreadableFileError, match=f"{tmp_path}/{path}"):
+    with pytest.raises(SchemaError, match=f"{tmp_path}/{path}"):
         FileRows(Store(str(tmp_path)), SCHEMA).at(pa.array([{"path": path, "row": 0}], PLACE))

@@ -1,0 +1,115 @@
+"""A Delta table that this process reaches without Spark: its log, and its data files."""
+
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake.exceptions import TableNotFoundError
+
+from isr_batch.lake.delta_files.read import dataset_of, read_file
+from isr_batch.lake.delta_files.stores import Store
+
+Days = tuple[str, str]
+"""First and last day, as text: Python has no year 0, which a line of a log may have."""
+
+
+class DirectTable:
+    """A table that delta-rs reaches.
+
+    Parameters
+    ----------
+    store : Store
+        Where it lies, or will lie.
+    metadata : callable
+        Returns the metadata of a commit, as JSON.
+    """
+
+    def __init__(self, store: Store, metadata: Callable[[], str]) -> None:
+        self.store, self.metadata = store, metadata
+        self._log: deltalake.DeltaTable | None = None
+        self._is_old = False
+        self._reading = Lock()
+
+    def exists(self) -> bool:
+        """Whether the table exists."""
+        if self.store.is_folder:
+            return self.store.has_table()
+        try:
+            return self.log() is not None
+        except TableNotFoundError:
+            return False
+
+    def log(self) -> deltalake.DeltaTable:
+        """Read the newest version of the log.
+
+        Outside a folder it is cached until this process writes to the table (`was_written`).
+        """
+        if self.store.is_folder:
+            return self.store.table()
+        with self._reading:
+            if self._log is None:
+                self._log = self.store.table()
+            elif self._is_old:
+                self._log.update_incremental()
+            self._is_old = False
+            return self._log
+
+    def was_written(self) -> None:
+        """Drop the cached log."""
+        self._is_old = True
+
+    def data_files(self, days: Days | None = None) -> list[dict[str, Any]]:
+        """List the data files, as `data_files` does."""
+        return data_files(self.log(), days)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of all data files."""
+        return sum(int(file["size_bytes"]) for file in self.data_files())
+
+    def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
+        """Read columns of the rows that have, in each column of text of ``wanted``, one of its values.
+
+        Raises
+        ------
+        SchemaError
+            When a file is damaged.
+        """
+        folder = self.store.files()
+        read = (read_file(self.store, folder, file, schema, wanted) for file in self.data_files())
+        return pa.concat_tables([schema.empty_table(), *read])
+
+    def open(self, schema: pa.Schema) -> ds.Dataset | pa.Table:
+        """Open columns, to be read batch by batch; as `read` otherwise."""
+        files = self.data_files()
+        return dataset_of(self.store, self.store.files(), files, schema) if files else schema.empty_table()
+
+
+def data_files(
+    there: deltalake.DeltaTable, days: Days | None = None, *, statistics: bool = False
+) -> list[dict[str, Any]]:
+    """List the data files of a version of a table.
+
+    Parameters
+    ----------
+    there : deltalake.DeltaTable
+    days : (str, str), optional
+        Leave out files of other days.
+    statistics : bool
+        Whether to list all fields of the log.
+
+    Returns
+    -------
+    list of dict
+        ``path``, ``size_bytes``, and each partition value as text: ``partition.event_date``.
+    """
+    files = pa.table(there.get_add_actions(flatten=True))
+    partitions = [name for name in files.column_names if name.startswith("partition.")]
+    for name in partitions:
+        files = files.set_column(files.column_names.index(name), name, files[name].cast(pa.string()))
+    listed = (files if statistics else files.select(["path", "size_bytes", *partitions])).to_pylist()
+    day = "partition.event_date"
+    return [file for file in listed if days is None or days[0] <= (file.get(day) or days[0]) <= days[1]]
