@@ -216,13 +216,13 @@ def sql_command(
     job.out.table("", rows, columns)
 
 
-@app.command("views", epilog="Example: isr-batch views --lake build/lake > views.sql && spark-sql -f views.sql")
+@app.command("views", epilog="Example: isr-batch views --lake build/lake --format duckdb")
 def views_command(
-    form: Annotated[Literal["spark", "duckdb"], typer.Option("--format", help="Whose SQL.")] = "spark",
-    lake: LakePath = None, catalog: Catalog = None, env: Env = None,
+    form: Annotated[Literal["spark", "duckdb"], typer.Option("--format", help="Dialect of SQL.")] = "spark",
+    lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Print the SQL that gives another session the lake's tables and views by bare name."""
-    job = open_job(Output(quiet=True), settings_of_job(env), lake, catalog)
+    job = open_job(Output(quiet=quiet), settings_of_job(env), lake, catalog)
     from isr_batch.lake.view_statements import view_statements
 
     job.out.text("\n".join(f"{statement};\n" for statement in view_statements(job.lake, form)).splitlines())

@@ -44,6 +44,7 @@ AS_USED = {
     "validate": ("", 0, "ISR changes of the replay and of the brokers"),
     "report": ("--out {out}/report.html", 0, None),
     "sql": ("'SELECT count(*) AS fetches FROM fetch_log'", 0, "fetches"),
+    "views": ("--format duckdb", 0, "SET default_null_order"),
     "compare": ("kafka-3.7 true-lag", 0, "Shrinks of a: kafka-3.7, b: true-lag, and of both by"),
     "explain": ("", 0, "(long-running, )?2026-11-25 07:55:21 to 07:55:29: Broker 3 did not get through to broker 1"),
     "export prometheus": ("--out {out}/isr.prom", 0, None),

@@ -27,7 +27,7 @@ ELSEWHERE = {
     "ingest": "tests/spark/ingest/test_own_table.py and tests/spark/killed_runs.py run it",
 }
 IN_ORDER = (
-    "generate", "experiment", "replay", "sweep", "sql", "compare", "explain", "timeline", "export", "status",
+    "generate", "experiment", "replay", "sweep", "sql", "views", "compare", "explain", "timeline", "export", "status",
     "backfill", "maintain",
 )  # fmt: skip
 """Commands that tests/spark/test_commands_told.py runs on the lake of a story."""
@@ -36,7 +36,7 @@ IN_ORDER = (
 def commands_in(text: str) -> list[list[str]]:
     """Arguments of each `isr-batch` in a block of code, or between backticks with something after its command."""
     blocks = "\n".join(text.split("```")[1::2])
-    lines = re.findall(r"^(?:\.venv/bin/)?isr-batch (.+?)(?: +# .*)?$", blocks, re.MULTILINE)
+    lines = re.findall(r"^(?:\.venv/bin/)?isr-batch (.+?)(?: +> .*)?(?: +# .*)?$", blocks, re.MULTILINE)
     spans = [span for span in re.findall(r"`isr-batch ([^`]+)`", text) if " " in span and "COMMAND" not in span]
     return [[INSTEAD.get(part, part) for part in shlex.split(told)] for told in (*lines, *spans)]
 
