@@ -45,6 +45,7 @@ COMMANDS = [
     "validate",
     "report",
     "sql",
+    "views",
     "compare",
     "explain",
     "export prometheus",
