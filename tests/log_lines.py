@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
 
-from isr_batch.broker_lines.line_forms import LINES, find_line_forms
+from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.evidence.evidence_table import evidence_rows
+from isr_batch.evidence.find_lines import LINES, find_lines
+from isr_batch.evidence.lines import FoundLines
+from isr_batch.lake.arrow_sql import ArrowSql
 
 SERVER_LOG_ONLY = Path(__file__).parent / "golden" / "server-log-only"
 """server.log of two brokers of release 4.1.0: one that was silent, then one that another dropped."""
@@ -56,6 +60,16 @@ def epoch_ms(seconds: float) -> int:
     return (START - EPOCH) // timedelta(milliseconds=1) + round(seconds * 1000)
 
 
+@cache
+def _sql() -> ArrowSql:
+    return log_sql()
+
+
+def found_in(lines: pa.Table) -> FoundLines:
+    """Evidence in lines of server.log and state-change.log."""
+    return find_lines(_sql(), lines)
+
+
 def evidence_table(lines: pa.Table, cluster_id: str) -> pa.Table:
     """Rows of table shrink_evidence, from lines of server.log and state-change.log."""
-    return evidence_rows(find_line_forms(lines), cluster_id)
+    return evidence_rows(found_in(lines), cluster_id)

@@ -65,7 +65,7 @@ def _of_server_logs(folder: Path, cluster: str) -> list[Row]:
         found = survey_logs(engine, folder)
         server_logs = replace(found, files=[file for file in found.files if file.kind == SERVER])
         rows: list[Row] = evidence_rows(
-            find_evidence(read_lines_of_interest(engine, sql, server_logs)), cluster
+            find_evidence(sql, read_lines_of_interest(engine, sql, server_logs)), cluster
         ).to_pylist()
     return rows
 

@@ -1,5 +1,8 @@
-"""SQL over the lines of interest of the small logs: patterns into columns, and what several queries need."""
+"""SQL over the lines of interest of the small logs: forms of lines into tables, and what several queries need."""
 
+import pyarrow as pa
+
+from isr_batch.broker_lines.forms import WRITER, Form
 from isr_batch.lake.arrow_sql import ArrowSql, quoted
 
 SOURCE = "broker_id, source_file, source_line, stamp_us"
@@ -20,6 +23,9 @@ _MACROS = (
     ELSE line END""",
     r"""int_list(line) AS
     CAST(list_filter(string_split_regex(coalesce(line, ''), '[,\s]+'), lambda number: number != '') AS INTEGER[])""",
+    # The broker that a line names as its writer.
+    rf"""writer_of(line) AS
+    CAST(nullif(regexp_extract(regexp_extract(line, {quoted(WRITER)}), '(\d+)\D*$', 1), '') AS INTEGER)""",
     "once_each(entries) AS list_filter(entries, lambda entry, i: list_position(entries, entry) = i)",
     "list_union(a, b) AS once_each(list_concat(a, b))",
     "list_without(a, b) AS once_each(list_filter(a, lambda entry: NOT list_contains(b, entry)))",
@@ -42,6 +48,42 @@ def log_sql() -> ArrowSql:
     return ArrowSql(_MACROS, threads=1)
 
 
+def rows_of(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
+    """Read the lines of some forms that have the same columns: `SOURCE`, and those columns by name and type.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    lines : pa.Table
+        broker_id, source_file, source_line, stamp_us, message.
+    *forms : Form
+        Lines of other forms are passed over; `unread_lines` finds those that only look like one.
+    """
+    read = [
+        f"""
+        SELECT {SOURCE}, {columns_of("g", form.columns)} FROM (
+            SELECT {SOURCE}, {groups("said", form.pattern, form.columns)} AS g FROM (
+                SELECT {SOURCE}, in_new_words(message) AS said FROM lines WHERE {matches("message", form.mark)})
+            WHERE {matches("said", form.pattern)})
+        """
+        for form in forms
+    ]
+    return sql(" UNION ALL BY NAME ".join(read), lines=lines)
+
+
+def unread_lines(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
+    """Find the lines that have the mark of one of the forms, and that none of them reads: `SOURCE` and message."""
+    said = "in_new_words(message)"
+    return sql(
+        f"""
+        SELECT {SOURCE}, message FROM lines
+        WHERE {matches("message", "|".join(sorted({form.mark for form in forms})))}
+            AND NOT {matches(said, "|".join(form.pattern for form in forms))}
+        """,
+        lines=lines,
+    )
+
+
 def matches(line: str, pattern: str) -> str:
     """Write the condition that a line has a match of a pattern."""
     return f"coalesce(regexp_matches({line}, {quoted(pattern)}), false)"
@@ -54,10 +96,17 @@ def groups(line: str, pattern: str, names_and_types: str) -> str:
 
 
 def columns_of(struct: str, names_and_types: str) -> str:
-    """Write the columns of what `groups` gives, named and typed by ``name TYPE, name TYPE``; empty is null."""
-    return ", ".join(
-        f"CAST(nullif({struct}.{name}, '') AS {type_}) AS {name}" for name, type_ in _columns(names_and_types)
-    )
+    """Write the columns of what `groups` gives, named and typed by ``name TYPE, name TYPE``; empty is null.
+
+    Of type ``INTEGER[]``: the numbers in the group. Of type ``BOOLEAN``: whether there is anything in it.
+    """
+    return ", ".join(f"{_value(f'{struct}.{name}', type_)} AS {name}" for name, type_ in _columns(names_and_types))
+
+
+def _value(group: str, type_: str) -> str:
+    if type_ == "INTEGER[]":
+        return f"int_list({group})"
+    return f"{group} != ''" if type_ == "BOOLEAN" else f"CAST(nullif({group}, '') AS {type_})"
 
 
 def _columns(names_and_types: str) -> list[tuple[str, str]]:

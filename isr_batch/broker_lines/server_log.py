@@ -1,66 +1,33 @@
-"""Parse the lines of interest of server.log and state-change.log: broker starts, settings, terms and ISR changes."""
+"""Tables made of the lines of interest of server.log and state-change.log: shrinks, processes, refused lines."""
 
 import pyarrow as pa
 
+from isr_batch.broker_lines.forms import (
+    CHECKS_SCHEDULED,
+    CREATED,
+    FETCHER,
+    FOLLOWER,
+    LEADER,
+    OF_PARTITION,
+    OUT_OF_SYNC,
+    SHRINK,
+    STARTED,
+    STARTING,
+    STILL_LEADER,
+    STILL_LEADER_NOW,
+    TROUBLES,
+    VERSION,
+)  # fmt: skip
 from isr_batch.broker_lines.kinds import SERVER, STATE_CHANGE
-from isr_batch.broker_lines.line_forms import OF_INTEREST as EVIDENCE
-from isr_batch.broker_lines.log_sql import RAW_CHARACTERS, SOURCE, columns_of, groups, matches
-from isr_batch.broker_lines.server_log_zookeeper import OF_INTEREST, STATE_CHANGES_OF_INTEREST
-from isr_batch.broker_lines.shrink_line import END, INT, INTS, LONG, OUT_OF_SYNC, SHRINK
+from isr_batch.broker_lines.log_sql import RAW_CHARACTERS, SOURCE, columns_of, groups, matches, rows_of, unread_lines
 from isr_batch.broker_lines.vendors import vendor_release
 from isr_batch.lake.arrow_sql import ArrowSql, quoted
 
-_PARTITION = rf"(\S+)-({INT})"
-
-_ISR_UPDATED = (
-    rf"\[Partition {_PARTITION} broker=\d+\] ISR updated (?:from AlterIsr )?to \[?({INTS})\b"
-    rf".*ersion updated to \[?({INT}){END}"
-)
-# 2.5 to 2.8 have neither the partition epoch nor the leader before.
-_LEADER = (
-    rf"Leader {_PARTITION} .*?starts at leader epoch ({INT}) from offset ({LONG}) with (?:partition epoch ({INT}), )?"
-    rf"high watermark ({LONG}),? ISR \[((?:{INTS})?)\](?:.* Previous leader (?:None|Some\((-?{INT})\)))?"
-)
-_TELLS_PREVIOUS = r" Previous leader (?:None|Some\()"
-_FOLLOWER = rf"Follower {_PARTITION} starts at leader epoch ({INT}){END}"
-_STILL_LEADER = (
-    rf"Skipped the become-leader state change for {_PARTITION} .*leader=({INT}), leaderEpoch=({INT}), "
-    rf"isr=\[((?:{INTS})?)\], partitionEpoch=({INT}), replicas=\[((?:{INTS})?)\]"
-)
-# 4.2 on: a PartitionRegistration, whose members have another order.
-_STILL_LEADER_NOW = (
-    rf"Skipped the become-leader state change for {_PARTITION} .*PartitionRegistration\(replicas=\[((?:{INTS})?)\].*, "
-    rf"isr=\[((?:{INTS})?)\].*, leader=({INT}), .*leaderEpoch=({INT}), partitionEpoch=({INT}){END}"
-)
-_REGISTRATION = (
-    rf"become-leader state change for {_PARTITION} .*PartitionRegistration\(replicas=\[((?:{INTS})?)\].*, "
-    rf"isr=\[((?:{INTS})?)\].*, elr=\[((?:{INTS})?)\], lastKnownElr=\[((?:{INTS})?)\], leader=(-?{INT}), "
-    rf".*leaderEpoch=({INT}), partitionEpoch="
-)
-_TOPIC_ID = rf"{_PARTITION} with topic id (?:Some\()?([\w-]{{22}})\b"
-_MIN_ISR_OF_LOG = rf"Created log for partition {_PARTITION} in .*[{{ ]min\.insync\.replicas(?:=| -> )({INT}){END}"
-
-_DELETED = rf"Log for partition {_PARTITION} is renamed to .* and is scheduled for deletion{END}"
-
-_STARTED = r"kafka\.Log4jController`? MBean"
-_STARTING = r"Transition from SHUTDOWN to STARTING|\] INFO starting \(kafka\.server\.KafkaServer\)"
-# isr-expiration is scheduled right after; up to 0.11 there is nothing nearer than the purgatory of the replica manager.
-_CHECKS_SCHEDULED = r"\[LogDirFailureHandler\]: Starting|\[ExpirationReaper-\d+(-Produce)?\], Starting"
-VERSION = r"Kafka version ?: (\S+)"
 _SAME_START_US = 60_000_000
 _WRITE_TAKES_AT_MOST_US = 5_000_000
 
-SETTING = r"^\t(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = (\d{1,18})$"
-"""A line of the settings that a broker prints when it starts; it has no timestamp."""
-SERVER_LINES = (
-    r"Shrinking ISR|ISR updated |Log4jController|Kafka version ?: |Created log for partition|is scheduled for deletion"
-    f"|{_STARTING}|{_CHECKS_SCHEDULED}|{OF_INTEREST}|{EVIDENCE}"
-)
-"""Marks of the lines of interest in server.log."""
-STATE_CHANGE_LINES = (
-    f"{STATE_CHANGES_OF_INTEREST}|starts at leader epoch|kipped the become-leader|with topic id |{EVIDENCE}"
-)
-"""Marks of the lines of interest in state-change.log."""
+UNKNOWN_FORMS = ("Shrinking ISR line of an unknown form", "leader or follower line of an unknown form")
+"""Reasons for refusing the lines of a known kind that `unreadable_lines` finds."""
 
 
 def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
@@ -72,10 +39,6 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
     server : pa.Table
         Lines of server.log: broker_id, source_file, source_line, stamp_us, message.
     """
-    columns = (
-        "topic VARCHAR, partition_id INTEGER, leader_id INTEGER, before VARCHAR, after VARCHAR, "
-        "high_watermark BIGINT, leader_log_end_offset BIGINT, printed VARCHAR"
-    )
     replica = "replica_id INTEGER, follower_log_end_offset BIGINT, last_caught_up_time_ms BIGINT"
     dropped = ", ".join(
         f"{name} := TRY_CAST(replica.{name} AS {type_})"  # not a number: not printed, or unknown
@@ -83,13 +46,9 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
     )
     return sql(
         f"""
-        WITH split AS ({_split("server", "Shrinking ISR", SHRINK, columns)}), lines AS (
-            SELECT {SOURCE}, {columns_of("g", columns)} FROM split
-        )
-        SELECT {SOURCE}, topic, partition_id, high_watermark, leader_log_end_offset,
-            int_list(before) AS isr_before, int_list(after) AS isr_after,
+        SELECT * EXCLUDE (printed),
             CASE WHEN printed IS NULL THEN list_transform(
-                list_without(int_list(before), int_list(after)),
+                list_without(isr_before, isr_after),
                 lambda replica: struct_pack(replica_id := replica, follower_log_end_offset := CAST(NULL AS BIGINT),
                     last_caught_up_time_ms := CAST(NULL AS BIGINT)))
             ELSE list_transform(
@@ -97,57 +56,23 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
                 lambda replica: struct_pack({dropped})) END AS dropped
         FROM lines
         """,
-        server=server,
+        lines=rows_of(sql, server, SHRINK),
     )
-
-
-def _split(table: str, words: str, pattern: str, columns: str) -> str:
-    """Select the groups ``g`` of the lines with these words that the pattern matches in the form of newer releases."""
-    return f"""
-        SELECT {SOURCE}, {groups("said", pattern, columns)} AS g
-        FROM (SELECT {SOURCE}, in_new_words(message) AS said FROM {table} WHERE contains(message, {quoted(words)}))
-        WHERE {matches("said", pattern)}"""
 
 
 def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -> pa.Table:
     """List the lines about a shrink or a term that have an unknown form: log, source_file, source_line, reason, raw."""
-    term = r"\] (Leader|Follower) \S+ .*starts at leader epoch"
-    raw = f"substring(message, 1, {RAW_CHARACTERS}) AS raw"
+    refused = "source_file, source_line, '{}' AS reason, substring(message, 1, {}) AS raw"
+    about_shrink, about_term = (refused.format(reason, RAW_CHARACTERS) for reason in UNKNOWN_FORMS)
     return sql(
         f"""
-        SELECT '{SERVER}' AS log, source_file, source_line, 'Shrinking ISR line of an unknown form' AS reason, {raw}
-        FROM server
-        WHERE contains(message, 'Shrinking ISR') AND NOT {matches("in_new_words(message)", SHRINK)}
-        UNION ALL
-        SELECT '{STATE_CHANGE}', source_file, source_line, 'leader or follower line of an unknown form', {raw}
-        FROM state_changes
-        WHERE {matches("message", term)} AND NOT {matches("message", f"{_LEADER}|{_FOLLOWER}")}
-            OR contains(message, 'kipped the become-leader') AND contains(message, 'artitionEpoch=')
-                AND NOT {matches("message", f"{_STILL_LEADER}|{_STILL_LEADER_NOW}")}
+        SELECT '{SERVER}' AS log, {about_shrink} FROM shrinks
+        UNION ALL SELECT '{STATE_CHANGE}', {about_term} FROM terms
+        UNION ALL SELECT '{STATE_CHANGE}', {about_term} FROM stayed
         """,
-        server=server,
-        state_changes=state_changes,
-    )
-
-
-def isr_updated_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Parse the "ISR updated" lines of a leader: topic, partition_id, isr, partition_epoch."""
-    columns = "topic VARCHAR, partition_id INTEGER, isr VARCHAR, partition_epoch INTEGER"
-    return _lines(sql, server, _ISR_UPDATED, columns)
-
-
-def _lines(sql: ArrowSql, table: pa.Table, pattern: str, columns: str, more: str = "") -> pa.Table:
-    """Parse the lines that a pattern matches; those of replicas become lists."""
-    lists = [name for name in ("isr", "replicas", "elr", "last_known_elr") if f"{name} VARCHAR" in columns]
-    replaced = f" REPLACE ({', '.join(f'int_list({name}) AS {name}' for name in lists)})" if lists else ""
-    return sql(
-        f"""
-        SELECT *{replaced} FROM (
-            SELECT {SOURCE}, {columns_of("g", columns)}{more} FROM (
-                SELECT {SOURCE}, message, {groups("message", pattern, columns)} AS g FROM lines
-                WHERE {matches("message", pattern)}))
-        """,
-        lines=table,
+        shrinks=unread_lines(sql, server, SHRINK),
+        terms=unread_lines(sql, state_changes, LEADER, FOLLOWER),
+        stayed=unread_lines(sql, state_changes, STILL_LEADER, STILL_LEADER_NOW),
     )
 
 
@@ -174,81 +99,48 @@ def isr_write_times(sql: ArrowSql, shrinks: pa.Table, updates: pa.Table, led: pa
     )
 
 
-def leader_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
-    """Parse starts of terms as leader; with ``tells_previous``, a null previous_leader_id means no previous leader."""
-    columns = (
-        "topic VARCHAR, partition_id INTEGER, leader_epoch INTEGER, start_offset BIGINT, partition_epoch INTEGER, "
-        "start_high_watermark BIGINT, isr VARCHAR, previous_leader_id INTEGER"
-    )
-    return _lines(
-        sql, state_changes, _LEADER, columns, more=f", {matches('message', _TELLS_PREVIOUS)} AS tells_previous"
-    )
-
-
-def follower_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
-    """Parse the starts of terms as follower: topic, partition_id, leader_epoch."""
-    return _lines(sql, state_changes, _FOLLOWER, "topic VARCHAR, partition_id INTEGER, leader_epoch INTEGER")
-
-
-def deletion_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Parse the lines of a broker that no longer has a replica: topic, partition_id.
-
-    Its topic was deleted, or the partition was reassigned (1.0 on). A leader that prints it has stopped leading.
-    """
-    return _lines(sql, server, _DELETED, "topic VARCHAR, partition_id INTEGER")
-
-
-def still_leader_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
-    """Parse the state changes after which a leader stayed leader: isr, replicas, partition_epoch, leader_epoch."""
-    columns = (
-        "topic VARCHAR, partition_id INTEGER, leader_id INTEGER, leader_epoch INTEGER, isr VARCHAR, "
-        "partition_epoch INTEGER, replicas VARCHAR"
-    )
-    now = (
-        "topic VARCHAR, partition_id INTEGER, replicas VARCHAR, isr VARCHAR, leader_id INTEGER, leader_epoch INTEGER, "
-        "partition_epoch INTEGER"
-    )
-    before = _lines(sql, state_changes, _STILL_LEADER, columns)
-    return pa.concat_tables([before, _lines(sql, state_changes, _STILL_LEADER_NOW, now).select(before.column_names)])
-
-
-def registration_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
-    """Parse what a leader's lines show of KIP-966 (4.2 on): replicas, isr, elr, last_known_elr, who leads."""
-    columns = (
-        "topic VARCHAR, partition_id INTEGER, replicas VARCHAR, isr VARCHAR, elr VARCHAR, last_known_elr VARCHAR, "
-        "leader_id INTEGER, leader_epoch INTEGER"
-    )
-    return _lines(sql, state_changes, _REGISTRATION, columns)
-
-
-def topic_ids(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
-    """List the topic ids in the lines: topic_id, topic."""
-    columns = "topic VARCHAR, partition_id INTEGER, topic_id VARCHAR"
-    return _lines(sql, state_changes, _TOPIC_ID, columns).select(["topic_id", "topic"])
-
-
 def min_isr_of_logs(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Parse the min.insync.replicas logged when a partition's log was created: topic, min_insync_replicas."""
-    columns = "topic VARCHAR, partition_id INTEGER, min_insync_replicas INTEGER"
+    """Find the min.insync.replicas logged when a partition's log was created: topic, min_insync_replicas."""
+    return sql(
+        """
+        SELECT topic, max(min_insync_replicas) AS min_insync_replicas
+        FROM created WHERE min_insync_replicas IS NOT NULL GROUP BY topic
+        """,
+        created=rows_of(sql, server, CREATED),
+    )
+
+
+def trouble_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
+    """Find the lines of followers about their fetching: `SOURCE` and kind.
+
+    With follower_id, leader_id, topic and partition_id, null where the line does not name it.
+    """
+    kind = " ".join(f"WHEN {matches('message', pattern)} THEN {quoted(kind)}" for kind, pattern in TROUBLES.items())
+    fetcher = "follower_id INTEGER, leader_id INTEGER, leader_of_thread INTEGER"
+    partition = "topic VARCHAR, partition_id INTEGER"
     return sql(
         f"""
-        WITH split AS ({_split("server", "Created log for partition", _MIN_ISR_OF_LOG, columns)})
-        SELECT topic, max(min_insync_replicas) AS min_insync_replicas
-        FROM (SELECT {columns_of("g", columns)} FROM split) GROUP BY topic
+        WITH split AS (
+            SELECT {SOURCE}, CASE {kind} END AS kind, {groups("message", FETCHER, fetcher)} AS f,
+                {groups("in_new_words(message)", OF_PARTITION, partition)} AS p
+            FROM server WHERE {matches("message", "|".join(TROUBLES.values()))}
+        )
+        SELECT * EXCLUDE (leader_of_thread) REPLACE (coalesce(leader_id, leader_of_thread) AS leader_id)
+        FROM (SELECT {SOURCE}, kind, {columns_of("f", fetcher)}, {columns_of("p", partition)} FROM split)
         """,
         server=server,
     )
 
 
 def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Find the times at which broker processes started: broker_id, stamp_us."""
+    """Find the lines at which broker processes started: `SOURCE`."""
     return sql(
         f"""
         WITH marks AS (
-            SELECT broker_id, stamp_us, source_line, {matches("message", _STARTED)} AS first FROM server
-            WHERE {matches("message", f"{_STARTED}|{_STARTING}")}
+            SELECT {SOURCE}, {matches("message", STARTED)} AS first FROM server
+            WHERE {matches("message", f"{STARTED}|{STARTING}")}
         )
-        SELECT broker_id, stamp_us FROM marks
+        SELECT {SOURCE} FROM marks
         WINDOW of_broker AS (PARTITION BY broker_id ORDER BY stamp_us, source_line)
         QUALIFY first OR NOT coalesce(
             lag(first) OVER of_broker AND stamp_us - lag(stamp_us) OVER of_broker <= {_SAME_START_US}, false)
@@ -262,8 +154,8 @@ def process_lines(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Tab
     facts = sql(
         f"""
         SELECT broker_id, process_of(starts_us, stamp_us) AS process,
-            max(nullif(regexp_extract(message, {quoted(VERSION)}, 1), '')) AS broker_version,
-            min(stamp_us) FILTER ({matches("message", _CHECKS_SCHEDULED)}) AS startup_us
+            max(nullif(regexp_extract(message, {quoted(VERSION.pattern)}, 1), '')) AS broker_version,
+            min(stamp_us) FILTER ({matches("message", CHECKS_SCHEDULED)}) AS startup_us
         FROM server JOIN settings USING (broker_id)
         WHERE message IS NOT NULL AND stamp_us IS NOT NULL
         GROUP BY ALL

@@ -1,6 +1,8 @@
-"""Translate the version that a broker prints into the Apache Kafka release that it is built from."""
+"""The Apache Kafka release that a broker is built from, of the version that it prints, and its defaults."""
 
 import re
+
+from isr_batch.broker_lines.forms import LAG_TIME_MS, OLD_LAG_TIME_MS
 
 _NUMBERS = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 _CONFLUENT = {5: (2, 0), 6: (2, 6), 7: (3, 0), 8: (4, 0)}
@@ -38,3 +40,13 @@ def apache_release(named: str) -> str:
     """Return the Kafka release in a name made by `vendor_release`."""
     found = re.search(r"\(Kafka ([\d.]+)\)$", named)
     return found[1] if found else named
+
+
+def numbers_of_release(named: str) -> list[int]:
+    """Give the numbers of the Kafka release in a name made by `vendor_release`, to compare releases by."""
+    return [int(number) for number in re.findall(r"\d+", apache_release(named))]
+
+
+def default_lag_time_ms(named: str | None) -> int:
+    """Give a release's default of replica.lag.time.max.ms: 30 s since 2.5 (KIP-537), 10 s before; unknown is newer."""
+    return OLD_LAG_TIME_MS if named is not None and numbers_of_release(named) < [2, 5] else LAG_TIME_MS

@@ -6,12 +6,12 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from isr_batch.broker_lines.trouble import KINDS
 from isr_batch.evidence.events_before import ELECTION, RESTART, TOPIC_CREATED
 from isr_batch.evidence.evidence_table import Row, rows_of_evidence_table
 from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER, UNKNOWN
 from isr_batch.evidence.storms import Storm, storm_suspect, storms_in_rows
 from isr_batch.evidence.suspects import ON_PURPOSE, STRONG, WEAK
+from isr_batch.evidence.trouble import KINDS
 from isr_batch.phrases import least_to_largest, time_of_day
 
 STORMS = 3

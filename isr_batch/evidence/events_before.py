@@ -1,8 +1,8 @@
 """Events in the minute before a shrink: an election, a restart, a new topic, or errors in the follower's log."""
 
-from isr_batch.broker_lines.records import FoundLines, lag_time_in_lines
+from isr_batch.evidence.lines import FoundLines, lag_time_in_lines
 from isr_batch.evidence.shrinks import Shrink
-from isr_batch.evidence.troubles_of_followers import BEFORE_US
+from isr_batch.evidence.trouble import BEFORE_US
 
 TOPIC_CREATED, RESTART, ELECTION = "topic_created", "restart", "election"
 

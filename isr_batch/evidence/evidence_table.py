@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from isr_batch.broker_lines.records import FoundLines, printed_lag_time
+from isr_batch.evidence.lines import FoundLines, printed_lag_time
 from isr_batch.evidence.shrinks import shrinks
 from isr_batch.evidence.suspects import SuspectedShrink, weigh_suspects
 from isr_batch.lake.arrow_read import read_columns

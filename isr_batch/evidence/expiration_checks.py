@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from isr_batch.broker_lines.records import LAG_TIME, EvidencePosition, FoundLines, lag_time_in_lines
+from isr_batch.broker_lines.forms import LAG_TIME
+from isr_batch.evidence.lines import EvidencePosition, FoundLines, lag_time_in_lines
 from isr_batch.evidence.shrinks import Shrink
 
 ONE_CHECK_US = 500_000

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from isr_batch.broker_lines.trouble import KINDS
 from isr_batch.evidence.answer import (
     SUSPICION,
     answer_avoiding_lag_time,
@@ -21,6 +20,7 @@ from isr_batch.evidence.evidence_table import Row, rows_of_evidence_table
 from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER
 from isr_batch.evidence.storms import Storm, storm_suspect, storms
 from isr_batch.evidence.suspects import STRONG
+from isr_batch.evidence.trouble import KINDS
 from isr_batch.phrases import least_to_largest, time_of_day
 
 NOT_IN_LOGS: Final = "not in these logs: "

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from isr_batch.broker_lines.records import (
-    MIN_ISR,
+from isr_batch.broker_lines.forms import MIN_ISR
+from isr_batch.evidence.lines import (
     AttemptLine,
     EvidencePosition,
     FailedWriteLine,

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from isr_batch.broker_lines.records import EvidencePosition, FoundLines, TroubleLine, printed_lag_time
-from isr_batch.broker_lines.trouble import DECIDES, KINDS
 from isr_batch.evidence.events_before import event_before
 from isr_batch.evidence.expiration_checks import SAME_START_MS, CheckBurst, ExpirationCheck, expiration_checks
+from isr_batch.evidence.lines import EvidencePosition, FoundLines, TroubleLine, printed_lag_time
 from isr_batch.evidence.shrinks import CONTROLLER, LEADER, UNKNOWN, Shrink
-from isr_batch.evidence.troubles_of_followers import TroublesOfFollowers
+from isr_batch.evidence.trouble import DECIDES, KINDS, TroublesOfFollowers
 
 FOLLOWER, EITHER = "follower", "link_or_follower"
 STRONG, WEAK, NONE = "strong", "weak", "none"

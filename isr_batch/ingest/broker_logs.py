@@ -174,7 +174,7 @@ def _read_and_write(
 
 def _weigh(small: SmallTables, read: LinesOfInterest, every: LinesOfInterest | None, cluster_id: str) -> None:
     """Write the evidence of server.log and state-change.log about shrinks."""
-    found = find_evidence(read, every)
+    found = find_evidence(small.sql, read, every)
     write_evidence_table(small, cluster_id, evidence_rows(found, cluster_id), found)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR
 from isr_batch.broker_lines.kinds import KINDS, METADATA, REQUEST, SERVER, STATE_CHANGE
-from isr_batch.broker_lines.records import LAG_TIME, MIN_ISR
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.ingest.folder.broker_ids import Candidate, Refused, broker_id_of, broker_ids
 from isr_batch.ingest.folder.partition_listing import is_listing

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isr_batch.broker_lines.records import LAG_TIME, MIN_ISR
+from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR
 from isr_batch.errors import UsageError
 
 FETCHERS = "num.replica.fetchers"

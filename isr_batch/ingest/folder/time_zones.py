@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 
+from isr_batch.broker_lines.forms import BEGINS_TERM, CAUGHT_UP
 from isr_batch.broker_lines.kinds import SERVER, STATE_CHANGE
 from isr_batch.errors import UsageError
 from isr_batch.ingest.folder.log_folder import LogFile
@@ -28,8 +29,7 @@ _AGREE = 0.9
 _NEAR_MS = 5_000
 """Brokers learn of a leader epoch within seconds of each other, also on clocks that differ a little."""
 _STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)[,.](\d{3})\]")
-_CAUGHT_UP = re.compile(r"lastCaughtUpTimeMs: (1\d{12})\b")
-_BEGUN = re.compile(r"(?:Leader|Follower) (\S+-\d+) (?:.*?)starts at leader epoch (\d+)")
+_CAUGHT_UP, _BEGUN = re.compile(CAUGHT_UP), re.compile(BEGINS_TERM)
 _MARKS = {SERVER: b"lastCaughtUpTimeMs: ", STATE_CHANGE: b"starts at leader epoch"}
 
 

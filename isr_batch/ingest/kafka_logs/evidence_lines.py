@@ -4,16 +4,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from isr_batch.broker_lines.kinds import SERVER, STATE_CHANGE
-from isr_batch.broker_lines.line_forms import LINES, find_line_forms
-from isr_batch.broker_lines.records import FoundLines
+from isr_batch.evidence.find_lines import LINES, find_lines
+from isr_batch.evidence.lines import FoundLines
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
+from isr_batch.lake.arrow_sql import ArrowSql
 
 
-def find_evidence(read: LinesOfInterest, every: LinesOfInterest | None = None) -> FoundLines:
+def find_evidence(sql: ArrowSql, read: LinesOfInterest, every: LinesOfInterest | None = None) -> FoundLines:
     """Find the evidence in the lines of an ingest, without those that it has refused.
 
     Parameters
     ----------
+    sql : ArrowSql
     read : LinesOfInterest
         Lines of the logs in the folder.
     every : LinesOfInterest, optional
@@ -31,7 +33,7 @@ def find_evidence(read: LinesOfInterest, every: LinesOfInterest | None = None) -
           if file["kind"] in (SERVER, STATE_CHANGE)),
     ):  # fmt: skip
         _widen(span_us, broker_id, first_us, last_us)
-    found = find_line_forms(pa.concat_tables(lines), span_us)
+    found = find_lines(sql, pa.concat_tables(lines), span_us)
     found.settings |= read.settings
     found.server_us = {}
     for file in read.files.to_pylist():

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from isr_batch.broker_lines.server_log import UNKNOWN_FORMS
 from isr_batch.errors import AccountError
 from isr_batch.ingest.folder import log_folder
 from isr_batch.ingest.folder.log_folder import LogFolder
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
 from isr_batch.ingest.requests.leader_and_isr import LEADER_AND_ISR
 from isr_batch.ingest.requests.request_log import DUPLICATE, FILE, FOLLOWER_FETCH, PRODUCE, REFUSED
-
-UNKNOWN_FORMS = ("Shrinking ISR line of an unknown form", "leader or follower line of an unknown form")
-"""Reasons of `server_log.unreadable_lines`: lines of a known kind that could not be read."""
 
 READ, USED, SKIPPED = "read", "used", "skipped"
 

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from isr_batch.broker_lines import metadata_log
+from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR, SERVER_LINES, SETTING, STATE_CHANGE_LINES
 from isr_batch.broker_lines.log_sql import BUCKET_US
 from isr_batch.broker_lines.metadata_log import METADATA_LINES
-from isr_batch.broker_lines.records import LAG_TIME, MIN_ISR
-from isr_batch.broker_lines.server_log import SERVER_LINES, SETTING, STATE_CHANGE_LINES
 from isr_batch.ingest.engine.engine import Engine
 from isr_batch.ingest.folder import lines
 from isr_batch.ingest.folder.log_folder import METADATA, SERVER, STATE_CHANGE, LogFile, LogFolder
@@ -163,7 +162,8 @@ def _read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
         pc.and_(pc.equal(kind, STATE_CHANGE), pc.and_(has_stamp, pc.match_substring_regex(value, STATE_CHANGE_LINES))),
     )
     of_server = pc.or_(
-        pc.match_substring_regex(value, SETTING), pc.and_(has_stamp, pc.match_substring_regex(value, SERVER_LINES))
+        pc.match_substring_regex(value, SETTING.pattern),
+        pc.and_(has_stamp, pc.match_substring_regex(value, SERVER_LINES)),
     )
     of_interest = pc.or_(of_interest, pc.and_(pc.equal(kind, SERVER), of_server))
     unstamped = pc.and_(pc.invert(has_stamp), pc.and_(pc.not_equal(kind, METADATA), pc.invert(of_interest)))

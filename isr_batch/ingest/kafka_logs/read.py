@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.broker_lines import metadata_log, server_log
-from isr_batch.broker_lines.log_sql import log_sql
+from isr_batch.broker_lines import metadata_log
+from isr_batch.broker_lines.forms import TOPIC_ID
+from isr_batch.broker_lines.log_sql import log_sql, rows_of
 from isr_batch.ingest.engine.engine import Engine, Rows
 from isr_batch.ingest.engine.input_rows import with_input_columns
 from isr_batch.ingest.folder import lines, log_folder, partition_listing
@@ -348,7 +349,7 @@ def _sources(  # noqa: PLR0913, PLR0917 all that is read
             SELECT * FROM recorded UNION ALL SELECT * FROM noted UNION ALL SELECT * FROM listed) GROUP BY topic_id
         """,
         recorded=metadata_log.metadata_topics(sql, records),
-        noted=server_log.topic_ids(sql, state_changes),
+        noted=rows_of(sql, state_changes, TOPIC_ID).select(["topic_id", "topic"]),
         listed=_pairs(listed_ids, topic_id=pa.string(), topic=pa.string()),
     )
     min_isr = sql(

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from isr_batch.broker_lines.forms import SERVER_LINES, SETTING, STATE_CHANGE_LINES, VERSION, WRITER
 from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE, LogKindFinder
 from isr_batch.ingest.log_files.archives import file_on_disk
 from isr_batch.ingest.log_files.content import content_chunks, is_export_file, is_packed
@@ -21,19 +22,13 @@ HEAD_BYTES = 1 << 20
 """Bytes read at the start of a file, and at the end if it is not compressed."""
 LAYOUT_LINES = 400
 
-_BROKER = re.compile(
-    r"\[(?:Partition \S+ broker|Broker id|BrokerServer id|KafkaServer id|ReplicaManager broker|ReplicaFetcher replicaId"
-    r"|BrokerLifecycleManager id|ReplicaFetcherManager on broker|ReplicaAlterLogDirsManager on broker)[= ](\d{1,9})\b"
-    r"|\b(?:broker|node)\.id = (\d{1,9})\b|Partition \[[^\]]+\] on broker (\d{1,9}):"
-    r"|\] [A-Z]+ Broker (\d{1,9}) (?:received|handling|cached)|\[(?:Kafka Server|GroupCoordinator) (\d{1,9})\]"
-)
-VERSION = re.compile(r"Kafka version ?: (\S+)")
+_WRITER = re.compile(WRITER)
+_VERSION = re.compile(VERSION.pattern)
 STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3})\]")
 OF_USE = {
     REQUEST: " Completed request:",
-    STATE_CHANGE: "state.change.logger",
-    SERVER: r"Shrinking ISR|Expanding ISR|ISR updated |Kafka version ?: |Created log for partition|Log4jController"
-    r"|\t(?:replica\.lag\.time\.max\.ms|min\.insync\.replicas) = |starts at [Ll]eader [Ee]poch|Cached zkVersion",
+    STATE_CHANGE: f"state.change.logger|{STATE_CHANGE_LINES}",
+    SERVER: f"{SERVER_LINES}|{SETTING.pattern}",
 }
 """Patterns of the lines that are read, by log."""
 
@@ -143,10 +138,10 @@ def _note(seen: SeenByLook, values: pa.StringArray, default: str) -> None:
 
 def _note_brokers(seen: SeenByLook, values: pa.StringArray) -> None:
     for line in values.to_pylist():
-        found = _BROKER.search(line)
+        found = _WRITER.search(line)
         if found:
             seen.brokers[int(next(filter(None, found.groups())))] += 1
-        elif (version := VERSION.search(line)) is not None:
+        elif (version := _VERSION.search(line)) is not None:
             seen.versions.add(version[1])
 
 

@@ -160,7 +160,7 @@ def broker_processes(
             SELECT broker_id, process, last_us FROM pauses WHERE is_last
             UNION ALL
             SELECT broker_id, process_of_bucket(starts_us, stamp_us), stamp_us
-            FROM server JOIN settings USING (broker_id) WHERE contains(message, 'Shrinking ISR')
+            FROM server JOIN settings USING (broker_id) WHERE contains(message, '{SHRINK.mark}')
             UNION ALL
             SELECT broker_id, process_of_bucket(starts_us, at_us), at_us FROM reached JOIN settings USING (broker_id)
             UNION ALL

@@ -1,14 +1,13 @@
 """Resolve the settings of each broker: given, of its server.properties, logged at its start, or Kafka's defaults."""
 
-import re
 from collections.abc import Sequence
 
 import pyarrow as pa
 
-from isr_batch.broker_lines.log_sql import columns_of, groups, matches
-from isr_batch.broker_lines.records import LAG_TIME, LAG_TIME_MS, MIN_ISR, OLD_LAG_TIME_MS
-from isr_batch.broker_lines.server_log import SETTING, VERSION, process_starts
-from isr_batch.broker_lines.vendors import apache_release, vendor_release
+from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR, SETTING, VERSION
+from isr_batch.broker_lines.log_sql import rows_of
+from isr_batch.broker_lines.server_log import process_starts
+from isr_batch.broker_lines.vendors import default_lag_time_ms, numbers_of_release, vendor_release
 from isr_batch.ingest.folder.settings_files import MAX_INT, Broker, ClusterSettings
 from isr_batch.lake.arrow_sql import ArrowSql, quoted
 from udfs.rules import RELEASED_RULES
@@ -33,25 +32,21 @@ def broker_settings(
     or default, in that order of precedence. Kafka's default was 10 s before 2.5, and is 30 s since (KIP-537).
     ``assumed`` is the release whose defaults are used if no log has the release. ``starts_us`` is sorted.
     """
-    columns = "setting VARCHAR, number BIGINT"
     printed = sql(
         f"""
-        WITH settings AS (
-            SELECT broker_id, {columns_of("g", columns)}
-            FROM (SELECT broker_id, {groups("message", SETTING, columns)} AS g FROM server WHERE stamp_us IS NULL)
-        ), printed AS (
+        WITH printed AS (
             SELECT broker_id, max(number) FILTER (setting = {quoted(LAG_TIME)}) AS lag_ms,
                 max(number) FILTER (setting = {quoted(MIN_ISR)} AND number <= {MAX_INT}) AS min_isr
             FROM settings GROUP BY broker_id
         ), ran AS (
-            SELECT broker_id, list(DISTINCT regexp_extract(message, {quoted(VERSION)}, 1)) AS versions
-            FROM server WHERE {matches("message", VERSION)} GROUP BY broker_id
+            SELECT broker_id, list(DISTINCT version) AS versions FROM versions GROUP BY broker_id
         ), started AS (
             SELECT broker_id, list(stamp_us ORDER BY stamp_us) AS starts_us FROM starts GROUP BY broker_id
         )
         SELECT * FROM printed FULL JOIN ran USING (broker_id) FULL JOIN started USING (broker_id)
         """,
-        server=server,
+        settings=rows_of(sql, server, SETTING),
+        versions=rows_of(sql, server, VERSION),
         starts=process_starts(sql, server),
     )
     of_broker = {row["broker_id"]: row for row in printed.to_pylist()}
@@ -59,13 +54,12 @@ def broker_settings(
     for broker in brokers:
         logged = of_broker.get(broker.broker_id, {})
         names = [name for printed in logged.get("versions") or [] if (name := vendor_release(printed))]
-        version = given.release or max(names, key=_numbers, default=None)
+        version = given.release or max(names, key=numbers_of_release, default=None)
         release = version or assumed
-        numbers = None if release is None else _numbers(release)
-        default_ms = OLD_LAG_TIME_MS if numbers is not None and numbers < [2, 5] else LAG_TIME_MS
+        numbers = None if release is None else numbers_of_release(release)
         stated = {
             "given": given.replica_lag_time_max_ms, "properties": broker.replica_lag_time_max_ms,
-            "logged": logged.get("lag_ms"), "default": default_ms,
+            "logged": logged.get("lag_ms"), "default": default_lag_time_ms(release),
         }  # fmt: skip
         source = next(name for name, value in stated.items() if value is not None)
         min_isr = (given.min_insync_replicas, broker.min_insync_replicas, logged.get("min_isr"), 1)
@@ -76,10 +70,6 @@ def broker_settings(
             "lag_time_source": source, "version": version,
         })  # fmt: skip
     return pa.Table.from_pylist(rows, BROKER_SETTINGS)
-
-
-def _numbers(release: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", apache_release(release))]
 
 
 def _checks_per_lag_time(release: list[int] | None) -> int:

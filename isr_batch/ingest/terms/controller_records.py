@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from isr_batch.broker_lines import server_log
+from isr_batch.broker_lines.forms import REGISTRATION
+from isr_batch.broker_lines.log_sql import rows_of
 from isr_batch.ingest.folder.partition_listing import Listed
 from isr_batch.ingest.terms.leader_epochs import Sources
 
@@ -45,7 +46,7 @@ def controller_records(sources: Sources, listed: Iterable[Listed] = (), begins_u
         states=_partitions(sources),
         settings=_settings(sources),
         restarts=_unclean_restarts(sources),
-        noted=server_log.registration_lines(sources.sql, sources.state_changes),
+        noted=rows_of(sources.sql, sources.state_changes, REGISTRATION),
         listed=pa.Table.from_pylist(
             [
                 {**one._asdict(), "kind": "listed", "record_us": begins_us, "assigned": one.replicas}

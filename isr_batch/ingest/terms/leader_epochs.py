@@ -6,6 +6,16 @@ from functools import cached_property, partial
 import pyarrow as pa
 
 from isr_batch.broker_lines import metadata_log, server_log, server_log_zookeeper
+from isr_batch.broker_lines.forms import (
+    DELETED,
+    FOLLOWER,
+    ISR_UPDATED,
+    LEADER,
+    START_OFFSET,
+    STILL_LEADER,
+    STILL_LEADER_NOW,
+)
+from isr_batch.broker_lines.log_sql import rows_of
 from isr_batch.ingest.engine.engine import Engine, Rows
 from isr_batch.ingest.requests.log_end_offsets import PARTITION
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -61,28 +71,28 @@ class Sources:
 
     @cached_property
     def shrinks(self) -> pa.Table:
-        """`server_log.shrink_lines`."""
-        return server_log.shrink_lines(self.sql, self.server)
+        """`server_log.shrink_lines`; the leader is the broker whose log has the line."""
+        return server_log.shrink_lines(self.sql, self.server).drop_columns(["leader_id"])
 
     @cached_property
     def isr_updates(self) -> pa.Table:
-        """`server_log.isr_updated_lines`."""
-        return server_log.isr_updated_lines(self.sql, self.server)
+        """Rows of `ISR_UPDATED`."""
+        return rows_of(self.sql, self.server, ISR_UPDATED)
 
     @cached_property
     def isr_writes(self) -> pa.Table:
-        """`server_log_zookeeper.isr_writes`."""
+        """`server_log_zookeeper.zookeeper_isr_writes`."""
         return server_log_zookeeper.zookeeper_isr_writes(self.sql, self.server)
 
     @cached_property
     def led(self) -> pa.Table:
-        """`server_log.leader_lines`."""
-        return server_log.leader_lines(self.sql, self.state_changes)
+        """Rows of `LEADER`."""
+        return rows_of(self.sql, self.state_changes, LEADER)
 
     @cached_property
     def stayed(self) -> pa.Table:
-        """`server_log.still_leader_lines`."""
-        return server_log.still_leader_lines(self.sql, self.state_changes)
+        """Rows of `STILL_LEADER`."""
+        return rows_of(self.sql, self.state_changes, STILL_LEADER, STILL_LEADER_NOW)
 
     @cached_property
     def accepted(self) -> pa.Table:
@@ -107,7 +117,7 @@ class Sources:
             """,
             accepted=server_log_zookeeper.zookeeper_accepted(self.sql, self.state_changes),
             from_controller=self.from_controller,
-            begun=server_log_zookeeper.zookeeper_start_lines(self.sql, self.server),
+            begun=rows_of(self.sql, self.server, START_OFFSET),
         )
 
     @cached_property
@@ -231,10 +241,10 @@ def term_starts(sources: Sources) -> pa.Table:
         FROM unlogged LEFT JOIN nearest USING (broker_id, topic, partition_id, leader_epoch, stamp_us)
         """,
         led=sources.led,
-        followed=server_log.follower_lines(sources.sql, sources.state_changes),
-        deleted=server_log.deletion_lines(sources.sql, sources.server),
+        followed=rows_of(sources.sql, sources.state_changes, FOLLOWER),
+        deleted=rows_of(sources.sql, sources.server, DELETED),
         accepted=sources.accepted,
-        lines=server_log_zookeeper.zookeeper_start_lines(sources.sql, sources.server),
+        lines=rows_of(sources.sql, sources.server, START_OFFSET),
     )
 
 

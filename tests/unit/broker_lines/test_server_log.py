@@ -4,6 +4,16 @@ import pyarrow.compute as pc
 import pytest
 
 from isr_batch.broker_lines import server_log, server_log_zookeeper
+from isr_batch.broker_lines.forms import (
+    FOLLOWER,
+    ISR_UPDATED,
+    LEADER,
+    START_OFFSET,
+    STILL_LEADER,
+    STILL_LEADER_NOW,
+    TOPIC_ID,
+)
+from isr_batch.broker_lines.log_sql import rows_of
 from isr_batch.ingest.folder.settings_files import Broker, ClusterSettings
 from isr_batch.ingest.terms.broker_settings import broker_settings
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -66,15 +76,15 @@ def test_terms(sql: ArrowSql) -> None:
     told = lines(LEADS, LEADS.replace("Some(2)", "None"), LEADS.split(" . Previous", maxsplit=1)[0], FOLLOWS)
     names = ("topic", "partition_id", "leader_epoch", "start_offset", "partition_epoch", "start_high_watermark", "isr",
              "previous_leader_id", "tells_previous")  # fmt: skip
-    rows = server_log.leader_lines(sql, told).sort_by("stamp_us").to_pylist()
+    rows = rows_of(sql, told, LEADER).sort_by("stamp_us").to_pylist()
     assert [tuple(row[name] for name in names) for row in rows] == [
         ("t-x", 1, 4, 9, 6, 8, [1, 2], 2, True),
         ("t-x", 1, 4, 9, 6, 8, [1, 2], None, True),
         ("t-x", 1, 4, 9, 6, 8, [1, 2], None, False),
     ]
-    (row,) = server_log.follower_lines(sql, told).to_pylist()
+    (row,) = rows_of(sql, told, FOLLOWER).to_pylist()
     assert (row["topic"], row["partition_id"], row["leader_epoch"], row["stamp_us"]) == ("t-x", 1, 5, 3 * SECOND)
-    assert set(server_log.topic_ids(sql, told)["topic_id"].to_pylist()) == {"QOGIGkfUTjeQvN1wX98d01"}
+    assert set(rows_of(sql, told, TOPIC_ID)["topic_id"].to_pylist()) == {"QOGIGkfUTjeQvN1wX98d01"}
 
 
 @pytest.mark.parametrize(
@@ -89,14 +99,14 @@ def test_terms(sql: ArrowSql) -> None:
 )
 def test_a_term_with_an_impossible_number_is_unreadable(sql: ArrowSql, odd: str) -> None:
     told = lines(odd)
-    assert server_log.leader_lines(sql, told).num_rows == server_log.follower_lines(sql, told).num_rows == 0
+    assert rows_of(sql, told, LEADER).num_rows == rows_of(sql, told, FOLLOWER).num_rows == 0
     (row,) = server_log.unreadable_lines(sql, lines(), told).to_pylist()
     assert row["reason"] == "leader or follower line of an unknown form"
 
 
 def test_the_largest_numbers_that_kafka_may_print_are_read(sql: ArrowSql) -> None:
     told = lines(LEADS.replace("leader epoch 4", "leader epoch 2099999999").replace("offset 9", f"offset {10**18 - 1}"))
-    (row,) = server_log.leader_lines(sql, told).to_pylist()
+    (row,) = rows_of(sql, told, LEADER).to_pylist()
     assert (row["leader_epoch"], row["start_offset"]) == (2_099_999_999, 10**18 - 1)
 
 
@@ -107,9 +117,9 @@ def test_isr_updates_and_how_long_they_took(sql: ArrowSql) -> None:
         updated.format("1,2", 10**11), SHRINKS["1.0"], updated.format("2,1", 9),
     )  # fmt: skip
     shrinks = server_log.shrink_lines(sql, told)
-    rows = server_log.isr_updated_lines(sql, told).sort_by("stamp_us").to_pylist()
+    rows = rows_of(sql, told, ISR_UPDATED).sort_by("stamp_us").to_pylist()
     assert [(row["isr"], row["partition_epoch"]) for row in rows] == [([1, 2], 5), ([1, 2, 3], 7), ([2, 1], 9)]
-    updates, led = server_log.isr_updated_lines(sql, told), server_log.leader_lines(sql, told)
+    updates, led = rows_of(sql, told, ISR_UPDATED), rows_of(sql, told, LEADER)
     assert server_log.isr_write_times(sql, shrinks, updates, led).to_pylist() == [
         {"broker_id": 1, "isr_write_ms": 1000}
     ]
@@ -133,7 +143,7 @@ def test_a_leader_that_stays(sql: ArrowSql) -> None:
         "removingReplicas=[], addingReplicas=[], leader=1, leaderRecoveryState=RECOVERED, leaderEpoch=4, "
         "partitionEpoch=6) since it is the leader"
     )
-    rows = server_log.still_leader_lines(sql, lines(before, now)).to_pylist()
+    rows = rows_of(sql, lines(before, now), STILL_LEADER, STILL_LEADER_NOW).to_pylist()
     names = ("topic", "partition_id", "leader_id", "leader_epoch", "isr", "partition_epoch", "replicas")
     assert [tuple(row[name] for name in names) for row in rows] == [("t-x", 1, 1, 4, [1, 2], 6, [1, 2, 3])] * 2
 
@@ -216,8 +226,9 @@ def test_start_offsets_of_terms_before_2_5(sql: ArrowSql) -> None:
         starts + ". Previous Leader Epoch was: 3", starts + " with high watermark 8. Previous",
         starts + " with high watermark 99999999999999999999. Previous", starts.replace("Epoch 4", "Epoch 40000000000"),
     )  # fmt: skip
-    rows = server_log_zookeeper.zookeeper_start_lines(sql, told).sort_by("stamp_us").to_pylist()
-    assert [tuple(row.values()) for row in rows] == [
+    rows = rows_of(sql, told, START_OFFSET).sort_by("stamp_us").to_pylist()
+    names = ("broker_id", "stamp_us", "topic", "partition_id", "leader_epoch", "start_offset", "start_high_watermark")
+    assert [tuple(row[name] for name in names) for row in rows] == [
         (1, n * SECOND, "t-x", 1, 4, 9, watermark) for n, watermark in enumerate((None, 8, None))
     ]
 

@@ -2,10 +2,7 @@
 
 import pytest
 
-from isr_batch.broker_lines.line_forms import find_line_forms
-from isr_batch.broker_lines.records import EvidencePosition
-from isr_batch.broker_lines.trouble import trouble_in_line
-from tests.log_lines import of_brokers
+from tests.log_lines import found_in, of_brokers
 
 FETCHER = "[ReplicaFetcher replicaId=2, leaderId=1, fetcherId=0] "
 LINES = {
@@ -29,10 +26,9 @@ LINES = {
 
 @pytest.mark.parametrize(("text", "kind"), LINES.items())
 def test_the_kind_of_trouble(text: str, kind: str | None) -> None:
-    trouble = trouble_in_line(text, 2, EvidencePosition("server.log", 1), 0)
-    assert (trouble and trouble.kind) == kind
+    assert [trouble.kind for trouble in found_in(of_brokers(b2=[(0, text)])).troubles] == ([kind] if kind else [])
 
 
 def test_lines_of_trouble_are_found_among_all_lines() -> None:
-    found = find_line_forms(of_brokers(b2=[(n, text) for n, text in enumerate(LINES)]))
+    found = found_in(of_brokers(b2=[(n, text) for n, text in enumerate(LINES)]))
     assert [trouble.kind for trouble in found.troubles] == [kind for kind in LINES.values() if kind]

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from isr_batch.broker_lines.line_forms import find_line_forms
 from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer
 from isr_batch.evidence.evidence_table import evidence_rows
 from isr_batch.evidence.missing_logs import missing_logs
 from isr_batch.report.evidence_page import write_evidence_page
-from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, of_brokers, of_folder
+from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, found_in, of_brokers, of_folder
 
 
 def evidence(lines: pa.Table) -> pa.Table:
@@ -98,7 +97,7 @@ def test_a_replica_that_did_not_lag_was_removed_on_purpose() -> None:
         f"Out of sync replicas: (brokerId: 3, endOffset: {{}}, lastCaughtUpTimeMs: {epoch_ms(99.8)})."
     )
     lines = of_brokers(b1=[(100, shrink.format(0, 9)), (100.1, shrink.format(1, 8))])
-    found = find_line_forms(lines)
+    found = found_in(lines)
     found.settings[1, "replica.lag.time.max.ms"] = 10_000
     said = evidence_answer(evidence_rows(found, "c"))
     assert said[0] == (
@@ -119,7 +118,7 @@ def test_who_dropped_it_is_not_known_where_server_log_does_not_reach() -> None:
         "LeaderAndIsrPartitionState(topicName='t', partitionIndex=0, leader=1, leaderEpoch=0, isr=[{}], "
         "partitionEpoch={}) since it is already the leader"
     )
-    found = find_line_forms(of_brokers(b1=[(10, stayed.format("1, 2", 1)), (50, stayed.format("1", 2))]))
+    found = found_in(of_brokers(b1=[(10, stayed.format("1, 2", 1)), (50, stayed.format("1", 2))]))
     assert [row["made_by"] for row in evidence_rows(found, "c").to_pylist()] == ["controller"]
     begin = found.span_us[1][0]
     for server_us, made_by in (

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isr_batch.broker_lines.line_forms import find_line_forms
+from isr_batch.broker_lines.forms import SHRINK
+from isr_batch.broker_lines.log_sql import log_sql, unread_lines
 from isr_batch.evidence.evidence_table import SCHEMA
 from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, of_brokers, of_folder
 
@@ -95,7 +96,8 @@ def test_every_release_prints_a_shrink_that_is_read(line: str, offsets: tuple[in
 
 def test_a_shrinking_line_of_an_unknown_form_is_listed() -> None:
     lines = of_brokers(b1=[(0, "[Partition t-0 broker=1] Shrinking ISR to 1")])
-    assert find_line_forms(lines).unread == [("b1/server.log", 1)]
+    with log_sql() as sql:
+        assert unread_lines(sql, lines, SHRINK)["source_line"].to_pylist() == [1]
     assert rows(lines) == []
 
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from isr_batch.broker_lines.records import FoundLines
 from isr_batch.evidence.evidence_table import evidence_rows
+from isr_batch.evidence.lines import FoundLines
 from isr_batch.ingest.engine.engine import Here
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
 from isr_batch.ingest.kafka_logs.lines_of_interest import read_lines_of_interest
@@ -21,7 +21,7 @@ SETTINGS = "\tmin.insync.replicas = 2"
 
 
 def found_in(sql: ArrowSql, folder: Path) -> FoundLines:
-    return find_evidence(read_lines_of_interest(Here(sql), sql, survey_logs(Here(sql), folder)))
+    return find_evidence(sql, read_lines_of_interest(Here(sql), sql, survey_logs(Here(sql), folder)))
 
 
 def write(folder: Path, **logs: list[str]) -> None:
@@ -84,13 +84,17 @@ def ingested(sql: ArrowSql, tmp_path_factory: pytest.TempPathFactory) -> KafkaLo
 
 
 @pytest.mark.parametrize("partition", range(len(ENDS)), ids=list(ENDS))
-def test_a_shrink_is_evidence_if_it_is_an_observed_change(ingested: KafkaLogs, partition: int) -> None:
+def test_a_shrink_is_evidence_if_it_is_an_observed_change(sql: ArrowSql, ingested: KafkaLogs, partition: int) -> None:
+    evidence = evidence_rows(find_evidence(sql, ingested.lines), "c")
     observed, refused = (ingested.tables[table.name] for table in (OBSERVED_ISR_CHANGES, QUARANTINE))
     assert isinstance(observed, pa.Table)
     assert isinstance(refused, pa.Table)
     changes, rows = (
         [row for row in table.to_pylist() if row["partition_id"] == partition]
-        for table in (observed.filter(pc.field("kind") == "shrink"), evidence_rows(find_evidence(ingested.lines), "c"))
+        for table in (
+            observed.filter(pc.field("kind") == "shrink"),
+            evidence,
+        )
     )
     printed = "follower_log_end_offset", "last_caught_up_time_ms", "high_watermark", "isr_after"
     assert [[row[name] for name in printed] for row in rows] == [[row[name] for name in printed] for row in changes]
@@ -99,5 +103,5 @@ def test_a_shrink_is_evidence_if_it_is_an_observed_change(ingested: KafkaLogs, p
     assert any(row["source_line"] == partition + 1 for row in refused.to_pylist()) != is_read
 
 
-def test_each_of_these_shrinks_is_of_one_of_these_partitions(ingested: KafkaLogs) -> None:
-    assert evidence_rows(find_evidence(ingested.lines), "c").num_rows == sum(ENDS.values())
+def test_each_of_these_shrinks_is_of_one_of_these_partitions(sql: ArrowSql, ingested: KafkaLogs) -> None:
+    assert evidence_rows(find_evidence(sql, ingested.lines), "c").num_rows == sum(ENDS.values())

@@ -180,7 +180,7 @@ def test_the_lines_of_three_pods_in_one_file_are_told_apart(tmp_path: Path) -> N
     lines = [
         f"[pod/kafka-{pod}/kafka] {line}"
         for line in STREAM for pod in (0, 1, 2)
-        if not look._BROKER.search(line)
+        if not look._WRITER.search(line)
     ]  # fmt: skip
     lines += [
         f"[pod/kafka-{pod}/kafka] [2026-11-21 16:30:12,613] INFO [Partition t-{pod} broker={pod + 100}] "
@@ -196,7 +196,7 @@ def test_the_lines_of_three_pods_in_one_file_are_told_apart(tmp_path: Path) -> N
 
 def test_parts_of_lines_of_several_pods_are_joined_pod_by_pod(tmp_path: Path) -> None:
     """As fluent-bit writes what docker has cut: the parts of one pod's line stand among those of others."""
-    whole = [line for line in STREAM if not look._BROKER.search(line)]
+    whole = [line for line in STREAM if not look._WRITER.search(line)]
     whole += [SHRINK_OF.format(pod) for pod in (100, 200)]
     queues = {pod: [line for line in whole if "broker=" not in line or f"broker={pod}" in line] for pod in (100, 200)}
     events = []

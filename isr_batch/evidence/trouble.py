@@ -1,11 +1,24 @@
-"""The trouble that a follower's own log has shortly before it was dropped."""
+"""Lines in a follower's server.log that say why it could not fetch, shortly before it was dropped."""
 
 from bisect import bisect_right
 from collections import defaultdict
 
-from isr_batch.broker_lines.records import FoundLines, TroubleLine
-from isr_batch.broker_lines.trouble import KINDS
+from isr_batch.evidence.lines import FoundLines, TroubleLine
 from isr_batch.evidence.shrinks import Shrink
+
+KINDS = {
+    "record_too_large": "a record was larger than replica.fetch.max.bytes",
+    "log_dir_failed": "its log directory failed",
+    "corrupt_record": "it got a corrupt record",
+    "fetcher_died": "its fetcher thread died",
+    "not_connected": "it could not connect to the leader",
+    "fetch_failed": "its fetch requests failed",
+    "stale_epoch": "it did not know the current leader epoch or topic id",
+    "truncated": "it truncated its log",
+}
+"""Kinds of `isr_batch.broker_lines.forms.TROUBLES`, in their order, and their descriptions."""
+DECIDES = ("record_too_large", "log_dir_failed", "corrupt_record", "fetcher_died")
+"""Kinds that the follower alone can have: they point at it."""
 
 
 class TroublesOfFollowers:

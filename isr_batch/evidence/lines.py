@@ -3,10 +3,8 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-LAG_TIME, MIN_ISR = "replica.lag.time.max.ms", "min.insync.replicas"
-"""Settings that a broker prints at its start, or a log of a partition when it is created."""
-OLD_LAG_TIME_MS, LAG_TIME_MS = 10_000, 30_000
-"""Kafka's default before 2.5, and since."""
+from isr_batch.broker_lines.forms import LAG_TIME
+from isr_batch.broker_lines.vendors import default_lag_time_ms, vendor_release
 
 
 class EvidencePosition(NamedTuple):
@@ -89,11 +87,10 @@ class FoundLines:
     """The lines that are evidence, by kind, each in the order of time.
 
     ``settings`` are by broker and name, ``min_isr`` (of the topics' logs) by topic. By broker: ``releases``,
-    ``process_starts`` (epoch microseconds), ``version_lines``, ``least_lag_ms`` (the shortest lag at which it dropped a
+    ``process_starts`` (epoch microseconds), ``least_lag_ms`` (the shortest lag at which it dropped a
     follower), ``span_us`` (from its first line to its last), ``server_us`` (the same of its server.log, if that has
     lines at INFO; None: all times are covered). By (topic, partition): ``created`` and ``elections``
-    (another broker, or one that no line names before, began to lead). ``unread`` are lines about a shrink in an unknown
-    form.
+    (another broker, or one that no line names before, began to lead).
     """
 
     attempts: list[AttemptLine] = field(default_factory=list)
@@ -106,9 +103,7 @@ class FoundLines:
     settings: dict[tuple[int, str], int] = field(default_factory=dict)
     releases: dict[int, str] = field(default_factory=dict)
     least_lag_ms: dict[int, int] = field(default_factory=dict)
-    version_lines: dict[int, list[tuple[int, EvidencePosition]]] = field(default_factory=dict)
     process_starts: dict[int, list[tuple[int, EvidencePosition]]] = field(default_factory=dict)
-    unread: list[EvidencePosition] = field(default_factory=list)
     server_us: dict[int, tuple[int, int]] | None = None
     span_us: dict[int, tuple[int, int]] = field(default_factory=dict)
 
@@ -133,7 +128,5 @@ def printed_lag_time(found: FoundLines, broker_id: int) -> int | None:
 
 def _default_lag_time_ms(found: FoundLines, broker_id: int) -> int | None:
     release = found.releases.get(broker_id) or next(iter(found.releases.values()), None)
-    numbers = release.split(".") if release else []
-    if len(numbers) < 2 or not (numbers[0].isdecimal() and numbers[1].isdecimal()):  # noqa: PLR2004 (major and minor)
-        return None
-    return OLD_LAG_TIME_MS if (int(numbers[0]), int(numbers[1])) < (2, 5) else LAG_TIME_MS
+    named = vendor_release(release) if release else None
+    return None if named is None else default_lag_time_ms(named)

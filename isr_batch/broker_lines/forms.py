@@ -1,0 +1,255 @@
+r"""How each release prints the lines that are read, but for requests: one pattern for each form.
+
+=============  ==========================================================================================
+release        a shrink in server.log (`SHRINK`)
+=============  ==========================================================================================
+0.8 - 0.11     ``Partition [t,0] on broker 1: Shrinking ISR for partition [t,0] from 1,2 to 1``
+1.0 - 2.1      ``[Partition t-0 broker=1] Shrinking ISR from 1,2 to 1``
+2.2 - 3.5      with ``Leader: (highWatermark, endOffset)`` and the end offset of each dropped replica
+3.6 -          with ``lastCaughtUpTimeMs`` of each
+=============  ==========================================================================================
+
+Since 3.0 the offset and the time may be ``unknown``.
+
+=============  ====================================================  ==============================================
+release        a term in state-change.log                            its first offset
+=============  ====================================================  ==============================================
+0.9 - 0.10.2   TRACE: ``Broker 1 received LeaderAndIsr request``     not printed
+               (`RECEIVED`), then ``stopped fetchers as part of
+               become-leader request`` (`LEADS`)
+0.11 - 2.4     the same; 1.0: ``[Broker id=1] Received ...``         server.log: ``starts at Leader Epoch``
+                                                                     (`START_OFFSET`); 2.4.1: with high watermark
+2.5 -          ``Leader t-0 starts at leader epoch`` (`LEADER`)      in that line
+=============  ====================================================  ==============================================
+
+The patterns are for RE2 (Arrow, DuckDB) and `re`: without lookaround. Lines are given to them with partitions and
+brokers as printed since 1.0 (macro ``in_new_words`` of `isr_batch.broker_lines.log_sql`).
+"""
+
+from typing import Final, NamedTuple
+
+LAG_TIME, MIN_ISR = "replica.lag.time.max.ms", "min.insync.replicas"
+"""Settings that a broker prints at its start, or a log of a partition when it is created."""
+LAG_TIME_MS, OLD_LAG_TIME_MS = 30_000, 10_000
+"""Kafka's default of `LAG_TIME` since 2.5 (KIP-537), and before."""
+
+
+class Form(NamedTuple):
+    """A line as some releases print it.
+
+    Attributes
+    ----------
+    mark : str
+        A short pattern that each such line has: lines with it are read from a log.
+    pattern : str
+        The line, with a group for each column.
+    columns : str
+        ``name TYPE, ...``, as `isr_batch.broker_lines.log_sql.rows_of` reads the groups.
+    """
+
+    mark: str
+    pattern: str
+    columns: str
+
+
+# A number that Kafka cannot have printed does not match. A number is not followed by a digit; `END` ensures that at the
+# end of a pattern.
+INT: Final = r"(?:1\d{9}|20\d{8}|\d{1,9})"
+LONG: Final = r"\d{1,18}"
+INTS: Final = rf"{INT}(?:, ?{INT})*"
+END: Final = r"(?:\D|$)"
+# For an ISR member without state in the leader (since 3.0).
+_NUMBER = rf"(?:-?{LONG}|unknown)"
+_PARTITION = rf"(\S+)-({INT})"
+_LEADERS = rf"\[Partition {_PARTITION} broker=({INT})\] "
+_OF_PARTITION = "topic VARCHAR, partition_id INTEGER"
+_OF_LEADER = f"{_OF_PARTITION}, leader_id INTEGER"
+
+# server.log: the ISR
+
+SHRINK: Final = Form(
+    "Shrinking ISR",
+    rf"{_LEADERS}Shrinking ISR (?:for partition \S+ )?from ({INTS}) to ((?:{INTS})?)"
+    rf"(?:\. Leader: \(highWatermark: (-?{LONG}), endOffset: (-?{LONG})\)\. Out of sync replicas: "
+    rf"((?:\(brokerId: {INT}, endOffset: {_NUMBER}(?:, lastCaughtUpTimeMs: {_NUMBER})?\) ?)+)\."
+    # Before 2.2 nothing but the logger follows.
+    r"|(?: \([\w.$]+\))?\s*$)",
+    f"{_OF_LEADER}, isr_before INTEGER[], isr_after INTEGER[], high_watermark BIGINT, leader_log_end_offset BIGINT, "
+    "printed VARCHAR",
+)
+"""0.8 on; ``printed``: the replicas that were out of sync, since 2.2."""
+OUT_OF_SYNC: Final = rf"\(brokerId: ({INT}), endOffset: ({_NUMBER})(?:, lastCaughtUpTimeMs: ({_NUMBER}))?\)"
+"""One of these replicas: its id, log end offset, and when it was last caught up."""
+
+CAUGHT_UP: Final = r"lastCaughtUpTimeMs: (1\d{12})\b"
+"""A time in a shrink that is in UTC whatever the zone of the line's own."""
+
+EXPAND: Final = Form(
+    "Expanding ISR",
+    rf"{_LEADERS}Expanding ISR (?:for partition \S+ )?from ({INTS}) to ({INTS}){END}",
+    f"{_OF_LEADER}, isr_before INTEGER[], isr_after INTEGER[]",
+)
+"""Of ZooKeeper clusters; with AlterPartition it is an `ISR_UPDATED`."""
+
+ISR_UPDATED: Final = Form(
+    "ISR updated ",
+    rf"{_LEADERS}ISR updated (?:from AlterIsr )?to \[?({INTS})\b\]?( \(under-min-isr\)|  and)?"
+    rf".*ersion updated to \[?({INT}){END}",
+    f"{_OF_LEADER}, isr INTEGER[], under VARCHAR, partition_epoch INTEGER",
+)
+"""A write of the ISR that was accepted, 2.7 on. Where the release prints whether the ISR is under min ISR, two blanks
+say that it is not."""
+
+WRITE_FAILED: Final = Form(
+    r"Cached zkVersion |ailed to (?:update ISR|alter partition) to |Failed to enqueue ISR change",
+    rf"{_LEADERS}(Cached zkVersion |(?:Controller f|F)ailed to (?:update ISR|alter partition) to "
+    r"|Failed to enqueue ISR change)(?:.*\bPending(Shrink|Expand)Isr\b)?",
+    f"{_OF_LEADER}, failure VARCHAR, pending VARCHAR",
+)
+"""A write of the ISR that was refused: by ZooKeeper (Cached zkVersion), or by the controller (AlterPartition; at INFO
+only where it refused the replicas or gave an unexpected error)."""
+
+# state-change.log: terms
+
+BEGINS_TERM: Final = r"(?:Leader|Follower) (\S+-\d+) (?:.*?)starts at leader epoch (\d+)"
+"""A partition and its leader epoch, which several brokers log at about the same time."""
+_TERM = r"\] (?:Leader|Follower) \S+ .*starts at leader epoch"
+LEADER: Final = Form(
+    _TERM,
+    rf"Leader {_PARTITION} .*?starts at leader epoch ({INT}) from offset ({LONG}) with (?:partition epoch ({INT}), )?"
+    rf"high watermark ({LONG}),? ISR \[((?:{INTS})?)\](?:.* Previous leader (None|Some\((?:(-?{INT})\))?))?",
+    f"{_OF_PARTITION}, leader_epoch INTEGER, start_offset BIGINT, partition_epoch INTEGER, "
+    "start_high_watermark BIGINT, isr INTEGER[], tells_previous BOOLEAN, previous_leader_id INTEGER",
+)
+"""2.5 on; 2.5 to 2.8 have neither the partition epoch nor the leader before. With ``tells_previous``, a null
+previous_leader_id means no previous leader."""
+
+FOLLOWER: Final = Form(
+    _TERM,
+    rf"Follower {_PARTITION} starts at leader epoch ({INT}){END}",
+    f"{_OF_PARTITION}, leader_epoch INTEGER",
+)
+
+_STAYS = r"kipped the become-leader.*(?:artitionEpoch|zkVersion)="
+_SKIPPED = f"Skipped the become-leader state change for {_PARTITION} .*"
+STILL_LEADER: Final = Form(
+    _STAYS,
+    rf"{_SKIPPED}leader=({INT}), leaderEpoch=({INT}), isr=\[((?:{INTS})?)\], (?:partitionEpoch|zkVersion)=({INT}), "
+    rf"replicas=\[((?:{INTS})?)\]",
+    f"{_OF_LEADER}, leader_epoch INTEGER, isr INTEGER[], partition_epoch INTEGER, replicas INTEGER[]",
+)
+"""A state change after which a leader stayed leader, up to 4.1."""
+STILL_LEADER_NOW: Final = Form(
+    _STAYS,
+    rf"{_SKIPPED}PartitionRegistration\(replicas=\[((?:{INTS})?)\].*, isr=\[((?:{INTS})?)\].*, leader=({INT}), "
+    rf".*leaderEpoch=({INT}), partitionEpoch=({INT}){END}",
+    f"{_OF_PARTITION}, replicas INTEGER[], isr INTEGER[], leader_id INTEGER, leader_epoch INTEGER, "
+    "partition_epoch INTEGER",
+)
+"""The same since 4.2."""
+REGISTRATION: Final = Form(
+    r"kipped the become-leader",
+    rf"become-leader state change for {_PARTITION} .*PartitionRegistration\(replicas=\[((?:{INTS})?)\].*, "
+    rf"isr=\[((?:{INTS})?)\].*, elr=\[((?:{INTS})?)\], lastKnownElr=\[((?:{INTS})?)\], leader=(-?{INT}), "
+    rf".*leaderEpoch=({INT}), partitionEpoch=",
+    f"{_OF_PARTITION}, replicas INTEGER[], isr INTEGER[], elr INTEGER[], last_known_elr INTEGER[], leader_id INTEGER, "
+    "leader_epoch INTEGER",
+)
+"""The partition's ELR (KIP-966) in a leader's lines, 4.2 on."""
+TOPIC_ID: Final = Form(
+    "with topic id ",
+    rf"{_PARTITION} with topic id (?:Some\()?([\w-]{{22}})\b",
+    f"{_OF_PARTITION}, topic_id VARCHAR",
+)
+
+RECEIVED: Final = Form(
+    "eceived LeaderAndIsr request",
+    rf"eceived LeaderAndIsr request (?:LeaderAndIsr)?PartitionState\((?:topicName='([^']*)', partitionIndex=({INT}), )?"
+    rf"controllerEpoch=\d+, leader=(-?{INT}), leaderEpoch=({INT}), isr=\[?((?:{INTS})?)\]?, "
+    rf"(?:zkVersion|partitionEpoch)=({INT}), replicas=\[?({INTS}){END}",
+    "state_topic VARCHAR, state_partition INTEGER, leader_id INTEGER, leader_epoch INTEGER, isr INTEGER[], "
+    "partition_epoch INTEGER, replicas INTEGER[]",
+)
+"""A request of a ZooKeeper cluster's controller, before the broker acts on it (TRACE)."""
+LEADS: Final = r"topped fetchers as part of become-leader request|kipped the become-leader state change after marking"
+FOLLOWS: Final = r"tarting the become-follower transition"
+FOR_PARTITION: Final = rf"for partition {_PARTITION}{END}"
+FROM_CONTROLLER: Final = rf"controller ({INT}) epoch ({INT}){END}"
+CORRELATION: Final = rf"correlation ?[iI]d ({INT}){END}"
+
+START_OFFSET: Final = Form(
+    "starts at [Ll]eader [Ee]poch",
+    rf"\[Partition \S+ broker=\d+\] {_PARTITION} starts at [Ll]eader [Ee]poch ({INT}) from offset ({LONG})"
+    rf"(?: with high watermark ({LONG}){END}|{END})",
+    f"{_OF_PARTITION}, leader_epoch INTEGER, start_offset BIGINT, start_high_watermark BIGINT",
+)
+"""In server.log, 0.11 to 2.4."""
+
+# server.log: logs of partitions, processes, settings
+
+CREATED: Final = Form(
+    "Created log for partition",
+    rf"Created log for partition {_PARTITION} in (?:.*[{{ ]min\.insync\.replicas(?:=| -> )({INT}){END})?",
+    f"{_OF_PARTITION}, min_insync_replicas INTEGER",
+)
+DELETED: Final = Form(
+    "is scheduled for deletion",
+    rf"Log for partition {_PARTITION} is renamed to .* and is scheduled for deletion{END}",
+    _OF_PARTITION,
+)
+"""A broker no longer has a replica: its topic was deleted, or the partition was reassigned (1.0 on). A leader that
+prints it has stopped leading."""
+
+VERSION: Final = Form("Kafka version ?: ", r"Kafka version ?: (\S+)", "version VARCHAR")
+STARTED: Final = r"kafka\.Log4jController`? MBean"
+STARTING: Final = r"Transition from SHUTDOWN to STARTING|\] INFO starting \(kafka\.server\.KafkaServer\)"
+CHECKS_SCHEDULED: Final = r"\[LogDirFailureHandler\]: Starting|\[ExpirationReaper-\d+(-Produce)?\], Starting"
+"""isr-expiration is scheduled right after; up to 0.11 there is nothing nearer than the purgatory of the replica
+manager."""
+SETTING: Final = Form(
+    r"^\t(?:replica\.lag\.time\.max\.ms|min\.insync\.replicas) = ",
+    r"^\t(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = (\d{1,18})$",
+    "setting VARCHAR, number BIGINT",
+)
+"""A line of the settings that a broker prints when it starts; it has no timestamp."""
+
+# server.log: why a follower could not fetch
+
+_FETCHER_SAYS = r"\[Replica ?Fetcher[^\]]*\],?:? "
+TROUBLES: Final = {
+    "record_too_large": r"greater than replica\.fetch\.max\.bytes|RecordTooLarge|too large to fit in the fetch size",
+    "log_dir_failed": r"Stopping serving (?:logs|replicas) in dir|ERROR .*LogDirFailureChannel"
+    r"|in (?:the )?failed log director|KafkaStorageException",
+    "corrupt_record": r"Found invalid messages|CorruptRecordException|Found a corrupt",
+    "fetcher_died": rf"{_FETCHER_SAYS}Error due to|Unexpected error occurred (?:during|while) (?:processing|fetch)",
+    "not_connected": rf"{_FETCHER_SAYS}.*Connection to node \S+ .*could not be established",
+    "fetch_failed": rf"{_FETCHER_SAYS}(?:Error in response for fetch request|Error sending fetch request"
+    r"|Error in fetch |Error for partition |Node \d+ disconnected"
+    r"|Current offset \d+ for partition \S+ (?:is )?out of range)",
+    "stale_epoch": rf"{_FETCHER_SAYS}(?:Partition \S+ has an older epoch|Received UNKNOWN_TOPIC"
+    r"|Partition \S+ marked as failed)",
+    "truncated": r"Truncating (?:log \S+ )?to offset ",
+}
+"""Kinds of trouble, the most specific first."""
+FETCHER: Final = rf"\[ReplicaFetcher replicaId=({INT}), leaderId=({INT})|\[ReplicaFetcherThread-\d+-({INT}){END}"
+OF_PARTITION: Final = rf"\b[Pp]artition (\S+?)-({INT})(?:[\s,;.:]|$)"
+
+# lines of interest
+
+WRITER: Final = (
+    r"\[(?:Partition \S+ broker|Broker id|BrokerServer id|KafkaServer id|ReplicaManager broker|ReplicaFetcher replicaId"
+    r"|BrokerLifecycleManager id|ReplicaFetcherManager on broker|ReplicaAlterLogDirsManager on broker)[= ](\d{1,9})\b"
+    r"|\b(?:broker|node)\.id = (\d{1,9})\b|Partition \[[^\]]+\] on broker (\d{1,9}):"
+    r"|\] [A-Z]+ Broker (\d{1,9}) (?:received|handling|cached)|\[(?:Kafka Server|GroupCoordinator) (\d{1,9})\]"
+)
+"""The broker that wrote a line, where the line names it; one group has it."""
+
+SERVER_LINES: Final = "|".join((
+    *(form.mark for form in (SHRINK, EXPAND, ISR_UPDATED, WRITE_FAILED, START_OFFSET, CREATED, DELETED, VERSION)),
+    "Log4jController", STARTING, CHECKS_SCHEDULED, *TROUBLES.values(),
+))  # fmt: skip
+"""Marks of the lines of interest in server.log that have a timestamp."""
+STATE_CHANGE_LINES: Final = "|".join(
+    (*(form.mark for form in (RECEIVED, LEADER, REGISTRATION, TOPIC_ID)), LEADS, FOLLOWS)
+)
+"""Marks of the lines of interest in state-change.log."""

@@ -1,0 +1,196 @@
+"""Find the lines of server.log and state-change.log that are evidence about ISR shrinks."""
+
+from collections import defaultdict
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.broker_lines.forms import (
+    CREATED,
+    EXPAND,
+    ISR_UPDATED,
+    LEADER,
+    SETTING,
+    START_OFFSET,
+    STILL_LEADER,
+    STILL_LEADER_NOW,
+    VERSION,
+    WRITE_FAILED,
+    Form,
+)  # fmt: skip
+from isr_batch.broker_lines.log_sql import matches, rows_of
+from isr_batch.broker_lines.server_log import process_starts, shrink_lines, trouble_lines
+from isr_batch.broker_lines.server_log_zookeeper import leader_and_isr_lines
+from isr_batch.evidence.lines import (
+    AttemptLine,
+    EvidencePosition,
+    FailedWriteLine,
+    FoundLines,
+    IsrStateLine,
+    ReplicaInLine,
+    TroubleLine,
+)
+from isr_batch.lake.arrow_sql import ArrowSql
+
+LINES: Final = pa.schema([
+    ("broker_id", pa.int32()), ("source_file", pa.string()), ("source_line", pa.int64()), ("stamp_us", pa.int64()),
+    ("message", pa.string()),
+])  # fmt: skip
+"""Columns of the lines: ``message`` is the line in Kafka's own layout; ``stamp_us``, in epoch microseconds, is null
+where the line has no time, such as a setting."""
+
+_ONE_START_US = 60_000_000
+
+Row = dict[str, Any]
+
+
+def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int]] | None = None) -> FoundLines:
+    """Find the evidence in the lines of all brokers; lines of unknown forms are passed over.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    lines : pa.Table
+        Columns of `LINES`, in any order; lines of no interest may be among them.
+    span_us : dict of int to (int, int), optional
+        Times of the first and the last line of each broker's logs; by default, of the given lines.
+    """
+    if span_us is None:
+        stamped = lines.filter(pc.is_valid(lines["stamp_us"]))
+        spans = stamped.group_by("broker_id").aggregate([("stamp_us", "min"), ("stamp_us", "max")])
+        span_us = {row["broker_id"]: (row["stamp_us_min"], row["stamp_us_max"]) for row in spans.to_pylist()}
+    # Copies of a log may overlap. The folder's number may be no broker id: a line names its broker itself.
+    once = sql(
+        f"""
+        SELECT * REPLACE (coalesce(writer_of(message), broker_id) AS broker_id) FROM lines
+        WHERE stamp_us IS NOT NULL OR {matches("message", SETTING.mark)}
+        QUALIFY stamp_us IS NULL OR source_file = min(source_file) OVER (PARTITION BY broker_id, stamp_us, message)
+        """,
+        lines=lines,
+    )
+
+    def rows(*forms: Form) -> list[Row]:
+        return _in_order(rows_of(sql, once, *forms))
+
+    found = FoundLines(span_us=span_us)
+    found.settings = {(row["broker_id"], row["setting"]): row["number"] for row in rows(SETTING)}
+    found.attempts = [
+        _attempt(row, shrinks=shrinks)
+        for shrinks, attempts in ((True, _in_order(shrink_lines(sql, once))), (False, rows(EXPAND)))
+        for row in attempts
+        if _changed(row, shrinks=shrinks)
+    ]
+    for attempt in found.attempts:
+        for replica in attempt.replicas.values():
+            if attempt.shrinks and replica.last_caught_up_ms is not None:
+                lag_ms = attempt.at_us // 1000 - replica.last_caught_up_ms
+                found.least_lag_ms[attempt.leader_id] = min(lag_ms, found.least_lag_ms.get(attempt.leader_id, lag_ms))
+    received = [
+        {**row, **row["received"]}
+        for row in _in_order(leader_and_isr_lines(sql, once))
+        if row["received"] and row["topic"] and row["received"]["leader_id"] == row["broker_id"]
+    ]
+    started = [*rows(LEADER), *rows(START_OFFSET), *received]
+    found.states = [
+        *(_state(row, "updated") for row in rows(ISR_UPDATED)),
+        *(_state(row, "stayed") for row in rows(STILL_LEADER, STILL_LEADER_NOW)),
+        *(_state(row, "started") for row in started),
+    ]
+    found.attempts.sort(key=_when)
+    found.states.sort(key=_when)
+    found.failed = [
+        FailedWriteLine(
+            _place(row), row["stamp_us"], row["leader_id"], _partition(row),
+            None if row["pending"] is None else row["pending"] == "Shrink",
+        )
+        for row in rows(WRITE_FAILED)
+    ]  # fmt: skip
+    found.troubles = [
+        TroubleLine(
+            _place(row), row["stamp_us"], row["broker_id"] if row["follower_id"] is None else row["follower_id"],
+            row["kind"], row["leader_id"], None if row["topic"] is None else _partition(row),
+        )
+        for row in _in_order(trouble_lines(sql, once))
+    ]  # fmt: skip
+    for row in rows(CREATED):
+        found.created.setdefault(_partition(row), []).append((row["stamp_us"], _place(row)))
+        if row["min_insync_replicas"] is not None:
+            found.min_isr[row["topic"]] = row["min_insync_replicas"]
+    versions = rows(VERSION)
+    found.releases = {row["broker_id"]: row["version"] for row in versions}
+    # Clients in a broker print the version too, so it is a start only where nothing better is in the log.
+    found.process_starts = _starts(versions) | _starts(_in_order(process_starts(sql, once)))
+    _find_elections(found)
+    return found
+
+
+def _in_order(rows: pa.Table) -> list[Row]:
+    order = [("stamp_us", "ascending"), ("source_file", "ascending"), ("source_line", "ascending")]
+    found: list[Row] = rows.sort_by(order).to_pylist()
+    return found
+
+
+def _when(line: AttemptLine | IsrStateLine) -> tuple[int, EvidencePosition]:
+    return line.at_us, line.place
+
+
+def _place(row: Row) -> EvidencePosition:
+    return EvidencePosition(row["source_file"], row["source_line"])
+
+
+def _partition(row: Row) -> tuple[str, int]:
+    return row["topic"], row["partition_id"]
+
+
+def _changed(row: Row, *, shrinks: bool) -> set[int]:
+    """Replicas that the ISR loses or gains; none: the line says nothing."""
+    more, less = ("isr_before", "isr_after") if shrinks else ("isr_after", "isr_before")
+    return set(row[more]) - set(row[less])
+
+
+def _attempt(row: Row, *, shrinks: bool) -> AttemptLine:
+    printed = {
+        replica["replica_id"]: ReplicaInLine(
+            _known(replica["follower_log_end_offset"], 0), _known(replica["last_caught_up_time_ms"], 1)
+        )
+        for replica in row.get("dropped") or ()
+    }
+    return AttemptLine(
+        _place(row), row["stamp_us"], row["leader_id"], _partition(row), shrinks, tuple(row["isr_before"]),
+        tuple(row["isr_after"]), _known(row.get("high_watermark"), 0), _known(row.get("leader_log_end_offset"), 0),
+        {each: printed.get(each, ReplicaInLine(None, None)) for each in sorted(_changed(row, shrinks=shrinks))},
+    )  # fmt: skip
+
+
+def _state(row: Row, source: str) -> IsrStateLine:
+    """Make a state of the broker that leads by its line, which is the one that wrote it where it names none."""
+    isr, under = row.get("isr"), row.get("under")
+    leader_id = row["leader_id"] if source == "updated" else row["broker_id"]
+    return IsrStateLine(
+        _place(row), row["stamp_us"], leader_id, _partition(row), None if isr is None else tuple(isr),
+        row.get("partition_epoch"), source, None if under is None else under != "  and",
+    )  # fmt: skip
+
+
+def _find_elections(found: FoundLines) -> None:
+    leaders: dict[tuple[str, int], int] = {}
+    for state in found.states:
+        if state.source == "started" and leaders.get(state.partition) != state.leader_id:
+            found.elections.setdefault(state.partition, []).append(state.at_us)
+        leaders[state.partition] = state.leader_id
+
+
+def _starts(rows: list[Row]) -> dict[int, list[tuple[int, EvidencePosition]]]:
+    """Keep the first line of each start of a process, which prints several."""
+    starts: dict[int, list[tuple[int, EvidencePosition]]] = defaultdict(list)
+    for row in rows:
+        of_broker = starts[row["broker_id"]]
+        if not of_broker or row["stamp_us"] - of_broker[-1][0] > _ONE_START_US:
+            of_broker.append((row["stamp_us"], _place(row)))
+    return dict(starts)
+
+
+def _known(number: int | None, least: int) -> int | None:
+    # A leader prints -1 for a follower that it has not heard of in its term, and 0 for a time that it never had.
+    return number if number is not None and number >= least else None
