@@ -52,6 +52,8 @@ class InProcess(LakeEngine):
         Engine of the caller, who closes it; by default a new one.
     """
 
+    in_process = True
+
     def __init__(self, lake: Lake, sql: ArrowSql | None = None) -> None:
         self._lake = lake
         self._sql = sql or ArrowSql()

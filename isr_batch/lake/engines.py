@@ -36,7 +36,7 @@ def engine_for_results(
     Then Spark does not have to write tables of results, which takes seconds for each.
     """
     chosen = engine(f"SELECT * FROM {{results}} AS results WHERE {where}", results=results)
-    if isinstance(engine, BySpark) and (most is None or _count(engine, chosen) <= most):
+    if not engine.in_process and (most is None or _count(engine, chosen) <= most):
         with InProcess(lake) as here:
             yield here, here.rows(engine.arrow(chosen))
     else:

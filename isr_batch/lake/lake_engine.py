@@ -30,6 +30,9 @@ LARGE_ROWS_AT_A_TIME: Final = 128
 class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
     """Runs queries on the tables of a lake, and releases its resources when the context ends."""
 
+    in_process: bool
+    """Whether this process does the work, and not Spark."""
+
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
         """Columns of a table, by default all; no rows if the lake lacks the table."""
 

@@ -6,7 +6,6 @@ from typing import Final
 
 from pyspark.sql import functions as F
 
-from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.engines import engine_for
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
@@ -44,7 +43,7 @@ def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] |
         return
     begin, end = (f"TIMESTAMP'{at}'" if isinstance(at, str) else f"TIMESTAMP'{_in_utc(at)}'" for at in span)
     with engine_for(lake, (FETCH_LOG.name,)) as engine:
-        last = _LAST[time].format(sum=_SUM_HERE if isinstance(engine, InProcess) else _SUM_IN_SPARK)
+        last = _LAST[time].format(sum=_SUM_HERE if engine.in_process else _SUM_IN_SPARK)
         across = (
             f"run_length > 1 AND ({time} < {begin} AND {last} >= {begin} OR {time} <= {end} AND {last} > {end})"
         )  # fmt: skip
@@ -63,7 +62,7 @@ def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] |
             f"({of_rows}) AND event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}' "
             f"AND handled_time BETWEEN TIMESTAMP'{first}' AND TIMESTAMP'{until}'"
         )
-        if not isinstance(engine, InProcess):
+        if not engine.in_process:
             _take_apart_in_spark(lake, near, across)
             return
         found = engine(f"SELECT * FROM {{there}} AS there WHERE {near.replace(of_rows, of_these, 1)}", there=there)

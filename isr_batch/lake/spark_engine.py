@@ -58,6 +58,8 @@ class _Late(NamedTuple):
 class BySpark(LakeEngine):
     """The lake's own Spark session."""
 
+    in_process = False
+
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._kept: list[DataFrame] = []

@@ -189,7 +189,7 @@ def replay(
         states = kept_states(engine, runs, kept_on) if kept_on else None
         stream = event_stream(engine, engine.keep(stream_facts(engine)), from_state, states)
         around_shrinks = chosen == "around-shrinks"
-        result_files = result_files_for(lake, where, window) if isinstance(engine, BySpark) else None
+        result_files = None if engine.in_process else result_files_for(lake, where, window)
         results = replayed_stream(
             engine, stream, runs, kinds, window,
             stores=stores, around_shrinks=around_shrinks, result_files=result_files,
@@ -205,7 +205,7 @@ def replay(
             scored = {table: near(in_window, rows=rows) for table, rows in scored_result_tables(near, few).items()}
             rows_out |= replace_together(near, scored, where, window.days, files_of_results)
         rows_out |= keep_states(engine, results, window, runs, known)
-        near_enough = engine_for(lake, RESTORED_BY) if isinstance(engine, BySpark) else nullcontext(engine)
+        near_enough = nullcontext(engine) if engine.in_process else engine_for(lake, RESTORED_BY)
         with near_enough as near:
             restore_in_results(near, of_rules(runs), window)
     return ReplaySummary(events_to_replay(lake, window), rows_out, known, written)

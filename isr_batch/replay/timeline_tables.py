@@ -166,7 +166,7 @@ def _take_out(lake: Lake, table: Table, replaced: set[tuple[str, str]]) -> None:
     def gone(there: DeltaTable) -> Actions:
         return [
             removed(file)
-            for file in data_files(there, statistics=True)
+            for file in data_files(there, None, "min.run_set", "max.run_set")
             # Where files were joined there may be others between the least and the greatest.
             for replays in [{replay_of(file.get(f"{edge}.run_set") or "") for edge in ("min", "max")}]
             if len(replays) == 1 and (file["partition.event_date"], *replays) in replaced

@@ -175,7 +175,7 @@ def _simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell]) -> Ro
             for plan, _ in plan_groups(grid[number].fleet):
                 yield from score_group(plan, str(number))
 
-    if isinstance(engine, InProcess):
+    if engine.in_process:
         numbers = pa.record_batch({"id": range(len(grid))})
         return pa.Table.from_batches(simulate(iter([numbers])), RESULT_SCHEMA)
     simulated = lake.spark.range(0, len(grid), 1, len(grid)).mapInArrow(simulate, from_arrow_schema(RESULT_SCHEMA))

@@ -71,15 +71,14 @@ def renew_constraints(table: Table, there: DeltaTable) -> None:
         there.alter.set_table_properties(later, raise_if_not_exists=False)
 
 
-def added(file: FileOfWorker, table: Table, statistics: Mapping[str, Any] | None = None) -> AddAction:
-    """Add a new file; with other statistics than its own it has rows that other files had."""
+def added(file: FileOfWorker, table: Table, *, moved: bool = False) -> AddAction:
+    """Add a new file; its rows may have moved from other ones."""
     instants = {column.name for column in table.columns if column.type == "TIMESTAMP"}
     least, most = ({name: _in_log(value, up) if name in instants else value for name, value in of.items()}
                    for of, up in ((file.least, 0), (file.most, 999)))  # fmt: skip
-    own = {"numRecords": file.rows, "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}
+    statistics = {"numRecords": file.rows, "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}
     day = dict.fromkeys(table.partitioned_by, file.day)
-    text = json.dumps(own if statistics is None else statistics)
-    return AddAction(file.path, file.size_bytes, day, now_ms(), statistics is None, text)
+    return AddAction(file.path, file.size_bytes, day, now_ms(), not moved, json.dumps(statistics))
 
 
 def removed(file: Mapping[str, Any], *, moved: bool = False) -> RemoveAction:

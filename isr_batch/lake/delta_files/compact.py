@@ -5,12 +5,10 @@ delta-rs can compact too, but it neither writes nor verifies checksums: a damage
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import date, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import deltalake
-import numpy as np
 import pyarrow as pa
 
 from isr_batch.lake.arrow_rows import arrow_schema
@@ -39,8 +37,8 @@ def compact_files(there: DirectTable, table: Table) -> None:
 
 
 def _compacted(table: Table, store: Store, there: deltalake.DeltaTable) -> Actions:
-    groups = [*_together(data_files(there, statistics=True))]
-    new = [added(_as_one(table, store, files), table, _statistics(files)) for files in groups]
+    groups = [*_together(data_files(there, None, "modification_time"))]
+    new = [added(_as_one(table, store, files), table, moved=True) for files in groups]
     return [*new, *(removed(file, moved=True) for files in groups for file in files)]
 
 
@@ -77,25 +75,3 @@ def _as_one(table: Table, store: Store, files: Sequence[File]) -> FileOfWorker:
     if held:
         one.write(pa.concat_tables(held).combine_chunks())
     return one.close()
-
-
-def _statistics(files: Sequence[File]) -> dict[str, Any]:
-    """Merge the log's statistics of some files, as far as each file has them."""
-
-    def of_all(prefix: str) -> dict[str, list[Any]]:
-        names = [name.removeprefix(prefix) for name in files[0] if name.startswith(prefix)]
-        found = {name: [file[f"{prefix}{name}"] for file in files] for name in names}
-        return {name: values for name, values in found.items() if None not in values}
-
-    return {
-        "numRecords": sum(file["num_records"] for file in files),
-        "minValues": {name: _in_log(min(values)) for name, values in of_all("min.").items()},
-        "maxValues": {name: _in_log(max(values)) for name, values in of_all("max.").items()},
-        "nullCount": {name: sum(values) for name, values in of_all("null_count.").items()},
-    }
-
-
-def _in_log(value: Any) -> object:  # noqa: ANN401 (of any type that a column has)
-    if isinstance(value, datetime):  # the log has whole milliseconds
-        return f"{np.datetime64(value.replace(tzinfo=None), 'ms')}Z"
-    return str(value) if isinstance(value, date) else value

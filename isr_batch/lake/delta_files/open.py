@@ -88,28 +88,16 @@ class DirectTable:
         return dataset_of(self.store, self.store.files(), files, schema) if files else schema.empty_table()
 
 
-def data_files(
-    there: deltalake.DeltaTable, days: Days | None = None, *, statistics: bool = False
-) -> list[dict[str, Any]]:
-    """List the data files of a version of a table.
+def data_files(there: deltalake.DeltaTable, days: Days | None, *more: str) -> list[dict[str, Any]]:
+    """List the data files of a version of a table, by default of all days.
 
-    Parameters
-    ----------
-    there : deltalake.DeltaTable
-    days : (str, str), optional
-        Leave out files of other days.
-    statistics : bool
-        Whether to list all fields of the log.
-
-    Returns
-    -------
-    list of dict
-        ``path``, ``size_bytes``, and each partition value as text: ``partition.event_date``.
+    Each has ``path``, ``size_bytes``, its partition value as text (``partition.event_date``), and further fields of
+    the log, if it has them.
     """
     files = pa.table(there.get_add_actions(flatten=True))
     partitions = [name for name in files.column_names if name.startswith("partition.")]
     for name in partitions:
         files = files.set_column(files.column_names.index(name), name, files[name].cast(pa.string()))
-    listed = (files if statistics else files.select(["path", "size_bytes", *partitions])).to_pylist()
-    day = "partition.event_date"
+    wanted = ["path", "size_bytes", *partitions, *(name for name in more if name in files.column_names)]
+    listed, day = files.select(wanted).to_pylist(), "partition.event_date"
     return [file for file in listed if days is None or days[0] <= (file.get(day) or days[0]) <= days[1]]
