@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from isr_batch.numba_cache import digest_of, keep_compiled
+from isr_batch.numba_cache import keep_compiled
 from udfs.kernel.fetch_sessions import read_session_partitions
 from udfs.request_log import cut, pieces, requests, unpacked
 
@@ -15,12 +15,12 @@ from udfs.request_log import cut, pieces, requests, unpacked
 @lru_cache(maxsize=1)
 def load_kernels() -> None:
     """Let this process load their machine code, and save what it compiles."""
-    of_lines = (
+    entries = (
         cut.count_requests, cut.cut_lines, requests.read_requests_into_columns, pieces.count_pieces,
         pieces.unpack_pieces,
+        read_session_partitions,
     )  # fmt: skip
-    keep_compiled(of_lines, digest_of("request_log"))
-    keep_compiled((read_session_partitions,), digest_of())
+    keep_compiled(entries)
 
 
 def compile_ingest() -> None:
