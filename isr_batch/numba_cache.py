@@ -1,25 +1,24 @@
-"""Cache the machine code of compiled functions on disk, for later processes of this machine.
+"""Keep the machine code of compiled functions on disk, for later processes of this machine.
 
-numba's own cache takes functions that close over compiled functions for new ones in every process, and does not see
-a change in another file. Here the key is the source of all that a function may call.
+It is numba's own cache, in a folder that is named by the sources of all that a function may call: numba itself does not
+see a change in another file. What is in it are pickles, which run what they say, so that nobody else may write there.
 """
 
 import hashlib
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Self
 
-from numba.core.caching import FunctionCache, IndexDataCacheFile
-from numba.core.codegen import CPUCodegen
+from numba import config
+from numba.core import event
 
 import udfs
-from isr_batch.own_files import is_only_ours, keep_to_ourselves
 
 logger = logging.getLogger(__name__)
 
@@ -27,55 +26,86 @@ ROOMS = ("request_log",)
 """Rooms of ``udfs`` that no replay uses: a change there compiles no rule again."""
 
 
-class _Index(IndexDataCacheFile):  # type: ignore[misc]  # numba comes without types
-    """Index of an entry point's machine code. One that names a class that is gone is of other sources, and void.
+class SourcesLocator:
+    """Where numba keeps the machine code of a function (`NUMBA_CACHE_LOCATOR_CLASSES`)."""
 
-    Both are pickles, which run what they say: those that others may have written are as good as none.
-    """
+    def __init__(self, folder: Path, module: str) -> None:
+        self.folder, self.module = folder, module
 
-    def _load_index(self) -> dict[object, str]:
-        try:
-            if not is_only_ours(Path(self._index_path)):
-                return {}
-            return super()._load_index()  # type: ignore[no-any-return]
-        except (AttributeError, ImportError, FileNotFoundError):
-            return {}
+    @classmethod
+    def from_function(cls, function: Callable[..., object], _file: str) -> Self | None:
+        """Take the user's folder of machine code, or one beside the sources, or one in the user's cache.
 
-    def _load_data(self, name: str) -> object:
-        if not is_only_ours(Path(self._data_path(name))):
-            raise PermissionError(name)
-        return super()._load_data(name)
+        Returns
+        -------
+        SourcesLocator or None
+            None where no folder can be written by this user alone.
+        """
+        room = next((room for room in ROOMS if function.__module__.startswith(f"{udfs.__name__}.{room}.")), "")
+        for parent in _parents():
+            folder = parent / f"isr-batch-{room or 'replay'}-{digest_of(room)[:32]}"
+            if is_ours_alone(folder):
+                return cls(folder, function.__module__)
+        return None
 
-    @contextmanager
-    def _open_for_write(self, filepath: str) -> Iterator[IO[bytes]]:
-        with super()._open_for_write(filepath) as file:
-            os.fchmod(file.fileno(), 0o644)  # whatever the user's mask
-            yield file
+    def ensure_cache_path(self) -> None:
+        """Make the folder again if it was removed since."""
+        if not is_ours_alone(self.folder):
+            raise PermissionError(self.folder)
+
+    def get_cache_path(self) -> str:
+        """Folder of index and code."""
+        return str(self.folder)
+
+    def get_source_stamp(self) -> str:
+        """Name of the folder: other sources have another one."""
+        return self.folder.name
+
+    def get_disambiguator(self) -> str:
+        """Module of the function; within it, functions have different names."""
+        return self.module
 
 
-class _SourceCache(FunctionCache):  # type: ignore[misc]  # numba comes without types
-    """Overloads of an entry point, in numba's location: next to the sources, or in the user's cache folder."""
+def _parents() -> Iterator[Path]:
+    if config.CACHE_DIR:
+        yield Path(config.CACHE_DIR)
+    beside = Path(udfs.__file__).parent / "__pycache__"
+    if beside.parent.is_dir():
+        yield beside
+    yield Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "isr-batch"
 
-    def __init__(self, function: Callable[..., object], sources: str) -> None:
-        super().__init__(function)
-        self._impl.locator.ensure_cache_path()
-        keep_to_ourselves(Path(self._cache_path))
-        self._cache_file = _Index(self._cache_path, self._impl.filename_base, sources)
 
-    def load_overload(self, sig: object, target_context: object) -> object:
-        """As numba's; what it does not find is compiled next, which is said once a process."""
-        found = super().load_overload(sig, target_context)
-        if found is None:
-            _say_compiling()
-        return found
+def is_ours_alone(folder: Path) -> bool:
+    """Whether only this user can use a folder, which is made if need be in place of those of other sources."""
+    try:
+        if not folder.exists():
+            for old in folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*"):
+                shutil.rmtree(old, ignore_errors=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError:
+        return False
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o077 and os.access(folder, os.W_OK)
 
-    def _index_key(self, sig: object, codegen: CPUCodegen) -> tuple[object, object]:
-        return sig, codegen.magic_tuple()
+
+class SayCompiling(event.Listener):  # type: ignore[misc]  # numba comes without types
+    """Say once a process that kernels are compiled, which takes a while."""
+
+    said = False
+
+    def on_start(self, event: event.Event) -> None:
+        """A function is not in the cache."""
+        if not self.said and event.data["dispatcher"].py_func.__module__.startswith(f"{udfs.__name__}."):
+            self.said = True
+            logger.info("compiling kernels, once after an install or an upgrade: half a minute")
+
+    def on_end(self, event: event.Event) -> None:
+        """Nothing more to say."""
 
 
 @lru_cache
 def _say_compiling() -> None:
-    logger.info("compiling kernels, once after an install or an upgrade: a minute or two")
+    event.register("numba:compile", SayCompiling())
 
 
 @lru_cache
@@ -97,21 +127,18 @@ def _sources_in(folder: Traversable, room: str) -> Iterator[Traversable]:
             yield entry
 
 
-def keep_compiled(functions: Sequence[Callable[..., object]], sources: str) -> None:
-    """Let entry points load their machine code from numba's cache, and save what they compile.
+def keep_compiled(functions: Sequence[Callable[..., object]]) -> None:
+    """Let entry points of ``udfs`` load their machine code from numba's cache, and save what they compile.
 
     Where no folder can be written, they compile as they would without.
-
-    Parameters
-    ----------
-    functions : sequence of compiled functions
-    sources : str
-        As `digest_of` gives it.
     """
+    _say_compiling()
+    others, config.CACHE_LOCATOR_CLASSES = config.CACHE_LOCATOR_CLASSES, f"{__name__}.{SourcesLocator.__name__}"
     try:
         for function in functions:
             kernel: Any = function
-            # numba's cache=True puts its own cache in the same place.
-            kernel._cache = _SourceCache(kernel.py_func, sources)  # noqa: SLF001
-    except (OSError, RuntimeError) as error:
-        logger.warning("compiled kernels are not kept, which takes a minute in each process: %s", error)
+            kernel.enable_caching()
+    except RuntimeError as error:
+        logger.warning("compiled kernels are not kept, which takes half a minute in each process: %s", error)
+    finally:
+        config.CACHE_LOCATOR_CLASSES = others

@@ -17,15 +17,3 @@ def is_only_ours(path: Path) -> bool:
     """
     status = path.stat()
     return status.st_uid in {0, os.geteuid()} and not status.st_mode & OTHERS_WRITE
-
-
-def keep_to_ourselves(folder: Path) -> None:
-    """Take from others the right to write into a folder of this user's.
-
-    Raises
-    ------
-    OSError
-        When it is not there, or not ours to change.
-    """
-    if not is_only_ours(folder):
-        folder.chmod(stat.S_IMODE(folder.stat().st_mode) & ~OTHERS_WRITE)

@@ -7,7 +7,13 @@ import numpy as np
 from tests.naive_ledger import FollowerScore, Ledger, Score, bucket, ledger
 from tests.strategies import Log, Setting
 from tests.unit.kernel.test_kernel_against_naive import new_replay, stretches
-from udfs.kernel.replay import replay_kernels, replay_room_for_a_row
+from udfs.kernel.replay import (
+    advance_replay,
+    begin_replay_of_term,
+    end_replay_of_term,
+    replay_has_room,
+    replay_room_for_a_row,
+)
 from udfs.records import FOLLOWER_SCORE_COLUMNS, SCORE_COLUMNS, Int64Array, KernelOutput, new_kernel_output
 
 SCORES = 1
@@ -27,14 +33,14 @@ def ledgers(log: Log, runs: Sequence[Setting], cuts: tuple[int, ...] = ()) -> li
         state.term["ends_mid_term"] = term.ends_mid_term
         state.fetches["held_at_start"] = term.held_at_start or -1
         isr = sum(1 << replicas.index(replica) for replica in term.isr)
-        if not replay_kernels().has_room(state, out):
+        if not replay_has_room(state, out):
             collect(out, replicas, found)
-        replay_kernels().begin_term(state, isr, term.start_high_watermark, term.leader_is_new, out)
+        begin_replay_of_term(state, isr, term.start_high_watermark, term.leader_is_new, out)
         for stretch, until_us in stretches(term, cuts):
             state.term["row"] = 0
-            while not replay_kernels().advance(state, stretch, until_us, out):
+            while not advance_replay(state, stretch, until_us, out):
                 collect(out, replicas, found)
-        replay_kernels().end_term(state, out)
+        end_replay_of_term(state, out)
         collect(out, replicas, found)
     return found
 

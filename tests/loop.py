@@ -16,7 +16,7 @@ def simulate(world: World, room: int = 2000) -> Tables:
     parts: dict[str, list[Any]] = {name: [] for name in (*log._fields[:4], "changes", "whose")}
     done = 0
     while not done:
-        done = simulation_loop()(world, log, room)
+        done = simulation_loop(world, log, room)
         for name, filled in zip(log._fields[:4], log.filled, strict=True):
             parts[name].append(getattr(log, name)[:filled].copy())
         changes = world.out.filled[2]

@@ -50,7 +50,8 @@ def kernel(function: Compiled) -> Compiled:
 
     Only entry points are kept on disk (``isr_batch.replay.kernel_cache``), with all that they call.
     """
-    return cast("Compiled", Kernel(function))
+    # Without forceinline=False, a function is compiled into its callers because one of them is.
+    return cast("Compiled", Kernel(function, forceinline=False))
 
 
 def inlined(function: Compiled) -> Compiled:
@@ -65,7 +66,9 @@ def entry(function: Compiled) -> Compiled:
     """Compile a function that Python calls."""
     from numba import njit
 
-    return cast("Compiled", njit(**_OPTIONS)(function))
+    from udfs.linking import LinkedForPython
+
+    return cast("Compiled", njit(pipeline_class=LinkedForPython, **_OPTIONS)(function))
 
 
 def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
@@ -87,17 +90,14 @@ def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
     texts = [compiled_text(function) for function in functions]
     first = [texts.index(text) for text in texts]
     places = sorted(set(first))
-    unique = [functions[place] for place in places]
     branch_of_code = tuple(places.index(place) for place in first)
-    chain: Any = _last(unique[-1])
-    for branch in range(len(unique) - 2, -1, -1):
-        chain = _either(branch, unique[branch], chain)
-
-    @kernel
-    def call(code, *arguments):
-        return chain(branch_of_code[code], *arguments)
-
-    return call
+    names = {f"function_{branch}": functions[place] for branch, place in enumerate(places)}
+    # Written out, since numba cannot take one of several functions by a number; the last needs no comparison.
+    branches = [f"if branch == {branch}: return function_{branch}(*arguments)" for branch in range(len(places) - 1)]
+    lines = ["branch = branch_of_code[code]", *branches, f"return function_{len(places) - 1}(*arguments)"]
+    text = "\n    ".join(["def call(code, *arguments):", *lines])
+    exec(text, names | {"branch_of_code": branch_of_code}, found := {})  # noqa: S102
+    return inlined(found["call"])
 
 
 def compiled_text(function: Any) -> object:
@@ -118,21 +118,3 @@ def global_values(function: Callable[..., Any]) -> dict[str, Any]:
 
 def _value(value: Any) -> object:
     return (type(value), value) if isinstance(value, int | float | np.int64) else compiled_text(value)
-
-
-def _either(branch: int, function: Any, rest: Any) -> Any:
-    @kernel
-    def choose(code, *arguments):
-        if code == branch:
-            return function(*arguments)
-        return rest(code, *arguments)
-
-    return choose
-
-
-def _last(function: Any) -> Any:
-    @kernel
-    def only(_code, *arguments):
-        return function(*arguments)
-
-    return only

@@ -19,7 +19,7 @@ from isr_batch.simulation.proposal_examples import START_MS
 from tests.naive_rows import Change, PartitionRow
 from tests.unit.kernel.test_kernel_against_naive import Result, begin, columns, new_replay, replay
 from udfs.kernel.causes import CAUSES
-from udfs.kernel.replay import replay_kernels, replay_room_for_a_row
+from udfs.kernel.replay import advance_replay, replay_room_for_a_row
 from udfs.records import new_kernel_output
 from udfs.rules import CONTINUOUS, REGISTRY
 
@@ -69,7 +69,7 @@ def sampled(story: Story, rule: str) -> list[Sample]:
     for ms in range(0, story.end_ms + 1, SAMPLE_MS):
         rows = tuple(row for row in term.rows if us(ms - SAMPLE_MS) < row.time_us <= us(ms))
         state.term["row"] = 0
-        assert replay_kernels().advance(state, columns(rows), us(ms), out)
+        assert advance_replay(state, columns(rows), us(ms), out)
         leader, follower = state.leaders[0], state.followers[0, 1]
         known = follower["log_end_offset"] >= 0
         behind = int(leader["log_end_offset"] - follower["log_end_offset"]) if known else None

@@ -10,8 +10,8 @@ import numpy as np
 from isr_batch import numba_cache
 from udfs.batches.replay import NO_ROWS
 from udfs.batches.segments import spread_steps
+from udfs.kernel import replay
 from udfs.kernel.quiet import quiet_stretch_of, walk_through_segment
-from udfs.kernel.replay import replay_kernels
 from udfs.kernel.state import new_state
 from udfs.records import FETCH, QUIET, Rows, new_kernel_output
 from udfs.simulation.loop import simulation_loop
@@ -26,27 +26,31 @@ def digest_of_sources() -> str:
 def keep_compiled() -> None:
     """Let the entry points of this process load their machine code, and save what they compile."""
     keep_packing_compiled()
-    numba_cache.keep_compiled((*replay_kernels(), simulation_loop(), spread_steps), digest_of_sources())
+    entries = (
+        replay.begin_replay_of_term, replay.replay_has_room, replay.advance_replay, replay.close_day_of_replay,
+        replay.end_replay_of_term, replay.pass_over_in_replay, simulation_loop, spread_steps,
+    )  # fmt: skip
+    numba_cache.keep_compiled(entries)
 
 
 @lru_cache(maxsize=1)
 def keep_packing_compiled() -> None:
     """The same of what packs segments."""
-    numba_cache.keep_compiled((walk_through_segment,), digest_of_sources())
+    numba_cache.keep_compiled((walk_through_segment,))
 
 
 def compile_replay() -> None:
     """Replay a term in which nothing happens, so that each entry point is compiled for what a replay gives it."""
     keep_compiled()
-    replay, state, out = replay_kernels(), new_state([0], 1), new_kernel_output(1000)
+    state, out = new_state([0], 1), new_kernel_output(1000)
     state.fetches["replica_id"] = state.term["replicas"] = 1
-    replay.begin_term(state, 1, 0, True, out)
-    replay.has_room(state, out)
-    replay.advance(state, NO_ROWS, 0, out)
-    replay.close_day(state, out)
-    replay.end_term(state, out)
+    replay.begin_replay_of_term(state, 1, 0, True, out)
+    replay.replay_has_room(state, out)
+    replay.advance_replay(state, NO_ROWS, 0, out)
+    replay.close_day_of_replay(state, out)
+    replay.end_replay_of_term(state, out)
     no_stretch, no_latencies = np.frombuffer(bytes(QUIET.itemsize), QUIET), np.frombuffer(b"", "<i8").reshape(0, 3)
-    replay.pass_over(state, no_stretch, NO_ROWS, no_latencies, out)
+    replay.pass_over_in_replay(state, no_stretch, NO_ROWS, no_latencies, out)
     quiet_stretch_of(Rows(*np.array([[0], [FETCH], *[[0]] * 8])))
     spread_steps(np.empty((4, 0), np.int64), np.empty((6, 0), np.int64), np.empty((10, 0), np.int64))
 

@@ -15,7 +15,7 @@ import pytest
 from tests.conformance.releases import Releases
 from tests.conformance.steps import Life, Longs, groups, life
 from udfs.jit import entry
-from udfs.kernel.replay import replay_kernels, replay_room_for_a_row
+from udfs.kernel.replay import advance_replay, begin_replay_of_term, replay_room_for_a_row
 from udfs.kernel.state import new_state
 from udfs.records import Rows, new_kernel_output
 from udfs.rules import REGISTRY
@@ -56,7 +56,7 @@ LIVES, LIVES_NIGHTLY = 60, 1500
 @functools.cache
 def walker() -> Callable[..., bool]:
     """Compile a loop that replays a term from time to time, and writes down the state at each."""
-    advance = replay_kernels().advance
+    advance = advance_replay
 
     @entry
     def walk(state: Any, rows: Any, times: Any, after: Any, out: Any, seen: Any) -> bool:
@@ -112,13 +112,13 @@ def replay(drawn: Life, released: Released) -> tuple[Longs, Longs]:
         state.term["start_us"], state.term["end_us"] = term.start_us, term.end_us
         state.term["start_offset"] = term.start_offset
         out.filled[:] = 0
-        replay_kernels().begin_term(state, term.isr, int(state.leaders["high_watermark"][0]), term.leader_is_new, out)
+        begin_replay_of_term(state, term.isr, int(state.leaders["high_watermark"][0]), term.leader_is_new, out)
         rows, times, after, last = groups(term)
         seen = np.zeros((len(times), 4 + 2 * drawn.replicas), np.int64)
         assert walker()(state, rows, times, after, out, seen)
         state.term["row"] = 0
         out.filled[:] = 0
-        assert replay_kernels().advance(state, Rows(*(column[:0] for column in rows)), term.end_us, out)
+        assert advance_replay(state, Rows(*(column[:0] for column in rows)), term.end_us, out)
         found.append(seen)
         lasts.append(last + steps)
         steps += len(term.steps)

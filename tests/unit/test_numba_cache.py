@@ -1,16 +1,17 @@
-"""Keys of stored machine code: the sources from which it may be made."""
+"""Machine code on disk: the sources from which it may be made, and who may have written it."""
 
 import logging
 import os
-import sys
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
-from numba import njit
+from numba import config, njit
+from numba.core import event
 
-from isr_batch.numba_cache import ROOMS, _Index, _say_compiling, _sources_in, digest_of, keep_compiled
-from isr_batch.own_files import is_only_ours, keep_to_ourselves
+from isr_batch import numba_cache
+from isr_batch.numba_cache import ROOMS, SourcesLocator, _sources_in, digest_of, is_ours_alone, keep_compiled
 from isr_batch.session import _local_options
 
 
@@ -27,37 +28,76 @@ def test_a_room_that_no_replay_uses_has_a_key_of_its_own(tmp_path: Path) -> None
     assert len({digest_of(room) for room in ("", *ROOMS)}) == 1 + len(ROOMS)
 
 
-def test_an_index_that_names_a_class_that_is_gone_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after an upgrade in which a named tuple of a kernel's arguments has another name."""
-    renamed = ModuleType("renamed")
-    Cut = type("Cut", (), {"__module__": "renamed"})  # noqa: N806
-    renamed.Cut = Cut  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "renamed", renamed)
-    index = _Index(str(tmp_path), "cut_lines", "sources")
-    index._save_index({Cut: "cut_lines.1.nbc"})
-    assert index._load_index() == {Cut: "cut_lines.1.nbc"}
-    del renamed.Cut
-    assert index._load_index() == {}
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where machine code goes in these tests."""
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    found = SourcesLocator.from_function(kernel_of("udfs.kernel.replay").py_func, "")
+    assert found is not None
+    return Path(found.get_cache_path())
 
 
-def test_machine_code_that_others_may_have_written_is_not_run(tmp_path: Path) -> None:
-    index = _Index(str(tmp_path), "cut_lines", "sources")
-    index.save("key", "code")
-    assert index.load("key") == "code"
-    for name in ("cut_lines.1.nbc", "cut_lines.nbi"):
-        assert (tmp_path / name).stat().st_mode & 0o777 == 0o644
-        (tmp_path / name).chmod(0o666)
-        assert index.load("key") is None
-        (tmp_path / name).chmod(0o644)
-    os.chown(tmp_path / "cut_lines.nbi", 65534, -1) if os.geteuid() == 0 else None
-    assert index.load("key") == (None if os.geteuid() == 0 else "code")
+def kernel_of(module: str) -> Any:
+    """A compiled function that says that it is of a module; each call gives a new one, as a new process has."""
+
+    def kernel(x: int) -> int:
+        return x + 1
+
+    kernel.__module__ = module
+    return njit(kernel)
 
 
-def test_a_folder_of_machine_code_is_kept_from_others(tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    keep_to_ourselves(tmp_path)
-    assert tmp_path.stat().st_mode & 0o777 == 0o755
-    assert is_only_ours(tmp_path)
+def kept(module: str = "udfs.kernel.replay") -> bool:
+    """Whether a call finds machine code."""
+    kernel = kernel_of(module)
+    keep_compiled([kernel])
+    assert kernel(1) == 2
+    return bool(kernel.stats.cache_hits)
+
+
+def test_code_is_found_by_the_next_process_and_not_after_a_change(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [kept(), kept()] == [False, True]
+    monkeypatch.setattr(numba_cache, "digest_of", lambda _room: "of other sources")
+    assert [kept(), kept()] == [False, True]
+    assert not folder.exists(), "code of other sources stays for ever"
+
+
+def test_code_of_another_room_does_not_go_with_a_change(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept("udfs.request_log.cut")
+    monkeypatch.setattr(numba_cache, "digest_of", lambda room: room and digest_of(room))
+    assert not kept()
+    assert kept("udfs.request_log.cut")
+
+
+def test_other_functions_of_this_process_are_kept_as_numba_would(folder: Path) -> None:
+    assert kept() is False
+    assert not config.CACHE_LOCATOR_CLASSES
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o755])
+def test_a_folder_that_others_can_use_is_not_taken(folder: Path, mode: int) -> None:
+    assert is_ours_alone(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(mode)
+    assert not is_ours_alone(folder)
+    found = SourcesLocator.from_function(kernel_of("udfs.kernel.replay").py_func, "")
+    assert found is None or found.folder != folder
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_somebody_else_is_not_taken(folder: Path) -> None:
+    os.chown(folder, 65534, -1)
+    assert not is_ours_alone(folder)
+
+
+def test_without_a_folder_a_function_is_compiled_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(numba_cache, "is_ours_alone", lambda _folder: False)
+    assert not kept()
+    assert "compiled kernels are not kept" in caplog.text
 
 
 def test_a_session_has_no_folder_that_others_know_before() -> None:
@@ -66,18 +106,20 @@ def test_a_session_has_no_folder_that_others_know_before() -> None:
     assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
 
 
-def test_what_is_compiled_for_the_first_time_is_said_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path))
-    said = []
-    for _ in range(2):
-        _say_compiling.cache_clear()
-        caplog.clear()
-        add = njit(lambda x: x + 1)
-        take = njit(lambda x: x - 1)
-        with caplog.at_level(logging.INFO):
-            keep_compiled([add, take], "sources")
-            assert (add(1), take(1)) == (2, 0)
-        said.append([record.getMessage() for record in caplog.records])
-    assert said == [["compiling kernels, once after an install or an upgrade: a minute or two"], []]
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """As in a process that has compiled nothing yet."""
+    listener = numba_cache.SayCompiling()
+    event.register("numba:compile", listener)
+    yield
+    event.unregister("numba:compile", listener)
+
+
+@pytest.mark.usefixtures("folder", "listening")
+def test_what_is_compiled_for_the_first_time_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        assert njit(lambda x: x)(1) == 1
+        assert "compiling" not in caplog.text
+        assert [kept(), kept("udfs.kernel.isr"), kept()] == [False, False, True]
+    said = [record.getMessage() for record in caplog.records]
+    assert said.count("compiling kernels, once after an install or an upgrade: half a minute") in {1, 2}

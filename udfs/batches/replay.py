@@ -24,7 +24,15 @@ from udfs.batches.results import KINDS, RESULT_SCHEMA, SCORED, SET_COLUMNS, STAT
 from udfs.batches.segment_stream import one_row_an_event
 from udfs.batches.set_order import rows_of_piece, set_changes, set_of
 from udfs.batches.stream_columns import OF_BROKER
-from udfs.kernel.replay import replay_kernels, replay_room_for_a_row
+from udfs.kernel.replay import (
+    advance_replay,
+    begin_replay_of_term,
+    close_day_of_replay,
+    end_replay_of_term,
+    pass_over_in_replay,
+    replay_has_room,
+    replay_room_for_a_row,
+)
 from udfs.kernel.snapshot import packed_snapshot, unpacked_snapshot
 from udfs.kernel.state import PARAMS, State, new_state
 from udfs.records import (
@@ -143,7 +151,7 @@ class SetReplay:
         self._identify(term["leader_epoch"], assigned, shown, start_us)
         yield from self._make_room()
         isr = sum(1 << assigned.index(replica) for replica in term["isr_at_start"] if replica in assigned)
-        replay_kernels().begin_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
+        begin_replay_of_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
 
     def _params_in(self, term: Mapping[str, Any]) -> tuple[npt.NDArray[np.void], list[str]]:
         """Parameters of all runs, as the kernel takes them and as they are shown; most terms have those of another."""
@@ -170,7 +178,7 @@ class SetReplay:
         }  # fmt: skip
 
     def _make_room(self) -> Iterator[pa.RecordBatch]:
-        if not replay_kernels().has_room(self.state, self.out):
+        if not replay_has_room(self.state, self.out):
             yield from self.flush()
 
     def advance(self, rows: Rows, until_us: int) -> Iterator[pa.RecordBatch]:
@@ -181,7 +189,7 @@ class SetReplay:
             recall_appends(self.state.history, self.passed)
             self.passed.clear()
         self.state.term["row"] = 0
-        while not replay_kernels().advance(self.state, rows, until_us, self.out):
+        while not advance_replay(self.state, rows, until_us, self.out):
             yield from self.flush()
 
     def pass_over(self, piece: QuietRows, rows: Callable[[], Rows]) -> Iterator[pa.RecordBatch]:
@@ -189,9 +197,10 @@ class SetReplay:
         if self.state is None or self.term_is_over or self.key != piece.of_set:
             return
         if all(map(_knows_quiet, self.runs)):
+            yield from self.advance(NO_ROWS, piece.first_us)
             yield from self._make_room()
             around = piece.around
-            if replay_kernels().pass_over(self.state, around.quiet, around.latest, around.latencies, self.out):
+            if pass_over_in_replay(self.state, around.quiet, around.latest, around.latencies, self.out):
                 if around.quiet["appends"][0]:
                     self.passed.append(piece)
                 return
@@ -201,7 +210,7 @@ class SetReplay:
         """Let the timers run to the end of the term, and remember whose rows these were."""
         if self.state is not None and self.identity is not None and not self.term_is_over:
             yield from self.advance(NO_ROWS, int(NEVER_US))
-            replay_kernels().end_term(self.state, self.out)
+            end_replay_of_term(self.state, self.out)
             self.marks.append((self.out.filled.copy(), self.identity))
             self.term_is_over = True
 
@@ -215,7 +224,7 @@ class SetReplay:
             yield from self.advance(NO_ROWS, self.until_us - 1)
             if self.state.term["day_ends_us"][0] == self.until_us:
                 yield from self._make_room()
-                replay_kernels().close_day(self.state, self.out)
+                close_day_of_replay(self.state, self.out)
             self.marks.append((self.out.filled.copy(), self.identity))
         if STATE in self.kinds:
             named = {**self.identity, "params": self.identity["params_json"]}

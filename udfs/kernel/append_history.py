@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from udfs.jit import kernel
+from udfs.jit import inlined, kernel
 from udfs.records import NEVER_US, Int64Array
 
 CAPACITY = 1 << 15
@@ -38,7 +38,7 @@ def begin_append_history(history: AppendHistory, start_offset: int, start_us: in
     history.used[1] = 1
 
 
-@kernel
+@inlined
 def remember_append(history: AppendHistory, log_end_offset: int, time_us: int, held_by_all: int) -> None:
     """Add to the history an append that ended at ``log_end_offset``; ``held_by_all`` is the least log end."""
     first, end = history.used

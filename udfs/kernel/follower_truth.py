@@ -15,7 +15,7 @@ def overlap_of_spans(from_us, until_us, other_from_us, other_until_us):
     return max(0, min(until_us, other_until_us) - max(from_us, other_from_us))
 
 
-@kernel
+@inlined
 def settle_truth(fetch, term, now_us):
     """Sum up how long the follower was held up by its leader, until ``now_us``.
 
@@ -159,7 +159,7 @@ def truth_after_arrival(fetch, term, history: AppendHistory, rows, i, fetch_offs
     _explain_since_caught(fetch)
 
 
-@kernel
+@inlined
 def truth_after_read(fetch, term, now_us):
     """An io thread reads for it: the leader's log end is what the log says, else what the appends say."""
     settle_truth(fetch, term, now_us)
@@ -182,7 +182,7 @@ def truth_after_record(fetch):
         fetch.idle_at_previous_read_us = fetch.idle_at_read_us
 
 
-@kernel
+@inlined
 def truth_after_append(fetch, term, now_us):
     """The leader's log has grown: who lacked nothing lacks something from now on."""
     if fetch.missing_since_us == NEVER_US and fetch.log_end_offset < term.log_end_offset:

@@ -1,10 +1,4 @@
-"""The leader's ISR and high watermark under one rule: expand, shrink, commit, advance, and write down.
-
-Built for a given list of rules, so that the compiler sees their functions.
-"""
-
-from collections.abc import Callable
-from typing import Any, NamedTuple
+"""The leader's ISR and high watermark under one rule: expand, shrink, commit, advance, and write down."""
 
 import numpy as np
 
@@ -14,7 +8,17 @@ from udfs.kernel.active_runs import active_run
 from udfs.kernel.causes import CONTROLLER, causes_of_shrink
 from udfs.kernel.follower_truth import true_lag_us
 from udfs.kernel.ledger import ISR_WRITES, settle_ledger_of_follower, show_leader_in_ledger
-from udfs.kernel.rule_calls import RuleCalls
+from udfs.kernel.rule_calls import (
+    advances_on_commit,
+    at_shrink,
+    begin_rule_term,
+    holds_high_watermark,
+    may_advance,
+    may_join,
+    out_of_sync,
+    outvoted,
+    spares,
+)
 from udfs.kernel.shared_runs import join_shared_run, part_shared_run, run_shared_with
 from udfs.kernel.timeline_rows import show_follower_in_timeline
 from udfs.kernel.timers import await_rule_timer
@@ -22,22 +26,6 @@ from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, LONG_AGO, NEVER_US, REL
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, GIVE_UP_LEADERSHIP, SHRINK_ISR, TRY_TO_JOIN
 
 NO_CAUSE = np.int64(0)
-
-
-class IsrCalls(NamedTuple):
-    """The ISR's logic, as the replay calls it; see the functions of the same names."""
-
-    after_fetch: Callable[..., Any]
-    note_returns: Callable[..., Any]
-    settle_doubts: Callable[..., Any]
-    check: Callable[..., Any]
-    remove: Callable[..., Any]
-    relinquish: Callable[..., Any]
-    install: Callable[..., Any]
-    commit: Callable[..., Any]
-    advance_high_watermark: Callable[..., Any]
-    show_followers: Callable[..., Any]
-    show_all: Callable[..., Any]
 
 
 @kernel
@@ -64,279 +52,279 @@ def _write_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader,
     row[17] = doubts.NOTHING
 
 
-def isr_calls(calls: RuleCalls) -> IsrCalls:
-    """Compile the ISR's own logic around the rules' functions."""
-    may_join = calls.may_join
-    out_of_sync, spares, at_shrink, outvoted = calls.out_of_sync, calls.spares, calls.at_shrink, calls.outvoted
-    holds_high_watermark = calls.holds_high_watermark
-    may_advance = calls.may_advance
-    advances_on_commit = calls.advances_on_commit
-    begin_rule_term = calls.begin_term
+@inlined
+def _has_to_leave(state, r, code, p, now_ms, params):
+    """It is out of sync by the rule of this code, and nothing about the others speaks for it."""
+    leader = state.leaders[r]
+    return out_of_sync(code, state.followers[r, p], leader, state.fetches[p], now_ms, params) and not spares(
+        code, state.followers[r], p, state.term[0].leader, leader, now_ms, params
+    )
 
-    @inlined
-    def has_to_leave(state, r, code, p, now_ms, params):
-        """It is out of sync by the rule of this code, and nothing about the others speaks for it."""
-        leader = state.leaders[r]
-        return out_of_sync(code, state.followers[r, p], leader, state.fetches[p], now_ms, params) and not spares(
-            code, state.followers[r], p, state.term[0].leader, leader, now_ms, params
-        )
 
-    @inlined
-    def advance_high_watermark(state, r, clock_ms):
-        """The high watermark is the least log end of those that it waits for, and never moves back."""
-        leader = state.leaders[r]
-        params = state.params[r]
-        code = state.codes[r]
-        # Often it cannot rise: it has reached the log end, or meets the follower that holds it.
-        if leader.high_watermark >= leader.log_end_offset or not may_advance(code, leader, params):
-            return
-        candidate = leader.log_end_offset
-        for p in range(leader.replicas):
-            if p == state.term[0].leader:
-                continue
-            follower = state.followers[r, p]
-            if (
-                follower.log_end_offset < candidate
-                and holds_high_watermark(code, follower, leader, state.fetches[p], clock_ms, params)
-                and not outvoted(code, state.followers[r], p, state.term[0].leader, leader)
-            ):
-                candidate = follower.log_end_offset
-                if candidate <= leader.high_watermark:
-                    return
-        leader.high_watermark = candidate
-        term = state.term[0]
-        term.highest_high_watermark = max(term.highest_high_watermark, candidate)
-
-    @kernel
-    def install(state, r, isr, now_us):
-        """From now on this is the ISR; what was in flight is void."""
-        leader = state.leaders[r]
-        leader.isr = isr
-        leader.pending_isr = isr
-        leader.commit_us = NEVER_US
-        leader.isr_size = 0
-        leader.last_isr_change_time_ms = now_us // 1000
-        for p in range(leader.replicas):
-            member = (isr >> p) & 1
-            leader.isr_size += member
-            if member != state.followers[r, p].in_isr:
-                settle_ledger_of_follower(state, r, p, now_us)
-                state.fetches[p].outsider_in += 1 - 2 * member
-            state.followers[r, p].in_isr = member
-            state.followers[r, p].in_maximal_isr = member
-
-    @inlined
-    def show_followers(state, r, now_us, out, since):
-        """Write what changed of them; rows from ``since`` on are of other runs at this instant."""
-        leader = state.leaders[r]
-        for p in range(leader.replicas):
-            if p != state.term[0].leader:
-                show_follower_in_timeline(out, since, p, now_us, state.followers[r, p], leader, state.term[0])
-
-    @inlined
-    def show_all(state, r, now_us, out):
-        """Write whatever changed."""
-        show_followers(state, r, now_us, out, out.filled[0])
-        show_leader_in_ledger(state, r, now_us, out)
-
-    @kernel
-    def commit(state, r, now_us):
-        """The ISR write is answered: committed and maximal ISR are what was asked for."""
-        leader = state.leaders[r]
-        expanding = leader.pending_isr & ~leader.isr != 0
-        install(state, r, leader.pending_isr, now_us)
-        leader.last_isr_write_time_ms = now_us // 1000
-        if advances_on_commit(state.codes[r], expanding, state.params[r]):
-            advance_high_watermark(state, r, now_us // 1000)
-
-    @kernel
-    def _write_isr(state, r, isr, now_us):
-        """Ask for a new ISR; with no latency it is answered at once."""
-        leader = state.leaders[r]
-        latency_us = state.params[r].isr_write_latency_ms * 1000
-        state.ledger.pages[r, ISR_WRITES] += 1
-        leader.pending_isr = isr
-        leader.commit_us = now_us + latency_us
-        term = state.term[0]
-        if latency_us != 0 and term.write_asked_us <= now_us < term.write_answered_us:
-            # Lines tell how long a write took that the leader began now, or was waiting for.
-            same = now_us <= term.write_asked_us + doubts.STAMP_US
-            leader.commit_us = term.write_answered_us if same else max(leader.commit_us, term.write_answered_us)
-        if latency_us == 0:
-            commit(state, r, now_us)
-        else:
-            await_rule_timer(state.term[0], state.due_us, r, leader.commit_us)
-
-    @kernel
-    def settle_doubt(state, r, p, now_us, out):
-        """Whether what the leader knows now of a follower would have kept it in, had the check come after its fetch.
-
-        The fetch may have been recorded as soon as it was handled, and the check have run right then.
-        """
-        mine, fetch, term = state.ledger.followers[r, p], state.fetches[p], state.term[0]
-        if doubts.doubt_is_over(mine, fetch, now_us):
-            mine.doubt_until_us = 0
-            return
-        leader, follower = state.leaders[r], state.followers[r, p]
-        # At the check it was a member, and what the check wrote was not written yet.
-        changed_ms, written_ms, in_isr = leader.last_isr_change_time_ms, leader.last_isr_write_time_ms, follower.in_isr
-        leader.last_isr_change_time_ms = leader.last_isr_write_time_ms = LONG_AGO
-        follower.in_isr = 1
-        clock_us = max(fetch.handled_us, 2 * mine.dropped_us - mine.order_until_us)
-        late = has_to_leave(state, r, state.codes[r], p, clock_us // 1000, state.params[r])
-        leader.last_isr_change_time_ms, leader.last_isr_write_time_ms = changed_ms, written_ms
-        follower.in_isr = in_isr
-        if not late:
-            doubts.write_doubt(out, mine, r, p, doubts.what_doubt_depends_on(mine, term, fetch))
-
-    @kernel
-    def note_returns(state, p, now_us):
-        """A fetch of the follower is recorded, the first since it came back under some runs: it is back soon after."""
-        state.fetches[p].is_back = 1
-        for k in range(state.term[0].active):
-            mine = state.ledger.followers[active_run(state.active, k), p]
-            if mine.joined_us == NEVER_US:
-                mine.joined_us = now_us + doubts.error_us(state.term[0], now_us)
-
-    @kernel
-    def settle_doubts(state, p, now_us, out):
-        """A fetch of the follower is recorded: it may have been before the check, under some runs."""
-        for k in range(state.term[0].active):
-            r = active_run(state.active, k)
-            if state.ledger.followers[r, p].doubt_until_us != 0:
-                settle_doubt(state, r, p, now_us, out)
-
-    @kernel
-    def expand(state, r, p, now_us, out):
-        mine, fetch = state.ledger.followers[r, p], state.fetches[p]
-        doubts.note_expand_in_doubt(mine, state.term[0], fetch, r, p, now_us, out)
-        if mine.joined_us == NEVER_US:
-            fetch.is_back = 0
-        leader = state.leaders[r]
-        follower = state.followers[r, p]
-        isr = leader.isr | (1 << p)
-        _write_change(out, r, p, now_us, EXPAND, BY_RULE, isr, follower, leader, fetch, NO_CAUSE, 0)
-        follower.in_maximal_isr = 1
-        _write_isr(state, r, isr, now_us)
-
-    @inlined
-    def after_fetch(state, r, p, todo, now_us, out, since):
-        """What the leader does after an instant of a fetch: expand the ISR, advance the high watermark.
-
-        ``show_leaders`` has to come after it, once for all runs; rows from ``since`` on are of other runs at this
-        instant.
-        """
-        leader = state.leaders[r]
+@inlined
+def advance_high_watermark(state, r, clock_ms):
+    """The high watermark is the least log end of those that it waits for, and never moves back."""
+    leader = state.leaders[r]
+    params = state.params[r]
+    code = state.codes[r]
+    # Often it cannot rise: it has reached the log end, or meets the follower that holds it.
+    if leader.high_watermark >= leader.log_end_offset or not may_advance(code, leader, params):
+        return
+    candidate = leader.log_end_offset
+    for p in range(leader.replicas):
+        if p == state.term[0].leader:
+            continue
         follower = state.followers[r, p]
         if (
-            todo & TRY_TO_JOIN
-            and follower.in_isr == 0
-            and leader.commit_us == NEVER_US
-            and may_join(state.codes[r], follower, leader, state.fetches[p], now_us // 1000, state.params[r])
+            follower.log_end_offset < candidate
+            and holds_high_watermark(code, follower, leader, state.fetches[p], clock_ms, params)
+            and not outvoted(code, state.followers[r], p, state.term[0].leader, leader)
         ):
-            expand(state, r, p, now_us, out)
-        if todo & ADVANCE_HIGH_WATERMARK:
-            # Kafka's clock here is the time of the read; that of a failed read is -1, to which nobody is late.
-            fetch = state.fetches[p]
-            advance_high_watermark(state, r, fetch.handled_us // 1000 if fetch.error_code == 0 else -1)
-        show_follower_in_timeline(out, since, p, now_us, follower, leader, state.term[0])
-
-    @kernel
-    def relinquish(state, r, now_us, out):
-        """The next member of the ISR takes over: an epoch of its own begins, with the ISR as it stands."""
-        part_shared_run(state, r)
-        leader = state.leaders[r]
-        term = state.term[0]
-        leader.give_up_us = NEVER_US
-        if leader.isr_size < 2:
-            return
-        itself = state.followers[r, term.leader]
-        itself.log_end_offset = leader.log_end_offset
-        itself.last_caught_up_time_ms = now_us // 1000
-        _write_change(
-            out, r, term.leader, now_us, RELINQUISH, BY_RULE, leader.isr, itself, leader, state.fetches[term.leader],
-            NO_CAUSE, 0,
-        )  # fmt: skip
-        state.ledger.pages[r, ISR_WRITES] += 1
-        leader.epoch_start_us = now_us
-        leader.leader_epoch_start_offset = leader.log_end_offset
-        install(state, r, leader.isr, now_us)
-        for p in range(leader.replicas):
-            if p != term.leader:
-                follower = state.followers[r, p]
-                begin_rule_term(
-                    state.codes[r], follower, leader, follower.in_isr != 0, True, now_us // 1000, state.params[r]
-                )
-        advance_high_watermark(state, r, now_us // 1000)
-        show_all(state, r, now_us, out)
-
-    @kernel
-    def check(state, r, now_us, out):
-        """isr-expiration: drop every member that is out of sync, judge each, write the new ISR."""
-        params = state.params[r]
-        if state.leaders[r].commit_us != NEVER_US:
-            return
-        place = run_shared_with(state, r)
-        leader = state.leaders[place]
-        isr, remaining = leader.isr, leader.isr_size
-        for p in range(leader.replicas):
-            if (
-                p != state.term[0].leader
-                and state.followers[place, p].in_isr != 0
-                and has_to_leave(state, place, state.codes[r], p, now_us // 1000, params)
-            ):
-                isr &= ~(1 << p)
-                remaining -= 1
-        if isr != leader.isr:
-            todo = at_shrink(state.codes[r], leader, remaining, params)
-            if todo == GIVE_UP_LEADERSHIP:
-                relinquish(state, r, now_us, out)
+            candidate = follower.log_end_offset
+            if candidate <= leader.high_watermark:
                 return
-            if todo != SHRINK_ISR:
-                isr = leader.isr
-        if isr == leader.isr:
-            if params.check_period_ms == 0:
-                # Nobody has to leave, but the high watermark need not wait any longer for an outsider.
-                advance_high_watermark(state, r, now_us // 1000)
-                show_leader_in_ledger(state, r, now_us, out)
-            join_shared_run(state, r, now_us)
-            return
-        part_shared_run(state, r)
-        leader = state.leaders[r]
-        for p in range(leader.replicas):
-            if (leader.isr & ~isr) >> p & 1:
-                fetch = state.fetches[p]
-                causes = causes_of_shrink(state, r, p, now_us)
-                follower, mine = state.followers[r, p], state.ledger.followers[r, p]
-                error_us = doubts.check_error_us(leader, state.term[0], params, now_us)
-                _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, follower, leader, fetch, causes, error_us)
-                earliest_us = now_us - doubts.error_us(state.term[0], now_us)
-                ran_late = not has_to_leave(state, r, state.codes[r], p, earliest_us // 1000, params)
-                depends_on = doubts.begin_doubt(mine, follower, leader, state.term[0], fetch, params, now_us, ran_late)
-                if depends_on != doubts.NOTHING:
-                    doubts.write_doubt(out, mine, r, p, depends_on)
-                fetch.doubt_until_us = max(fetch.doubt_until_us, mine.doubt_until_us)
-        if not advances_on_commit(state.codes[r], False, params):
-            advance_high_watermark(state, r, now_us // 1000)
-        _write_isr(state, r, isr, now_us)
-        show_all(state, r, now_us, out)
+    leader.high_watermark = candidate
+    term = state.term[0]
+    term.highest_high_watermark = max(term.highest_high_watermark, candidate)
 
-    @kernel
-    def remove(state, r, p, now_us, out):
-        """The controller took the replica out of the ISR, whatever the rule thinks."""
-        leader = state.leaders[r]
-        follower = state.followers[r, p]
-        if follower.in_maximal_isr == 0:
-            return
-        isr = leader.isr & ~(1 << p)
-        if follower.in_isr != 0:
-            fetch = state.fetches[p]
-            _write_change(out, r, p, now_us, SHRINK, BY_CONTROLLER, isr, follower, leader, fetch, CONTROLLER, 0)
-        install(state, r, isr, now_us)
+
+@kernel
+def install_isr(state, r, isr, now_us):
+    """From now on this is the ISR; what was in flight is void."""
+    leader = state.leaders[r]
+    leader.isr = isr
+    leader.pending_isr = isr
+    leader.commit_us = NEVER_US
+    leader.isr_size = 0
+    leader.last_isr_change_time_ms = now_us // 1000
+    for p in range(leader.replicas):
+        member = (isr >> p) & 1
+        leader.isr_size += member
+        if member != state.followers[r, p].in_isr:
+            settle_ledger_of_follower(state, r, p, now_us)
+            state.fetches[p].outsider_in += 1 - 2 * member
+        state.followers[r, p].in_isr = member
+        state.followers[r, p].in_maximal_isr = member
+
+
+@inlined
+def show_followers(state, r, now_us, out, since):
+    """Write what changed of them; rows from ``since`` on are of other runs at this instant."""
+    leader = state.leaders[r]
+    for p in range(leader.replicas):
+        if p != state.term[0].leader:
+            show_follower_in_timeline(out, since, p, now_us, state.followers[r, p], leader, state.term[0])
+
+
+@inlined
+def show_all(state, r, now_us, out):
+    """Write whatever changed."""
+    show_followers(state, r, now_us, out, out.filled[0])
+    show_leader_in_ledger(state, r, now_us, out)
+
+
+@kernel
+def commit_isr(state, r, now_us):
+    """The ISR write is answered: committed and maximal ISR are what was asked for."""
+    leader = state.leaders[r]
+    expanding = leader.pending_isr & ~leader.isr != 0
+    install_isr(state, r, leader.pending_isr, now_us)
+    leader.last_isr_write_time_ms = now_us // 1000
+    if advances_on_commit(state.codes[r], expanding, state.params[r]):
         advance_high_watermark(state, r, now_us // 1000)
-        show_all(state, r, now_us, out)
 
-    return IsrCalls(
-        after_fetch, note_returns, settle_doubts, check, remove, relinquish, install, commit,
-        advance_high_watermark, show_followers, show_all,
+
+@kernel
+def _write_isr(state, r, isr, now_us):
+    """Ask for a new ISR; with no latency it is answered at once."""
+    leader = state.leaders[r]
+    latency_us = state.params[r].isr_write_latency_ms * 1000
+    state.ledger.pages[r, ISR_WRITES] += 1
+    leader.pending_isr = isr
+    leader.commit_us = now_us + latency_us
+    term = state.term[0]
+    if latency_us != 0 and term.write_asked_us <= now_us < term.write_answered_us:
+        # Lines tell how long a write took that the leader began now, or was waiting for.
+        same = now_us <= term.write_asked_us + doubts.STAMP_US
+        leader.commit_us = term.write_answered_us if same else max(leader.commit_us, term.write_answered_us)
+    if latency_us == 0:
+        commit_isr(state, r, now_us)
+    else:
+        await_rule_timer(state.term[0], state.due_us, r, leader.commit_us)
+
+
+@kernel
+def _settle_doubt(state, r, p, now_us, out):
+    """Whether what the leader knows now of a follower would have kept it in, had the check come after its fetch.
+
+    The fetch may have been recorded as soon as it was handled, and the check have run right then.
+    """
+    mine, fetch, term = state.ledger.followers[r, p], state.fetches[p], state.term[0]
+    if doubts.doubt_is_over(mine, fetch, now_us):
+        mine.doubt_until_us = 0
+        return
+    leader, follower = state.leaders[r], state.followers[r, p]
+    # At the check it was a member, and what the check wrote was not written yet.
+    changed_ms, written_ms, in_isr = leader.last_isr_change_time_ms, leader.last_isr_write_time_ms, follower.in_isr
+    leader.last_isr_change_time_ms = leader.last_isr_write_time_ms = LONG_AGO
+    follower.in_isr = 1
+    clock_us = max(fetch.handled_us, 2 * mine.dropped_us - mine.order_until_us)
+    late = _has_to_leave(state, r, state.codes[r], p, clock_us // 1000, state.params[r])
+    leader.last_isr_change_time_ms, leader.last_isr_write_time_ms = changed_ms, written_ms
+    follower.in_isr = in_isr
+    if not late:
+        doubts.write_doubt(out, mine, r, p, doubts.what_doubt_depends_on(mine, term, fetch))
+
+
+@kernel
+def note_returns(state, p, now_us):
+    """A fetch of the follower is recorded, the first since it came back under some runs: it is back soon after."""
+    state.fetches[p].is_back = 1
+    for k in range(state.term[0].active):
+        mine = state.ledger.followers[active_run(state.active, k), p]
+        if mine.joined_us == NEVER_US:
+            mine.joined_us = now_us + doubts.error_us(state.term[0], now_us)
+
+
+@kernel
+def settle_doubts(state, p, now_us, out):
+    """A fetch of the follower is recorded: it may have been before the check, under some runs."""
+    for k in range(state.term[0].active):
+        r = active_run(state.active, k)
+        if state.ledger.followers[r, p].doubt_until_us != 0:
+            _settle_doubt(state, r, p, now_us, out)
+
+
+@kernel
+def _expand(state, r, p, now_us, out):
+    mine, fetch = state.ledger.followers[r, p], state.fetches[p]
+    doubts.note_expand_in_doubt(mine, state.term[0], fetch, r, p, now_us, out)
+    if mine.joined_us == NEVER_US:
+        fetch.is_back = 0
+    leader = state.leaders[r]
+    follower = state.followers[r, p]
+    isr = leader.isr | (1 << p)
+    _write_change(out, r, p, now_us, EXPAND, BY_RULE, isr, follower, leader, fetch, NO_CAUSE, 0)
+    follower.in_maximal_isr = 1
+    _write_isr(state, r, isr, now_us)
+
+
+@inlined
+def after_fetch(state, r, p, todo, now_us, out, since):
+    """What the leader does after an instant of a fetch: expand the ISR, advance the high watermark.
+
+    ``show_leaders`` has to come after it, once for all runs; rows from ``since`` on are of other runs at this
+    instant.
+    """
+    leader = state.leaders[r]
+    follower = state.followers[r, p]
+    if (
+        todo & TRY_TO_JOIN
+        and follower.in_isr == 0
+        and leader.commit_us == NEVER_US
+        and may_join(state.codes[r], follower, leader, state.fetches[p], now_us // 1000, state.params[r])
+    ):
+        _expand(state, r, p, now_us, out)
+    if todo & ADVANCE_HIGH_WATERMARK:
+        # Kafka's clock here is the time of the read; that of a failed read is -1, to which nobody is late.
+        fetch = state.fetches[p]
+        advance_high_watermark(state, r, fetch.handled_us // 1000 if fetch.error_code == 0 else -1)
+    show_follower_in_timeline(out, since, p, now_us, follower, leader, state.term[0])
+
+
+@kernel
+def relinquish_leadership(state, r, now_us, out):
+    """The next member of the ISR takes over: an epoch of its own begins, with the ISR as it stands."""
+    part_shared_run(state, r)
+    leader = state.leaders[r]
+    term = state.term[0]
+    leader.give_up_us = NEVER_US
+    if leader.isr_size < 2:
+        return
+    itself = state.followers[r, term.leader]
+    itself.log_end_offset = leader.log_end_offset
+    itself.last_caught_up_time_ms = now_us // 1000
+    _write_change(
+        out, r, term.leader, now_us, RELINQUISH, BY_RULE, leader.isr, itself, leader, state.fetches[term.leader],
+        NO_CAUSE, 0,
     )  # fmt: skip
+    state.ledger.pages[r, ISR_WRITES] += 1
+    leader.epoch_start_us = now_us
+    leader.leader_epoch_start_offset = leader.log_end_offset
+    install_isr(state, r, leader.isr, now_us)
+    for p in range(leader.replicas):
+        if p != term.leader:
+            follower = state.followers[r, p]
+            begin_rule_term(
+                state.codes[r], follower, leader, follower.in_isr != 0, True, now_us // 1000, state.params[r]
+            )
+    advance_high_watermark(state, r, now_us // 1000)
+    show_all(state, r, now_us, out)
+
+
+@kernel
+def check_isr(state, r, now_us, out):
+    """isr-expiration: drop every member that is out of sync, judge each, write the new ISR."""
+    params = state.params[r]
+    if state.leaders[r].commit_us != NEVER_US:
+        return
+    place = run_shared_with(state, r)
+    leader = state.leaders[place]
+    isr, remaining = leader.isr, leader.isr_size
+    for p in range(leader.replicas):
+        if (
+            p != state.term[0].leader
+            and state.followers[place, p].in_isr != 0
+            and _has_to_leave(state, place, state.codes[r], p, now_us // 1000, params)
+        ):
+            isr &= ~(1 << p)
+            remaining -= 1
+    if isr != leader.isr:
+        todo = at_shrink(state.codes[r], leader, remaining, params)
+        if todo == GIVE_UP_LEADERSHIP:
+            relinquish_leadership(state, r, now_us, out)
+            return
+        if todo != SHRINK_ISR:
+            isr = leader.isr
+    if isr == leader.isr:
+        if params.check_period_ms == 0:
+            # Nobody has to leave, but the high watermark need not wait any longer for an outsider.
+            advance_high_watermark(state, r, now_us // 1000)
+            show_leader_in_ledger(state, r, now_us, out)
+        join_shared_run(state, r, now_us)
+        return
+    part_shared_run(state, r)
+    leader = state.leaders[r]
+    for p in range(leader.replicas):
+        if (leader.isr & ~isr) >> p & 1:
+            fetch = state.fetches[p]
+            causes = causes_of_shrink(state, r, p, now_us)
+            follower, mine = state.followers[r, p], state.ledger.followers[r, p]
+            error_us = doubts.check_error_us(leader, state.term[0], params, now_us)
+            _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, follower, leader, fetch, causes, error_us)
+            earliest_us = now_us - doubts.error_us(state.term[0], now_us)
+            ran_late = not _has_to_leave(state, r, state.codes[r], p, earliest_us // 1000, params)
+            depends_on = doubts.begin_doubt(mine, follower, leader, state.term[0], fetch, params, now_us, ran_late)
+            if depends_on != doubts.NOTHING:
+                doubts.write_doubt(out, mine, r, p, depends_on)
+            fetch.doubt_until_us = max(fetch.doubt_until_us, mine.doubt_until_us)
+    if not advances_on_commit(state.codes[r], False, params):
+        advance_high_watermark(state, r, now_us // 1000)
+    _write_isr(state, r, isr, now_us)
+    show_all(state, r, now_us, out)
+
+
+@kernel
+def remove_from_isr(state, r, p, now_us, out):
+    """The controller took the replica out of the ISR, whatever the rule thinks."""
+    leader = state.leaders[r]
+    follower = state.followers[r, p]
+    if follower.in_maximal_isr == 0:
+        return
+    isr = leader.isr & ~(1 << p)
+    if follower.in_isr != 0:
+        fetch = state.fetches[p]
+        _write_change(out, r, p, now_us, SHRINK, BY_CONTROLLER, isr, follower, leader, fetch, CONTROLLER, 0)
+    install_isr(state, r, isr, now_us)
+    advance_high_watermark(state, r, now_us // 1000)
+    show_all(state, r, now_us, out)

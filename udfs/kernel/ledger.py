@@ -270,7 +270,7 @@ def _show(state, which, now_us, out):
     )  # fmt: skip
 
 
-@kernel
+@inlined
 def _show_leaders(term, active, leaders, params, followers, fetches, ledger, rows, filled, which, now_us):
     # Handed over one by one: a call passes each array as seven to nine numbers, and half of them are not needed.
     since = filled[1]
@@ -318,7 +318,7 @@ def _account(term, leader, params, followers, fetches, ledger, r, now_us):
     _acknowledge(ledger.waits, page, r, leader.high_watermark, now_us)
 
 
-@kernel
+@inlined
 def produce_in_ledger(term, active, ledger, leaders, params, log_end_offset, now_us):
     """A producer that waits for all; a rule whose ISR is too small refuses it."""
     place = add_ack_wait(ledger.waits, log_end_offset, now_us)

@@ -5,134 +5,130 @@ fetch is taken in. That is so only if no run does anything meanwhile, which is a
 rule.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
-
 from udfs.jit import kernel
 from udfs.kernel import ledger
 from udfs.kernel.active_runs import active_run
 from udfs.kernel.append_history import remember_append
 from udfs.kernel.doubts import is_late_no_more
-from udfs.kernel.partition import PartitionSteps
+from udfs.kernel.fetch_instants import take_in, take_in_fetch
 from udfs.kernel.quiet import BY_ARRIVAL, BY_RECORD
-from udfs.kernel.rule_calls import RuleCalls
-from udfs.kernel.timers import await_rule_timer, set_timer_anew, timer_bits
+from udfs.kernel.rule_calls import (
+    GIVE_UP,
+    RULES,
+    acts_in_quiet,
+    on_arrival,
+    on_completed,
+    on_read,
+    on_recorded,
+    rule_bits,
+)
+from udfs.kernel.timers import (
+    await_rule_timer,
+    schedule_check,
+    schedule_crossing,
+    schedule_giving_up,
+    set_timer_anew,
+)
 from udfs.records import COMPLETED, NEVER_US, READ, RECORDED
-from udfs.rules.base import Rule, never_gives_up, nothing
+from udfs.rules.base import nothing
+
+ADVANCED_BY_ARRIVAL = rule_bits(rule.on_recorded is nothing for rule in RULES)
+"""Rules that look at no recorded fetch: the high watermark moves when one arrives."""
 
 
-class PassOverCalls(NamedTuple):
-    """See the functions of the same names."""
+@kernel
+def may_pass_over(state, quiet, latest):
+    """Whether no run does anything between the first row of the stretch and the end.
 
-    may_pass_over: Callable[..., Any]
-    pass_over: Callable[..., Any]
-
-
-def pass_over_calls(rules: Sequence[Rule], calls: RuleCalls, steps: PartitionSteps) -> PassOverCalls:
-    """Compile it for these rules."""
-    acts_in_quiet = calls.acts_in_quiet
-    on_arrival, on_read = calls.on_arrival, calls.on_read
-    on_recorded, on_completed = calls.on_recorded, calls.on_completed
-    take_in_row, take_in = steps.take_in_row_called, steps.take_in
-    schedule_check, schedule_crossing = steps.schedule_check, steps.schedule_crossing
-    schedule_giving_up = steps.schedule_giving_up
-    # Who looks at no recorded fetch moves the high watermark when one arrives.
-    by_arrival = timer_bits(rule.on_recorded is nothing for rule in rules)
-    give_up = timer_bits(rule.gives_up_at_us is not never_gives_up for rule in rules)
-
-    @kernel
-    def may_pass_over(state, quiet, latest):
-        """Whether no run does anything between the first row of the stretch and the end.
-
-        Each follower's latest fetch is from the log end: nobody waits for an acknowledgement, or is at risk.
-        """
-        term = state.term[0]
-        if term.log_end_offset != quiet.log_end_at_first:
+    Each follower's latest fetch is from the log end: nobody waits for an acknowledgement, or is at risk.
+    """
+    term = state.term[0]
+    if term.log_end_offset != quiet.log_end_at_first:
+        return False
+    if not (_is_late_anew(term, quiet) or _stays_late(term, quiet)):
+        return False
+    if len(latest.time_us) != 2 * (term.replicas - 1):
+        return False
+    for i in range(len(latest.time_us)):
+        if not _is_settled(state, latest.replica_id[i]):
             return False
-        if not (_is_late_anew(term, quiet) or _stays_late(term, quiet)):
+    for k in range(term.active):
+        # Some releases leave the high watermark behind until a follower's offset moves.
+        if state.leaders[active_run(state.active, k)].high_watermark != quiet.log_end_at_first:
             return False
-        if len(latest.time_us) != 2 * (term.replicas - 1):
+    for r in range(term.runs):
+        leader, params = state.leaders[r], state.params[r]
+        if leader.commit_us != NEVER_US or quiet.longest_behind_us // 1000 >= params.replica_lag_time_max_ms:
             return False
-        for i in range(len(latest.time_us)):
-            if not _is_settled(state, latest.replica_id[i]):
-                return False
-        for k in range(term.active):
-            # Some releases leave the high watermark behind until a follower's offset moves.
-            if state.leaders[active_run(state.active, k)].high_watermark != quiet.log_end_at_first:
-                return False
-        for r in range(term.runs):
-            leader, params = state.leaders[r], state.params[r]
-            if leader.commit_us != NEVER_US or quiet.longest_behind_us // 1000 >= params.replica_lag_time_max_ms:
-                return False
-            place = r if leader.along == 0 else leader.group
-            if acts_in_quiet(state.codes[r], quiet, state.leaders[place], params):
-                return False
-        return True
+        place = r if leader.along == 0 else leader.group
+        if acts_in_quiet(state.codes[r], quiet, state.leaders[place], params):
+            return False
+    return True
 
-    @kernel
-    def pass_over(state, quiet, latest, latencies, out):
-        """Come to the end of the stretch; ``latest`` are each follower's two latest fetches, in order."""
-        term = state.term[0]
-        late_us, late_at_us = term.late_us, term.late_at_us
-        if _is_late_anew(term, quiet):
-            late_us, late_at_us = quiet.late_us, quiet.late_at_us
-        for k in range(term.active):
-            _pass_over_run(state, active_run(state.active, k), quiet, latencies, by_arrival)
-        if quiet.log_end_at_end > term.log_end_offset:
-            # What no follower lacks at the end became one append: who lost it would lack it since the first of them.
-            held_by_all = quiet.log_end_at_end
-            remember_append(state.history, quiet.log_end_at_end, quiet.first_append_us, held_by_all)
-        term.log_end_offset = quiet.log_end_at_end
-        term.highest_high_watermark = max(term.highest_high_watermark, quiet.log_end_at_end)
-        term.miss_due_us = NEVER_US
-        for p in range(term.replicas):
-            state.fetches[p].log_end_offset = quiet.log_end_at_end
-        for p in range(term.replicas):
-            if p != term.leader:
-                _take_in_latest_fetches(state, p, quiet.until_us, latest, out)
-        term.late_us, term.late_at_us = late_us, late_at_us
-        term.rules_due_us = NEVER_US
-        for r in range(term.runs):
-            if state.leaders[r].check_us <= quiet.until_us:
-                schedule_check(state, r, max(quiet.until_us, state.leaders[r].check_due_us))
-            schedule_crossing(state, r, quiet.until_us)
-            if give_up & term.rules != 0:
-                schedule_giving_up(state, r, quiet.until_us)
-            set_timer_anew(state.due_us, state.leaders, r)
-            await_rule_timer(term, state.due_us, r, state.due_us[r])
 
-    @kernel
-    def _take_in_latest_fetches(state, p, until_us, latest, out):
-        """Show the follower's latest fetch but one to the rules alone, and take in the latest."""
-        fetch, last = state.fetches[p], 0
-        for i in range(len(latest.time_us)):
-            if latest.replica_id[i] == fetch.replica_id:
-                last = i
-        for i in range(last):
-            if latest.replica_id[i] == fetch.replica_id:
-                fetch.fetch_offset, fetch.error_code = latest.offset[i], latest.code[i]
-                fetch.leader_log_end_offset = latest.leader_log_end_offset[i]
-                fetch.arrival_us, fetch.handled_us = latest.time_us[i], latest.handled_us[i]
-                fetch.processed_us, fetch.released_us = latest.processed_us[i], latest.released_us[i]
-                fetch.completed_us = min(latest.until_us[i], latest.time_us[last])
-                for k in range(state.term[0].active):
-                    r = active_run(state.active, k)
-                    follower, leader, params, code = (
-                        state.followers[r, p], state.leaders[r], state.params[r], state.codes[r]
-                    )  # fmt: skip
-                    on_arrival(code, follower, leader, fetch, params)
-                    on_read(code, follower, leader, fetch, params)
-                    on_recorded(code, follower, leader, fetch, params)
-                    on_completed(code, follower, leader, fetch, params)
-        fetch.stage = COMPLETED
-        fetch.settled_us = latest.time_us[last]
-        take_in_row(state, latest, last, out)
-        take_in(state, p, READ, fetch.handled_us, out)
-        take_in(state, p, RECORDED, fetch.processed_us, out)
-        if fetch.completed_us <= until_us:
-            take_in(state, p, COMPLETED, fetch.completed_us, out)
+@kernel
+def pass_over(state, quiet, latest, latencies, out):
+    """Come to the end of the stretch; ``latest`` are each follower's two latest fetches, in order."""
+    term = state.term[0]
+    late_us, late_at_us = term.late_us, term.late_at_us
+    if _is_late_anew(term, quiet):
+        late_us, late_at_us = quiet.late_us, quiet.late_at_us
+    for k in range(term.active):
+        _pass_over_run(state, active_run(state.active, k), quiet, latencies)
+    if quiet.log_end_at_end > term.log_end_offset:
+        # What no follower lacks at the end became one append: who lost it would lack it since the first of them.
+        held_by_all = quiet.log_end_at_end
+        remember_append(state.history, quiet.log_end_at_end, quiet.first_append_us, held_by_all)
+    term.log_end_offset = quiet.log_end_at_end
+    term.highest_high_watermark = max(term.highest_high_watermark, quiet.log_end_at_end)
+    term.miss_due_us = NEVER_US
+    for p in range(term.replicas):
+        state.fetches[p].log_end_offset = quiet.log_end_at_end
+    for p in range(term.replicas):
+        if p != term.leader:
+            _take_in_latest_fetches(state, p, quiet.until_us, latest, out)
+    term.late_us, term.late_at_us = late_us, late_at_us
+    term.rules_due_us = NEVER_US
+    for r in range(term.runs):
+        if state.leaders[r].check_us <= quiet.until_us:
+            schedule_check(state, r, max(quiet.until_us, state.leaders[r].check_due_us))
+        schedule_crossing(state, r, quiet.until_us)
+        if GIVE_UP & term.rules != 0:
+            schedule_giving_up(state, r, quiet.until_us)
+        set_timer_anew(state.due_us, state.leaders, r)
+        await_rule_timer(term, state.due_us, r, state.due_us[r])
 
-    return PassOverCalls(may_pass_over, pass_over)
+
+@kernel
+def _take_in_latest_fetches(state, p, until_us, latest, out):
+    """Show the follower's latest fetch but one to the rules alone, and take in the latest."""
+    fetch, last = state.fetches[p], 0
+    for i in range(len(latest.time_us)):
+        if latest.replica_id[i] == fetch.replica_id:
+            last = i
+    for i in range(last):
+        if latest.replica_id[i] == fetch.replica_id:
+            fetch.fetch_offset, fetch.error_code = latest.offset[i], latest.code[i]
+            fetch.leader_log_end_offset = latest.leader_log_end_offset[i]
+            fetch.arrival_us, fetch.handled_us = latest.time_us[i], latest.handled_us[i]
+            fetch.processed_us, fetch.released_us = latest.processed_us[i], latest.released_us[i]
+            fetch.completed_us = min(latest.until_us[i], latest.time_us[last])
+            for k in range(state.term[0].active):
+                r = active_run(state.active, k)
+                follower, leader, params, code = (
+                    state.followers[r, p], state.leaders[r], state.params[r], state.codes[r]
+                )  # fmt: skip
+                on_arrival(code, follower, leader, fetch, params)
+                on_read(code, follower, leader, fetch, params)
+                on_recorded(code, follower, leader, fetch, params)
+                on_completed(code, follower, leader, fetch, params)
+    fetch.stage = COMPLETED
+    fetch.settled_us = latest.time_us[last]
+    take_in_fetch(state, p, latest, last, out)
+    take_in(state, p, READ, fetch.handled_us, out)
+    take_in(state, p, RECORDED, fetch.processed_us, out)
+    if fetch.completed_us <= until_us:
+        take_in(state, p, COMPLETED, fetch.completed_us, out)
 
 
 @kernel
@@ -160,10 +156,10 @@ def _is_settled(state, replica_id):
 
 
 @kernel
-def _pass_over_run(state, r, quiet, latencies, by_arrival):
+def _pass_over_run(state, r, quiet, latencies):
     """Add the stretch to the page of a run that is replayed by itself, and move its high watermark."""
     leader, page = state.leaders[r], state.ledger.pages[r]
-    way = BY_ARRIVAL if by_arrival >> state.codes[r] & 1 else BY_RECORD
+    way = BY_ARRIVAL if ADVANCED_BY_ARRIVAL >> state.codes[r] & 1 else BY_RECORD
     ledger.settle_ledger(page, leader, state.params[r], quiet.until_us)
     stalled_us, longest_us = quiet.stalled_us, quiet.longest_ack_us
     if way == BY_ARRIVAL:

@@ -7,17 +7,9 @@ between. Work that no rule changes (what the follower holds and lacks, the histo
 once for all rules.
 """
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import NamedTuple
-
 from udfs.jit import entry, inlined, kernel
-from udfs.kernel import ledger, shared_runs
-from udfs.kernel.partition import build_partition_steps
-from udfs.kernel.pass_over import pass_over_calls
-from udfs.kernel.rule_calls import rule_calls
-from udfs.rules import REGISTRY
-from udfs.rules.base import Rule
+from udfs.kernel import ledger, pass_over, shared_runs
+from udfs.kernel.partition import begin_partition_term, come_to, take_in_row
 
 
 def replay_room_for_a_row(runs: int, replicas: int) -> int:
@@ -30,23 +22,6 @@ def replay_room_for_a_row(runs: int, replicas: int) -> int:
 
 
 _compiled_room_for_a_row = kernel(replay_room_for_a_row)
-
-
-class ReplayKernels(NamedTuple):
-    """The entry points; see the functions of the same names."""
-
-    begin_term: Callable[..., None]
-    advance: Callable[..., int]
-    close_day: Callable[..., None]
-    end_term: Callable[..., None]
-    has_room: Callable[..., bool]
-    pass_over: Callable[..., bool]
-
-
-@lru_cache(maxsize=1)
-def replay_kernels() -> ReplayKernels:
-    """Compiled for the registry, once a process (some seconds at the first call)."""
-    return build_replay_kernels(tuple(REGISTRY.values()))
 
 
 @inlined
@@ -65,73 +40,68 @@ def replay_has_room(state, out):
     return _room_in(state, out)
 
 
-def build_replay_kernels(rules: Sequence[Rule]) -> ReplayKernels:
-    """Compile the replay for these rules; a run's code is a position in ``rules``."""
-    steps = build_partition_steps(rules)
-    quiet_calls = pass_over_calls(rules, rule_calls(rules), steps)
-    may_pass_over, come_to_its_end = quiet_calls.may_pass_over, quiet_calls.pass_over
-    fire_timers = steps.fire_timers
-    begin_term, take_in_row, come_to = steps.begin_term, steps.take_in_row, steps.come_to
+@entry
+def begin_replay_of_term(state, isr_at_start, high_watermark, leader_is_new, out):
+    """Reset for a term that ``state.term`` and ``state.params`` already describe."""
+    begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out)
 
-    @entry
-    def entry_to_begin_term(state, isr_at_start, high_watermark, leader_is_new, out):
-        """Reset for a term that ``state.term`` and ``state.params`` already describe."""
-        begin_term(state, isr_at_start, high_watermark, leader_is_new, out)
 
-    @entry
-    def advance(state, rows, until_us, out):
-        """Replay rows from ``state.term.row`` on, then the timers up to ``until_us``.
+@entry
+def advance_replay(state, rows, until_us, out):
+    """Replay rows from ``state.term.row`` on, then the timers up to ``until_us``.
 
-        Pages are closed at each midnight, before what happens then.
-        Returns 1 when all is done, 0 when ``out`` has to be emptied first; call again with the same rows.
-        """
-        # One loop, so that what it does is compiled into it once: a call hands over some two hundred numbers.
-        term = state.term[0]
-        while _room_in(state, out):
-            i = term.row
-            if i < len(rows.time_us) and rows.time_us[i] > term.end_us:
-                term.ignored += len(rows.time_us) - i
-                i = term.row = len(rows.time_us)
-            now_us = rows.time_us[i] if i < len(rows.time_us) else min(until_us, term.end_us)
-            midnight_us = term.day_ends_us
-            come_to(state, min(now_us, midnight_us - 1), out)
-            if midnight_us <= now_us:
-                shared_runs.part_shared_runs(state)
-                ledger.close_ledger(state, midnight_us, out)
-            elif i == len(rows.time_us):
-                return 1
-            else:
-                take_in_row(state, rows, i, out)
-                term.row += 1
-        return 0
+    Pages are closed at each midnight, before what happens then.
+    Returns 1 when all is done, 0 when ``out`` has to be emptied first; call again with the same rows.
+    """
+    # One loop, so that what it does is compiled into it once: a call hands over some two hundred numbers.
+    term = state.term[0]
+    while _room_in(state, out):
+        i = term.row
+        if i < len(rows.time_us) and rows.time_us[i] > term.end_us:
+            term.ignored += len(rows.time_us) - i
+            i = term.row = len(rows.time_us)
+        now_us = rows.time_us[i] if i < len(rows.time_us) else min(until_us, term.end_us)
+        midnight_us = term.day_ends_us
+        come_to(state, min(now_us, midnight_us - 1), out)
+        if midnight_us <= now_us:
+            shared_runs.part_shared_runs(state)
+            ledger.close_ledger(state, midnight_us, out)
+        elif i == len(rows.time_us):
+            return 1
+        else:
+            take_in_row(state, rows, i, out)
+            term.row += 1
+    return 0
 
-    @entry
-    def close_day(state, out):
-        """Close the pages at midnight, after ``advance`` has come to just before it."""
-        shared_runs.part_shared_runs(state)
-        ledger.close_ledger(state, state.term[0].day_ends_us, out)
 
-    @entry
-    def end_term(state, out):
-        """Close the pages, after ``advance`` has come to the end of the term."""
-        shared_runs.part_shared_runs(state)
-        ledger.end_ledger(state, max(state.term[0].start_us, state.term[0].end_us), out)
+@entry
+def close_day_of_replay(state, out):
+    """Close the pages at midnight, after ``advance`` has come to just before it."""
+    shared_runs.part_shared_runs(state)
+    ledger.close_ledger(state, state.term[0].day_ends_us, out)
 
-    @entry
-    def pass_over(state, quiet, latest, latencies, out):
-        """Come to the end of a quiet stretch without its rows, if that makes no difference; there has to be room.
 
-        Returns
-        -------
-        bool
-            False when the rows have to be replayed; what was due before the first of them may have happened.
-        """
-        if min(state.term[0].day_ends_us, state.term[0].end_us) <= quiet[0].until_us:
-            return False
-        fire_timers(state, quiet[0].from_us, out)
-        if not may_pass_over(state, quiet[0], latest):
-            return False
-        come_to_its_end(state, quiet[0], latest, latencies, out)
-        return True
+@entry
+def end_replay_of_term(state, out):
+    """Close the pages, after ``advance`` has come to the end of the term."""
+    shared_runs.part_shared_runs(state)
+    ledger.end_ledger(state, max(state.term[0].start_us, state.term[0].end_us), out)
 
-    return ReplayKernels(entry_to_begin_term, advance, close_day, end_term, replay_has_room, pass_over)
+
+@entry
+def pass_over_in_replay(state, quiet, latest, latencies, out):
+    """Come to the end of a quiet stretch without its rows, if that makes no difference; there has to be room.
+
+    What was due before the first of them has happened.
+
+    Returns
+    -------
+    bool
+        False when the rows have to be replayed.
+    """
+    if min(state.term[0].day_ends_us, state.term[0].end_us) <= quiet[0].until_us:
+        return False
+    if not pass_over.may_pass_over(state, quiet[0], latest):
+        return False
+    pass_over.pass_over(state, quiet[0], latest, latencies, out)
+    return True

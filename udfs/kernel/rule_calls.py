@@ -1,34 +1,36 @@
-"""The rules' functions as the kernel calls them: one compiled function of each kind, by the rule's code."""
+"""The functions of all rules as the kernel calls them: one compiled function of each kind, by the rule's code."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
 
 from udfs.jit import dispatch_table
-from udfs.rules.base import Rule
+from udfs.rules import REGISTRY
+from udfs.rules.base import never_gives_up, nothing
+
+RULES = tuple(REGISTRY.values())
+"""A rule's code is its position."""
 
 
-class RuleCalls(NamedTuple):
-    """Each function of a rule as one compiled function that takes the rule's code first."""
-
-    begin_term: Callable[..., Any]
-    on_arrival: Callable[..., Any]
-    on_read: Callable[..., Any]
-    on_recorded: Callable[..., Any]
-    on_completed: Callable[..., Any]
-    on_append: Callable[..., Any]
-    may_join: Callable[..., Any]
-    out_of_sync: Callable[..., Any]
-    spares: Callable[..., Any]
-    at_shrink: Callable[..., Any]
-    outvoted: Callable[..., Any]
-    overdue_at_ms: Callable[..., Any]
-    holds_high_watermark: Callable[..., Any]
-    may_advance: Callable[..., Any]
-    advances_on_commit: Callable[..., Any]
-    gives_up_at_us: Callable[..., Any]
-    acts_in_quiet: Callable[..., Any]
+def rule_call(name: str) -> Callable[..., Any]:
+    """Compile one function that takes a rule's code, and calls the rule's function of this name."""
+    return dispatch_table([getattr(rule, name) for rule in RULES])
 
 
-def rule_calls(rules: Sequence[Rule]) -> RuleCalls:
-    """Tables of the rules' functions, by position in ``rules``."""
-    return RuleCalls(*(dispatch_table([getattr(rule, name) for rule in rules]) for name in RuleCalls._fields))
+def rule_bits(answers: Iterable[bool]) -> np.int64:
+    """Bits of rules: bit i is the answer for the rule with code i."""
+    return np.int64(sum(1 << code for code, answer in enumerate(answers) if answer))
+
+
+begin_rule_term = rule_call("begin_term")
+on_arrival, on_read, on_recorded = rule_call("on_arrival"), rule_call("on_read"), rule_call("on_recorded")
+on_completed, on_append = rule_call("on_completed"), rule_call("on_append")
+may_join, out_of_sync, spares = rule_call("may_join"), rule_call("out_of_sync"), rule_call("spares")
+at_shrink, outvoted, overdue_at_ms = rule_call("at_shrink"), rule_call("outvoted"), rule_call("overdue_at_ms")
+holds_high_watermark, may_advance = rule_call("holds_high_watermark"), rule_call("may_advance")
+advances_on_commit, gives_up_at_us = rule_call("advances_on_commit"), rule_call("gives_up_at_us")
+acts_in_quiet = rule_call("acts_in_quiet")
+
+GIVE_UP = rule_bits(rule.gives_up_at_us is not never_gives_up for rule in RULES)
+HEED_APPENDS = rule_bits(rule.on_append is not nothing for rule in RULES)

@@ -16,7 +16,7 @@ from numba import literal_unroll
 from udfs.jit import inlined, kernel
 from udfs.kernel import ledger, timeline_rows
 from udfs.kernel.ack_latency import ack_waits_alike, forget_ack_waits, take_over_ack_waits
-from udfs.kernel.families import params_of_knowing
+from udfs.kernel.families import FAMILIES, params_of_knowing
 from udfs.kernel.follower_truth import truly_late_at_us
 from udfs.records import FOLLOWER, LEADER, NEVER_US, RUNS_A_ROW
 from udfs.rules import REGISTRY
@@ -42,15 +42,15 @@ def shared_runs_part_at_us(fetch, lag_time_ms):
 
 
 @kernel
-def _may_share(state, families, r, other):
+def _may_share(state, r, other):
     for name in literal_unroll(_ALIKE_IN):
         if state.params[r][name] != state.params[other][name]:
             return False
-    return families[state.codes[r]] == families[state.codes[other]]
+    return FAMILIES[state.codes[r]] == FAMILIES[state.codes[other]]
 
 
 @kernel
-def form_shared_runs(state, families):
+def form_shared_runs(state):
     """Every run by itself, and which may go along with each other: those of one family by their codes, with checks."""
     term = state.term[0]
     term.active = term.runs
@@ -68,7 +68,7 @@ def form_shared_runs(state, families):
         # A row of a timeline tells of so many runs, and a group writes one.
         end = min(term.runs, (r // RUNS_A_ROW + 1) * RUNS_A_ROW)
         for other in range(r + 1, end):
-            if state.params[other].check_period_ms != 0 and _may_share(state, families, r, other):
+            if state.params[other].check_period_ms != 0 and _may_share(state, r, other):
                 if state.leaders[r].group == NO_GROUP:
                     state.leaders[r].group = groups
                     state.codes[groups] = state.codes[r]
@@ -280,6 +280,9 @@ def _has_nothing_of_its_own(state, r, now_us):
             continue
         fetch, mine = state.fetches[p], state.ledger.followers[r, p]
         if mine.judged == 0 or mine.settled_us > now_us or mine.looked_at_us != NEVER_US or mine.missed != 0:
+            return False
+        # Who gives up leadership has its members back without a fetch, which may still show that a shrink is in doubt.
+        if fetch.arrival_us <= mine.doubt_until_us:
             return False
         if (
             shared_runs_part_at_us(fetch, state.params[r].replica_lag_time_max_ms) <= now_us

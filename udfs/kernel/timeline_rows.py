@@ -3,15 +3,14 @@
 Most runs agree at nearly every instant, so that 15 rules write some three rows an event and not sixteen.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from udfs.jit import inlined
-from udfs.kernel.timers import timer_bits
+from udfs.kernel.rule_calls import RULES, rule_bits
 from udfs.records import RUNS_A_ROW
-from udfs.rules.base import Rule
 
 LOOK_BACK = 16
 """Latest rows of an instant that are looked through; where runs have more states than that, some rows stay double."""
@@ -40,15 +39,15 @@ _CAUGHT_UP_AT = {"on_arrival": ["arrival"], "on_recorded": ["handled", "processe
 """At which instant of a fetch a rule whose ``caught_up_by`` is one of these takes it down."""
 
 
-def caught_up_times(rules: Sequence[Rule], instant: str) -> Callable[..., Any]:
+def caught_up_times(instant: str) -> Callable[..., Any]:
     """Compile, for an instant of a fetch, what keeps up with times that no row has to say.
 
     A fetch that finds its follower at the log end makes it caught up. The log of fetches says when that was, once for
     all rules, and `replica_timeline.sql` takes it from there.
     """
     times = _CAUGHT_UP_AT.get(instant, [])
-    follows = timer_bits(rule.caught_up_by in times for rule in rules)
-    handled = timer_bits(rule.caught_up_by == "handled" for rule in rules)
+    follows = rule_bits(rule.caught_up_by in times for rule in RULES)
+    handled = rule_bits(rule.caught_up_by == "handled" for rule in RULES)
     else_by = f"{(times or ['handled'])[-1]}_us"
 
     @inlined

@@ -1,36 +1,13 @@
-"""When a rule acts without being asked: its checks, the instant at which somebody is overdue, leadership given up.
-
-Built for a given list of rules, so that the compiler sees their functions.
-"""
-
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+"""When a rule acts without being asked: its checks, the instant at which somebody is overdue, leadership given up."""
 
 from udfs.jit import inlined, kernel
-from udfs.kernel.rule_calls import RuleCalls
+from udfs.kernel.rule_calls import GIVE_UP, gives_up_at_us, overdue_at_ms
 from udfs.records import (
     ARRIVED,
     NEVER_US,
     NO_LINE,
     RECORDED,
 )
-from udfs.rules.base import Rule, never_gives_up
-
-
-class RuleTimers(NamedTuple):
-    """The timers of rules; see the functions of the same names."""
-
-    schedule_check: Callable[..., Any]
-    defer_check: Callable[..., Any]
-    schedule_crossing: Callable[..., Any]
-    schedule_giving_up: Callable[..., Any]
-
-
-def timer_bits(answers: Iterable[bool]) -> np.int64:
-    """Bits of timers: bit i is the i-th answer."""
-    return np.int64(sum(1 << i for i, answer in enumerate(answers) if answer))
 
 
 @kernel
@@ -54,83 +31,81 @@ def set_timer_anew(due_us, leaders, r):
     due_us[r] = min(leaders[r].check_us, leaders[r].commit_us, leaders[r].give_up_us)
 
 
-def rule_timers(rules: Sequence[Rule], calls: RuleCalls) -> RuleTimers:
-    """Compile the timers for these rules."""
-    overdue_at_ms, gives_up_at_us = calls.overdue_at_ms, calls.gives_up_at_us
-    give_up = timer_bits(rule.gives_up_at_us is not never_gives_up for rule in rules)
+@kernel
+def schedule_check(state, r, after_us):
+    """Next run of isr-expiration after ``after_us``; a leader that is silent then runs it when it wakes."""
+    leader = state.leaders[r]
+    period_us = state.params[r].check_period_ms * 1000
+    if period_us == 0:
+        return
+    phase_us = state.params[r].check_phase_ms * 1000
+    if after_us == leader.check_due_us:
+        leader.check_due_us += period_us
+    else:
+        leader.check_due_us = phase_us + ((after_us - phase_us) // period_us + 1) * period_us
+    leader.check_us = leader.check_due_us
+    leader.check_logged = NO_LINE
+    defer_check(state, r)
 
-    @kernel
-    def schedule_check(state, r, after_us):
-        """Next run of isr-expiration after ``after_us``; a leader that is silent then runs it when it wakes."""
-        leader = state.leaders[r]
-        period_us = state.params[r].check_period_ms * 1000
-        if period_us == 0:
-            return
-        phase_us = state.params[r].check_phase_ms * 1000
-        if after_us == leader.check_due_us:
-            leader.check_due_us += period_us
-        else:
-            leader.check_due_us = phase_us + ((after_us - phase_us) // period_us + 1) * period_us
-        leader.check_us = leader.check_due_us
-        leader.check_logged = NO_LINE
-        defer_check(state, r)
 
-    @kernel
-    def defer_check(state, r):
-        """A leader that does nothing for anybody does not check either, but makes up for it at once."""
-        leader = state.leaders[r]
-        if state.term[0].silent_from_us <= leader.check_us < state.term[0].silent_until_us:
-            leader.check_us = state.term[0].silent_until_us
-        await_rule_timer(state.term[0], state.due_us, r, leader.check_us)
+@kernel
+def defer_check(state, r):
+    """A leader that does nothing for anybody does not check either, but makes up for it at once."""
+    leader = state.leaders[r]
+    if state.term[0].silent_from_us <= leader.check_us < state.term[0].silent_until_us:
+        leader.check_us = state.term[0].silent_until_us
+    await_rule_timer(state.term[0], state.due_us, r, leader.check_us)
 
-    @inlined
-    def schedule_crossing(state, r, now_us):
-        """A rule without periodic checks acts when a member of the ISR becomes overdue, or an outsider does.
 
-        The outsider has nothing to leave, but the high watermark may have waited for it.
-        """
-        if state.params[r].check_period_ms == 0:
-            params, code = state.params[r], state.codes[r]
-            find_crossing(
-                state.term[0], state.due_us, r, state.leaders[r], state.followers[r], state.fetches, params, code,
-                now_us,
-            )  # fmt: skip
+@inlined
+def schedule_crossing(state, r, now_us):
+    """A rule without periodic checks acts when a member of the ISR becomes overdue, or an outsider does.
 
-    @kernel
-    def find_crossing(term, due_us, r, leader, followers, fetches, params, code, now_us):
-        check_us = NEVER_US
-        if leader.commit_us == NEVER_US:
-            for p in range(leader.replicas):
-                if p == term.leader:
-                    continue
-                overdue_ms = overdue_at_ms(code, followers[p], leader, fetches[p], params)
-                if overdue_ms < check_us // 1000:
-                    if followers[p].in_isr != 0:
-                        check_us = max(overdue_ms * 1000, now_us)
-                    elif overdue_ms * 1000 > now_us:
-                        check_us = overdue_ms * 1000
-        leader.check_us = check_us
-        await_rule_timer(term, due_us, r, check_us)
+    The outsider has nothing to leave, but the high watermark may have waited for it.
+    """
+    if state.params[r].check_period_ms == 0:
+        params, code = state.params[r], state.codes[r]
+        _find_crossing(
+            state.term[0], state.due_us, r, state.leaders[r], state.followers[r], state.fetches, params, code,
+            now_us,
+        )  # fmt: skip
 
-    @inlined
-    def schedule_giving_up(state, r, now_us):
-        """The next instant at which a fetch of the rule's present epoch has taken too long."""
-        if give_up >> state.codes[r] & 1:
-            params, code = state.params[r], state.codes[r]
-            find_giving_up(state.term[0], state.due_us, r, state.leaders[r], state.fetches, params, code, now_us)
 
-    @kernel
-    def find_giving_up(term, due_us, r, leader, fetches, params, code, now_us):
-        leader.give_up_us = NEVER_US
+@kernel
+def _find_crossing(term, due_us, r, leader, followers, fetches, params, code, now_us):
+    check_us = NEVER_US
+    if leader.commit_us == NEVER_US:
         for p in range(leader.replicas):
-            fetch = fetches[p]
-            if ARRIVED <= fetch.stage <= RECORDED and fetch.arrival_us >= leader.epoch_start_us:
-                at_us = gives_up_at_us(code, fetch, params)
-                if at_us > now_us:
-                    leader.give_up_us = min(leader.give_up_us, at_us)
-        await_rule_timer(term, due_us, r, leader.give_up_us)
+            if p == term.leader:
+                continue
+            overdue_ms = overdue_at_ms(code, followers[p], leader, fetches[p], params)
+            if overdue_ms < check_us // 1000:
+                if followers[p].in_isr != 0:
+                    check_us = max(overdue_ms * 1000, now_us)
+                elif overdue_ms * 1000 > now_us:
+                    check_us = overdue_ms * 1000
+    leader.check_us = check_us
+    await_rule_timer(term, due_us, r, check_us)
 
-    return RuleTimers(schedule_check, defer_check, schedule_crossing, schedule_giving_up)
+
+@inlined
+def schedule_giving_up(state, r, now_us):
+    """The next instant at which a fetch of the rule's present epoch has taken too long."""
+    if GIVE_UP >> state.codes[r] & 1:
+        params, code = state.params[r], state.codes[r]
+        _find_giving_up(state.term[0], state.due_us, r, state.leaders[r], state.fetches, params, code, now_us)
+
+
+@kernel
+def _find_giving_up(term, due_us, r, leader, fetches, params, code, now_us):
+    leader.give_up_us = NEVER_US
+    for p in range(leader.replicas):
+        fetch = fetches[p]
+        if ARRIVED <= fetch.stage <= RECORDED and fetch.arrival_us >= leader.epoch_start_us:
+            at_us = gives_up_at_us(code, fetch, params)
+            if at_us > now_us:
+                leader.give_up_us = min(leader.give_up_us, at_us)
+    await_rule_timer(term, due_us, r, leader.give_up_us)
 
 
 @inlined

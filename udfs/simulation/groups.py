@@ -159,7 +159,7 @@ def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
     log = new_world_log(len(plan.gap_us), ROWS_AT_ONCE)
     done = 0
     while not done:
-        done = simulation_loop()(world, log, ROWS_AT_ONCE)
+        done = simulation_loop(world, log, ROWS_AT_ONCE)
         for (table, columns), filled in zip(TABLES.items(), log.filled, strict=True):
             if filled:
                 yield _batch(table, plan, columns, getattr(log, table)[:filled])
@@ -183,7 +183,7 @@ def score_group(plan: GroupPlan, cluster_id: str) -> Iterator[pa.RecordBatch]:
     log = new_world_log(len(plan.gap_us), ROWS_AT_ONCE)
     done = 0
     while not done:
-        done = simulation_loop()(world, log, ROWS_AT_ONCE)
+        done = simulation_loop(world, log, ROWS_AT_ONCE)
         changes, scores = (int(world.out.filled[which]) for which in (2, 3))
         of_scores = np.repeat(log.scores[:scores], plan.brokers - 1, axis=0)
         for kind, whose in (

@@ -5,7 +5,7 @@
 
 from functools import lru_cache
 
-from isr_batch.numba_cache import digest_of, keep_compiled
+from isr_batch.numba_cache import keep_compiled
 from udfs.kernel.fetch_sessions import read_session_partitions
 from udfs.request_log import cut, pieces, requests
 
@@ -13,9 +13,8 @@ from udfs.request_log import cut, pieces, requests
 @lru_cache(maxsize=1)
 def load_kernels() -> None:
     """Let this process load their machine code, and save what it compiles."""
-    of_lines = (
+    entries = (
         cut.count_requests, cut.cut_lines, requests.read_requests_into_columns, pieces.count_pieces,
-        pieces.unpack_pieces,
+        pieces.unpack_pieces, read_session_partitions,
     )  # fmt: skip
-    keep_compiled(of_lines, digest_of("request_log"))
-    keep_compiled((read_session_partitions,), digest_of())
+    keep_compiled(entries)

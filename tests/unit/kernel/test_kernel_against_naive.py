@@ -21,7 +21,7 @@ from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, Row, Term
 from tests.strategies import VARIANTS, Log, Setting, cases_of_all_rules
 from udfs.kernel.doubts import DEPENDS_ON
-from udfs.kernel.replay import replay_kernels, replay_room_for_a_row
+from udfs.kernel.replay import advance_replay, begin_replay_of_term, replay_room_for_a_row
 from udfs.kernel.state import State, new_state
 from udfs.records import CHANGE_KINDS, DOUBT, MADE_BY, RUNS_A_ROW, KernelOutput, Rows, new_kernel_output
 from udfs.rules import REGISTRY
@@ -93,7 +93,7 @@ def begin(state: State, term: Term, out: KernelOutput) -> None:
     state.term["phase_unknown"], state.term["isr_inferred"] = not term.phase_known, not term.isr_known
     state.fetches["held_at_start"] = term.held_at_start or -1
     isr = sum(1 << term.replicas.index(replica) for replica in term.isr)
-    replay_kernels().begin_term(state, isr, term.start_high_watermark, term.leader_is_new, out)
+    begin_replay_of_term(state, isr, term.start_high_watermark, term.leader_is_new, out)
 
 
 def replay(log: Log, runs: list[Setting], cuts: tuple[int, ...] = (), spare: int = 10_000) -> list[Result]:
@@ -107,7 +107,7 @@ def replay(log: Log, runs: list[Setting], cuts: tuple[int, ...] = (), spare: int
         begin(state, term, out)
         for stretch, until_us in stretches(term, cuts):
             state.term["row"] = 0
-            while not replay_kernels().advance(state, stretch, until_us, out):
+            while not advance_replay(state, stretch, until_us, out):
                 collect(out, replicas, results)
         collect(out, replicas, results)
     for result in results:

@@ -24,7 +24,7 @@ from udfs.batches.quiet_rows import (
     recall_appends,
     unpacked_quiet,
 )
-from udfs.kernel.replay import replay_kernels
+from udfs.kernel.replay import advance_replay, end_replay_of_term, pass_over_in_replay
 from udfs.records import (
     APPEND,
     BY_RULE,
@@ -66,7 +66,7 @@ class Replayed:
             for packed, rows in groupby(begun.rows, key=lambda row: row.kind in (APPEND, FETCH)):
                 self._replay(list(rows), rows_a_segment if packed else 0)
             self._advance([], 2**62)
-            replay_kernels().end_term(self.state, self.out)
+            end_replay_of_term(self.state, self.out)
         _, _, change, score, follower, latency = results(self.out)
         # Of one instant, runs may come in another order.
         settled = CHANGE_COLUMNS.index("leader_held_ms")  # from then on only of what a rule drops
@@ -97,7 +97,8 @@ class Replayed:
             self._advance(segment[end_row:])
 
     def _passes_over(self, around: AroundQuiet) -> bool:
-        return bool(replay_kernels().pass_over(self.state, around.quiet, around.latest, around.latencies, self.out))
+        self._advance([], int(around.quiet["from_us"][0]))
+        return bool(pass_over_in_replay(self.state, around.quiet, around.latest, around.latencies, self.out))
 
     def _advance(self, rows: Sequence[Row], until_us: int = -1) -> None:
         if self.pieces and fetches_from_below(columns(rows), self.pieces[-1]):
@@ -105,7 +106,7 @@ class Replayed:
             self.pieces.clear()
             self.recalled += 1
         self.state.term["row"] = 0
-        assert replay_kernels().advance(self.state, columns(rows), until_us, self.out)
+        assert advance_replay(self.state, columns(rows), until_us, self.out)
 
 
 def as_batch(rows: Sequence[Row]) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ from tests.strategies import VARIANT_IDS, VARIANTS, Log, Setting, instants, logs
 from tests.unit.kernel.test_kernel_against_naive import CODES, START_US, append, begin, columns, fetch, new_replay, term
 from tests.unit.kernel.test_snapshot import Scores, put_away, replay
 from udfs.kernel.families import FAMILIES
-from udfs.kernel.replay import replay_kernels
+from udfs.kernel.replay import advance_replay
 from udfs.kernel.state import State
 from udfs.records import BY_RULE, CHANGE_COLUMNS, EXPAND, RUNS_A_ROW, SHRINK, new_kernel_output
 from udfs.rules import REGISTRY
@@ -134,7 +134,7 @@ def test_who_drops_a_follower_parts_from_the_others_and_comes_back() -> None:
         until_us = begun.start_us + 1000 * ms
         state.term["row"] = 0
         stretch = columns([row for row in begun.rows if since_us < row.time_us <= until_us])
-        assert replay_kernels().advance(state, stretch, until_us, out)
+        assert advance_replay(state, stretch, until_us, out)
         along[ms], since_us = state.leaders["along"][: len(runs)].tolist(), until_us
     assert along[0] == [0, 0, 0], "nobody is judged before it fetches"
     assert along[299] == [1, 1, 1]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import Log, Setting, cases_of_all_rules, instants
 from tests.unit.kernel.test_kernel_against_naive import append, begin, columns, each, fetch, new_replay, term
-from udfs.kernel.replay import replay_kernels, replay_room_for_a_row
+from udfs.kernel.replay import advance_replay, end_replay_of_term, replay_room_for_a_row
 from udfs.kernel.snapshot import packed_snapshot, unpacked_snapshot
 from udfs.kernel.state import State
 from udfs.records import NEVER_US, KernelOutput, new_kernel_output
@@ -36,9 +36,9 @@ def replay(log: Log, runs: list[Setting], cuts: list[int], between: Callable[[St
         for since, until in pairwise([-1, *inside, int(NEVER_US)]):
             rows = tuple(row for row in begun.rows if since <= row.time_us < until)
             state.term["row"] = 0
-            assert replay_kernels().advance(state, columns(rows), until, out)
+            assert advance_replay(state, columns(rows), until, out)
             state = between(state)
-        replay_kernels().end_term(state, out)
+        end_replay_of_term(state, out)
     return results(out)
 
 

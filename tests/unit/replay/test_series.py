@@ -26,7 +26,7 @@ from tests.strategies import VARIANTS, Log, Setting, cases_of_all_rules, instant
 from tests.unit.kernel.test_kernel_against_naive import begin, new_replay, stretches
 from udfs.batches.results import named_results
 from udfs.kernel.ledger import DAY_US
-from udfs.kernel.replay import replay_kernels
+from udfs.kernel.replay import advance_replay
 from udfs.records import ROW_ORDER, new_kernel_output
 from udfs.rules import REGISTRY
 from udfs.rules.base import NO_LAG
@@ -96,7 +96,7 @@ def timeline(
         begin(state, term, out)
         for stretch, until_us in stretches(term, cuts):
             state.term["row"] = 0
-            assert replay_kernels().advance(state, stretch, until_us, out)
+            assert advance_replay(state, stretch, until_us, out)
         identity = {
             **OF_SET,
             "leader_id": term.leader,

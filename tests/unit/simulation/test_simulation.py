@@ -7,7 +7,7 @@ import pytest
 
 from tests.loop import Tables, simulate
 from tests.unit.kernel.test_kernel_against_naive import columns
-from udfs.kernel.replay import replay_kernels
+from udfs.kernel.replay import advance_replay, begin_replay_of_term
 from udfs.kernel.state import new_state
 from udfs.records import (
     APPEND,
@@ -111,10 +111,10 @@ def replayed(world: World, tables: Tables, p: int, leader: int) -> np.ndarray[An
         _, epoch, _, start_us, end_us, start_offset, high_watermark, isr, _ = term
         state.term["leader"], state.term["replicas"] = leader, BROKERS
         state.term["start_us"], state.term["end_us"], state.term["start_offset"] = start_us, end_us, start_offset
-        replay_kernels().begin_term(state, isr, high_watermark, True, out)
+        begin_replay_of_term(state, isr, high_watermark, True, out)
         state.term["row"] = 0
         rows = rows_of(mine, tables["events"], epoch, start_us, end_us, leader)
-        assert replay_kernels().advance(state, rows, end_us, out)
+        assert advance_replay(state, rows, end_us, out)
         changes = out.change[: out.filled[2]].copy()
         found.append(np.hstack([np.full((len(changes), 1), epoch), changes]))
         out.filled[:] = 0
