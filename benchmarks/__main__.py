@@ -19,8 +19,6 @@ FOLDER = Path("build", "benchmarks").resolve()
 LONGER = 4
 ALONE = 5
 """Times as many rows as the log has are in the partition that is alone: 100 M where it has 20 M."""
-PANDAS_ROWS = 250_000
-"""A group and its results have to fit into a worker as pandas frames."""
 
 MOST_COUNTED = 200_000_000
 """Rows of a log whose changes of the ISR are counted by the loop in C++ first, which has them in memory."""
@@ -28,7 +26,6 @@ MOST_COUNTED = 200_000_000
 GROUPS = (
     "kernel",
     "delta",
-    "pandas",
     "longer",
     "alone",
     "first-use",
@@ -41,7 +38,6 @@ GROUPS = (
 BY_DEFAULT = GROUPS if MOTO else [group for group in GROUPS if group != "cluster"]
 NEEDED = {
     "delta": ("zipf", "smaller"),
-    "pandas": ("few",),
     "longer": ("warm", "zipf", "shorter"),
     "alone": ("warm", "zipf", "half", "alone"),
 }
@@ -82,7 +78,7 @@ def main() -> None:
     )
 
 
-def measured(  # noqa: C901, PLR0912 one after the other
+def measured(  # noqa: C901 one after the other
     plan: Plan, groups: Collection[str], rounds: int, lines: int
 ) -> Iterator[page.Section]:
     """Measure some of GROUPS, one after the other."""
@@ -92,7 +88,6 @@ def measured(  # noqa: C901, PLR0912 one after the other
         "warm": Plan(20_000, 10),
         "zipf": plan,
         "smaller": _at_most(plan, end_to_end.WARM_ROWS),
-        "few": _at_most(plan, PANDAS_ROWS),
         "shorter": replace(plan, rows=plan.rows // LONGER),
         "half": replace(plan, shape="half"),
         "alone": replace(plan, rows=ALONE * plan.rows, partitions=1, shape="alone"),
@@ -104,9 +99,6 @@ def measured(  # noqa: C901, PLR0912 one after the other
         if "delta" in groups:
             given = end_to_end.Given(spark, *lakes["zipf"], kernel.expected_changes(plan), lakes["smaller"][0])
             yield end_to_end.against_the_floor(given, rounds)
-        if "pandas" in groups:
-            given = end_to_end.Given(spark, *lakes["few"], kernel.expected_changes(plans["few"]), lakes["few"][0])
-            yield end_to_end.against_pandas(given, 1)
         spark.stop()
         if "warm" in lakes:
             jobs = alone.Jobs(lakes["warm"][0], rounds)

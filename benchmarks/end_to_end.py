@@ -118,36 +118,6 @@ def against_the_floor(given: Given, rounds: int) -> Section:
     )
 
 
-def against_pandas(given: Given, rounds: int) -> Section:
-    """Group b as well, on a log whose largest partition pandas can hold."""
-    spark = given.spark
-    every, baseline = ways.runs_of("all"), ways.runs_of(BASELINE)
-    packed = ways.packed(spark, copy_of(given.lake))
-    contestants = [
-        given.warmed("ours, one rule", lambda lake: ways.ours(spark, lake, baseline), given.written, packed),
-        given.warmed(
-            "applyInPandas, one rule", lambda lake: ways.apply_in_pandas(spark, lake, baseline), given.written
-        ),
-        given.warmed(f"ours, {ALL}", lambda lake: ways.ours(spark, lake, every), given.written, packed),
-        given.warmed(f"applyInPandas, {ALL}", lambda lake: ways.apply_in_pandas(spark, lake, every), given.written),
-    ]
-    interleaved(contestants, rounds, cpu=CpuOfTree())
-    remove_copies(packed)
-    one, pandas_one, ours, pandas_all = contestants
-    return Section(
-        "Against applyInPandas",
-        f"""{given.rows:,} fetches and appends, no more, because a group and its results have to fit into a worker's
-        memory as pandas frames. *Ours* is from packed segments, as above. *applyInPandas* has our kernel inside a
-        function per set, and writes our tables in our way.""",
-        HEADINGS,
-        [given.row(each) for each in contestants],
-        [
-            (f"applyInPandas, {ALL}, by ours", pandas_all.best / ours.best),
-            ("applyInPandas, one rule, by ours", pandas_one.best / one.best),
-        ],
-    )
-
-
 def _check_windows(given: Given) -> tuple[int, int]:
     lake = ways.sql_windows(given.spark, copy_of(given.smaller))
     ways.ours(given.spark, lake, ways.runs_of(BASELINE))

@@ -7,32 +7,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.storagelevel import StorageLevel
 
-from benchmarks.arrow_log import without_segments
 from isr_batch.lake import sizes
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.spark_engine import BySpark
-from isr_batch.lake.tables.timelines import PARTITION_TIMELINE, REPLICA_CHANGES, Timelines
+from isr_batch.lake.tables.timelines import Timelines
 from isr_batch.replay.event_stream import stream_terms
-from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import ORDER, replay, rule_runs
-from isr_batch.replay.result_tables import scored_result_tables
 from isr_batch.scoring.disagreements import write_disagreements
 from isr_batch.scoring.scores import write_scores
 from isr_batch.settings import ReplaySettings
 from isr_batch.window import Window
 from udfs.batches.event_chunks import COLUMNS_OF_APPENDS, COLUMNS_OF_FETCHES
-from udfs.batches.replay import RuleRun, replay_batches
-from udfs.batches.results import RESULT_SCHEMA, SET_COLUMNS
-from udfs.records import APPEND, FETCH, ROW_ORDER, UNKNOWN, Rows
+from udfs.batches.replay import RuleRun
+from udfs.batches.results import SET_COLUMNS
+from udfs.records import APPEND, FETCH, UNKNOWN, Rows
 
 OURS = (*SET_COLUMNS, "replica_id")
 
@@ -104,33 +98,6 @@ def floor_to_nowhere(spark: SparkSession, lake: Path) -> None:
 def floor_to_delta(spark: SparkSession, lake: Path) -> None:
     """The floor, and the rows themselves are written to one Delta table."""
     floor(spark, lake).write.format("delta").save(str(lake / "floor"))
-
-
-def apply_in_pandas(spark: SparkSession, lake: Path, runs: Sequence[RuleRun]) -> Path:
-    """A pandas function a set, with our kernel inside, and our tables written as we write them."""
-    stream = rows_of(Lake(spark, str(lake)))
-    schema = to_arrow_schema(stream.schema)
-
-    def one_set(rows: pd.DataFrame) -> pd.DataFrame:
-        keep_compiled()
-        batch = pa.RecordBatch.from_pandas(rows.sort_values(list(ROW_ORDER)), schema, preserve_index=False)
-        return pa.Table.from_batches(replay_batches(iter([without_segments(batch)]), runs), RESULT_SCHEMA).to_pandas(
-            types_mapper={pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype(), pa.bool_(): pd.BooleanDtype()}.get
-        )
-
-    results = stream.groupBy(*SET_COLUMNS).applyInPandas(one_set, from_arrow_schema(RESULT_SCHEMA))
-    results = results.persist(StorageLevel.DISK_ONLY)
-    try:
-        time = F.timestamp_micros("time_us")
-        for kind, table in (("replica", REPLICA_CHANGES), ("partition", PARTITION_TIMELINE)):
-            rows = results.where(F.col("result") == kind).withColumnRenamed("isr_after", "isr")
-            rows = rows.withColumns({"time": time, "event_date": time.cast("date")}).select(*table.column_names)
-            rows.write.format("delta").mode("overwrite").partitionBy("event_date").save(str(lake / table.name))
-        for table, rows in scored_result_tables(BySpark(Lake(spark, str(lake))), results).items():
-            Lake(spark, str(lake)).replace(table, rows, "true")
-    finally:
-        results.unpersist()
-    return lake
 
 
 def sql_windows(spark: SparkSession, lake: Path) -> Path:

@@ -13,9 +13,25 @@ def count_of(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
+def listed(names: Iterable[object], by: str = "and") -> str:
+    """Write names in a row, the last one after a word."""
+    *others, last = map(str, names)
+    return f" {by} ".join(filter(None, [", ".join(others), last]))
+
+
+def brokers_text(ids: Sequence[int]) -> str:
+    """Name brokers."""
+    return f"broker{'' if len(ids) == 1 else 's'} {listed(ids)}"
+
+
 def times_in_words(number: int) -> str:
     """Write how many times."""
     return _TIMES[number] if 0 < number < len(_TIMES) else f"{number:,} times"
+
+
+def ms_text(ms: float) -> str:
+    """Write a time in milliseconds."""
+    return f"{round(ms):,} ms"
 
 
 def seconds_text(times_ms: Sequence[int]) -> str:

@@ -42,7 +42,7 @@ LONG = {
     "spark/lake/test_plain_sql.py": "asks the same queries of Spark and without it",
     "spark/replay/test_timeline_files.py": "replays a sample a dozen times",
     "spark/lake/test_engines.py": "explains each kind of shrink by Spark, and without it",
-    "spark/lake/test_small_tables.py": "writes every input table in two ways",
+    "spark/lake/test_small_tables.py": "writes input tables in two ways",
     "unit/ingest/test_table_kills.py": "starts a dozen commands, and kills most of them",
     "spark/ingest/test_own_table.py": "exports logs as three kinds of table, and replays them again",
     "spark/replay/test_both_engines.py": "replays in this process and in Spark",
@@ -68,8 +68,10 @@ LONG = {
 """Files whose tests take a minute or more, and why: `make test-all` runs them."""
 
 LONGEST_FIRST = (
-    "test_recorded_clusters.py", "test_windows.py", "test_kills.py", "test_own_table.py", "test_broker_check.py",
-    "test_engines.py", "test_small_tables.py", "test_timeline_files.py", "test_kafka_logs.py",
+    "test_nights.py", "test_broker_check.py", "test_engine.py", "test_windows.py", "test_eligible_leaders.py",
+    "test_recorded_clusters.py", "test_engines.py", "test_worker_files.py", "test_timeline_files.py",
+    "test_small_tables.py", "test_both_engines.py", "test_kills.py", "test_table_kills.py", "test_own_table.py",
+    "test_notebook.py", "test_plain_sql.py", "test_kafka_logs.py", "test_partition.py", "test_analyze.py",
     "test_operators_cases.py", "test_cli.py",
 )  # fmt: skip
 """Files whose tests take longest in all."""

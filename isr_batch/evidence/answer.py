@@ -6,13 +6,13 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from isr_batch.evidence.events_before import ELECTION, RESTART, TOPIC_CREATED
+from isr_batch.evidence.events_before import EVENTS
 from isr_batch.evidence.evidence_table import Row, rows_of_evidence_table
 from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER, UNKNOWN
 from isr_batch.evidence.storms import Storm, storm_suspect, storms_in_rows
-from isr_batch.evidence.suspects import ON_PURPOSE, STRONG, WEAK
+from isr_batch.evidence.suspects import ON_PURPOSE, suspicion_in_words
 from isr_batch.evidence.trouble import KINDS
-from isr_batch.phrases import least_to_largest, time_of_day
+from isr_batch.phrases import count_of, least_to_largest, listed, time_of_day
 
 STORMS = 3
 """Storms that are described; the largest."""
@@ -22,8 +22,6 @@ WITHOUT_REQUEST_LOG = (
     "docs/getting-logs.md shows how to switch the request log on for the next time."
 )
 NO_SHRINK = "No leader dropped a replica from an ISR in these logs: there is no Shrinking ISR line."
-_EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION: "an election"}
-SUSPICION = {STRONG: "strong evidence", WEAK: "weak evidence"}
 COLUMNS = (
     "at", "partition", "leader", "lost", "lag_ms", "records_behind", "back_after_ms", "same_check", "suspect",
     "evidence",
@@ -66,9 +64,9 @@ def _on_purpose(rows: Sequence[Row]) -> str:
         return ""
     first, last = (pick(row["change_time"] for row in rows) for pick in (min, max))
     lags, lag_times = ([row[name] for row in rows] for name in ("lag_ms", "replica_lag_time_max_ms"))
-    whom = " and ".join(map(str, sorted({row["replica_id"] for row in rows})))
+    whom = listed(sorted({row["replica_id"] for row in rows}))
     healthy = sum(row["records_behind"] == 0 for row in rows)
-    left = f"{count_in_answer(len(rows), 'replica')} of broker {whom} left the ISR"
+    left = f"{count_of(len(rows), 'replica')} of broker {whom} left the ISR"
     return (
         f"{left} at {first:%Y-%m-%d} {time_of_day(first)} to {_until(first, last)} UTC, {least_to_largest(lags)} ms "
         "after they were last caught up: that is below "
@@ -84,7 +82,7 @@ def _unexplained(rows: Sequence[Row]) -> str:
         return ""
     first, last = (time_of_day(pick(row["change_time"] for row in unknown)) for pick in (min, max))
     return (
-        f"{count_in_answer(len(unknown), 'replica')} left an ISR from {first} to {last}, a time without server.log of "
+        f"{count_of(len(unknown), 'replica')} left an ISR from {first} to {last}, a time without server.log of "
         "the leader: either it or the controller removed them."
     )
 
@@ -103,9 +101,9 @@ def _first(rows: Sequence[Row], found: Sequence[Storm]) -> str:
     also = f" Most of the shrinks point at {most}." if most != storm_suspect(first) else ""
     until = _until(first.first, max(row["change_time"] for row in rows))
     return (
-        f"{count_in_answer(len(rows), 'replica')} left the ISR in {count_in_answer(len(found), 'storm')}, from "
+        f"{count_of(len(rows), 'replica')} left the ISR in {count_of(len(found), 'storm')}, from "
         f"{first.first:%Y-%m-%d} {time_of_day(first.first)} to {until} UTC. First to drop out was "
-        f"{storm_suspect(first)}, {since} ({SUSPICION.get(first.strength, 'no evidence')}).{also}"
+        f"{storm_suspect(first)}, {since} ({suspicion_in_words(first.strength)}).{also}"
     )
 
 
@@ -115,9 +113,9 @@ def _about(storm: Storm) -> str:
     else:
         whole = f"the ISR was whole again after {'at most ' if storm.whole_at_most else ''}{storm.whole_after_ms} ms"
     return (
-        f"{time_of_day(storm.first)}, {count_in_answer(storm.replicas, 'replica')} of "
-        f"{count_in_answer(storm.partitions, 'partition')}: "
-        f"this points at {storm_suspect(storm)} ({SUSPICION.get(storm.strength, 'no evidence')}); {whole}. "
+        f"{time_of_day(storm.first)}, {count_of(storm.replicas, 'replica')} of "
+        f"{count_of(storm.partitions, 'partition')}: "
+        f"this points at {storm_suspect(storm)} ({suspicion_in_words(storm.strength)}); {whole}. "
         f"{storm.reason} [{', '.join(storm.lines[:3])}]"
     )
 
@@ -176,7 +174,7 @@ def answer_under_min_isr(rows: Sequence[Row]) -> str:
     if under:
         times = [row["under_min_isr_ms"] for row in under.values() if row["under_min_isr_ms"] is not None]
         lasted = f", for {least_to_largest(times)} ms" if times else ", until when is not in the log"
-        return f"Under min ISR: {count_in_answer(len(under), 'shrink')}{lasted}."
+        return f"Under min ISR: {count_of(len(under), 'shrink')}{lasted}."
     return "Whether a partition was under min ISR is not in these logs." if unknown == len(rows) and rows else ""
 
 
@@ -187,7 +185,7 @@ def _others(rows: Sequence[Row]) -> str:
         for row in rows
         for what in (
             f"in the follower's own log just before: {KINDS[row['trouble']]}" if row["trouble"] else None,
-            f"right after {_EVENTS[row['after_event']]}" if row["after_event"] else None,
+            f"right after {EVENTS[row['after_event']]}" if row["after_event"] else None,
         )
         if what
     )
@@ -239,8 +237,3 @@ def _shown(row: Row) -> Row:
 
 def _until(first: datetime, last: datetime) -> str:
     return time_of_day(last) if first.date() == last.date() else f"{last:%Y-%m-%d} {time_of_day(last)}"
-
-
-def count_in_answer(number: int, what: str) -> str:
-    """Write a number and its noun."""
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -5,6 +5,8 @@ from isr_batch.evidence.shrinks import Shrink
 from isr_batch.evidence.trouble import BEFORE_US
 
 TOPIC_CREATED, RESTART, ELECTION = "topic_created", "restart", "election"
+EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION: "an election"}
+"""The events as sentences name them."""
 
 
 def event_before(shrink: Shrink, found: FoundLines) -> tuple[str | None, int | None]:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from isr_batch.evidence.evidence_table import Row
+from isr_batch.phrases import brokers_text
 
 AT_ONCE: Final = timedelta(seconds=1)
 """Logs of a broker that begin within this time begin together."""
@@ -26,11 +27,11 @@ def missing_logs(coverage: Iterable[Row], brokers: Collection[int], with_server_
     begins = {(row["broker_id"], row["log"]): row["from_time"] for row in coverage}
     said = []
     if none := sorted(set(brokers) - set(with_server_log)):
-        said.append(f"server.log of {_brokers(none)} is missing: what leaders dropped is only there.")
+        said.append(f"server.log of {brokers_text(none)} is missing: what leaders dropped is only there.")
     if silent := [broker for broker in sorted(with_server_log) if (broker, "server") not in begins]:
         said.append(
-            f"server.log of {_brokers(silent)} has lines of WARN and ERROR only, and whom leaders drop is logged at "
-            "INFO: set the logger kafka.cluster.Partition to INFO."
+            f"server.log of {brokers_text(silent)} has lines of WARN and ERROR only, and whom leaders drop is logged "
+            "at INFO: set the logger kafka.cluster.Partition to INFO."
         )
     late: dict[str, list[int]] = defaultdict(list)
     for broker in sorted(with_server_log):
@@ -38,11 +39,6 @@ def missing_logs(coverage: Iterable[Row], brokers: Collection[int], with_server_
         if begin and other and begin - other > AT_ONCE:
             late[f"{begin:%H:%M:%S}"].append(broker)
     if late:
-        since = ", ".join(f"at {begin} ({_brokers(ids)})" for begin, ids in sorted(late.items()))
+        since = ", ".join(f"at {begin} ({brokers_text(ids)})" for begin, ids in sorted(late.items()))
         said.append(f"server.log begins {since}, after state-change.log: what leaders dropped before is not known.")
     return said
-
-
-def _brokers(ids: list[int]) -> str:
-    names = [*map(str, ids)]
-    return f"broker{'' if len(ids) == 1 else 's'} {' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))}"

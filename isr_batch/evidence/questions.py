@@ -8,20 +8,18 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from isr_batch.evidence.answer import (
-    SUSPICION,
     answer_avoiding_lag_time,
     answer_back_in_isr,
     answer_line_how_far_behind,
     answer_under_min_isr,
-    count_in_answer,
 )
-from isr_batch.evidence.events_before import ELECTION, RESTART, TOPIC_CREATED
+from isr_batch.evidence.events_before import EVENTS
 from isr_batch.evidence.evidence_table import Row, rows_of_evidence_table
 from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER
 from isr_batch.evidence.storms import Storm, storm_suspect, storms
-from isr_batch.evidence.suspects import STRONG
+from isr_batch.evidence.suspects import STRONG, suspicion_in_words
 from isr_batch.evidence.trouble import KINDS
-from isr_batch.phrases import least_to_largest, time_of_day
+from isr_batch.phrases import count_of, least_to_largest, time_of_day
 
 NOT_IN_LOGS: Final = "not in these logs: "
 PRINTED: Final = "printed"
@@ -31,7 +29,6 @@ UNKNOWN: Final = "unknown"
 MOST_CLIENTS: Final = 3
 MOST_LINES: Final = 3
 """Lines that are named as the evidence of an answer."""
-_EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION: "an election"}
 
 
 class AnsweredQuestion(NamedTuple):
@@ -104,11 +101,11 @@ def _suspect(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQue
     counts = Counter((row["suspect"], row["suspect_broker"], row["strength"]) for row in rows)
     parts = [
         f"{(suspect or 'nobody').replace('_', ' ')}{'' if broker is None else f' {broker}'}: "
-        f"{count_in_answer(number, 'replica')}, {SUSPICION.get(strength, 'no evidence')}"
+        f"{count_of(number, 'replica')}, {suspicion_in_words(strength)}"
         for (suspect, broker, strength), number in counts.most_common()
     ]
     best = max(rows, key=lambda row: row["strength"] == STRONG)
-    strengths = {SUSPICION.get(row["strength"], "no evidence") for row in rows}
+    strengths = {suspicion_in_words(row["strength"]) for row in rows}
     sure = strengths.pop() if len(strengths) == 1 else "as said of each"
     causes = Counter((row["verdict"], row["primary_cause"]) for row in requests.verdicts)
     by_replay = [
@@ -125,7 +122,7 @@ def _first(storm: Storm) -> AnsweredQuestion:
     since = time_of_day(storm.since) if storm.since_is_printed else f"some time before {time_of_day(storm.first)}"
     return AnsweredQuestion(
         "Which broker dropped out first, and when?", _capital(f"{storm_suspect(storm)}, {since} UTC"),
-        SUSPICION.get(storm.strength, "no evidence"), storm.lines[:MOST_LINES],
+        suspicion_in_words(storm.strength), storm.lines[:MOST_LINES],
     )  # fmt: skip
 
 
@@ -146,9 +143,7 @@ def _behind(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQues
 
 def _of_removed(removed: Sequence[Row]) -> list[AnsweredQuestion]:
     counts = Counter(row["replica_id"] for row in removed)
-    parts = ", ".join(
-        f"broker {broker}: {count_in_answer(number, 'replica')}" for broker, number in sorted(counts.items())
-    )
+    parts = ", ".join(f"broker {broker}: {count_of(number, 'replica')}" for broker, number in sorted(counts.items()))
     first = removed[0]
     return [
         AnsweredQuestion(
@@ -175,7 +170,7 @@ def _whole(rows: Sequence[Row], removed: Sequence[Row]) -> AnsweredQuestion:
         return _unknown(question, "no replica is seen to come back")
     out = {(row["topic"], row["partition_id"]) for row in every
            if row["returned_ms"] is None and row["write_outcome"] != FAILED}  # fmt: skip
-    end = f"At the end {count_in_answer(len(out), 'partition')} had not been seen whole again." if out else ""
+    end = f"At the end {count_of(len(out), 'partition')} had not been seen whole again." if out else ""
     bound = any(row["returned_source"] == AT_MOST for row in back)
     said = " ".join(filter(None, (answer_back_in_isr(rows), _removed_again(removed), end)))
     return AnsweredQuestion(question, said, BOUND if bound else PRINTED, _places(back))
@@ -199,13 +194,13 @@ def _client(requests: RequestsForQuestions) -> AnsweredQuestion:
     if not named:
         return _unknown(question, "only request logs name the clients of produce requests")
     parts = [
-        f"{row['client_id']} to {row['topic']} ({count_in_answer(row['records'], 'record')}, before "
-        f"{count_in_answer(row['drops'], 'shrink')})"
+        f"{row['client_id']} to {row['topic']} ({count_of(row['records'], 'record')}, before "
+        f"{count_of(row['drops'], 'shrink')})"
         for row in named[:MOST_CLIENTS]
     ]
     rest = f"; {len(named) - MOST_CLIENTS} more" if len(named) > MOST_CLIENTS else ""
     nobody = sum(row["records"] for row in requests.clients if row["client_id"] is None)
-    unnamed = f"; {count_in_answer(nobody, 'record')} without a logged request" if nobody else ""
+    unnamed = f"; {count_of(nobody, 'record')} without a logged request" if nobody else ""
     lines = [f"{row['first']['source_file']}:{row['first']['source_line']}" for row in named[:MOST_LINES]]
     return AnsweredQuestion(question, f"Most: {', '.join(parts)}{rest}{unnamed}", PRINTED, lines)
 
@@ -236,7 +231,7 @@ def _trouble(rows: Sequence[Row]) -> AnsweredQuestion:
     if not there:
         return _unknown(question, "no line of a follower in the minute before says why")
     counts = Counter(row["trouble"] for row in there)
-    parts = [f"{KINDS[kind]} ({count_in_answer(number, 'replica')})" for kind, number in counts.most_common()]
+    parts = [f"{KINDS[kind]} ({count_of(number, 'replica')})" for kind, number in counts.most_common()]
     rest = f"; of {len(rows) - len(there)} no line says" if len(there) < len(rows) else ""
     lines = list(dict.fromkeys(row["trouble_line"] for row in there))
     return AnsweredQuestion(question, _capital(f"{'; '.join(parts)}{rest}"), "weak evidence", lines[:MOST_LINES])
@@ -248,10 +243,10 @@ def _event(rows: Sequence[Row]) -> AnsweredQuestion:
     if not there:
         return _unknown(question, "no line says that one came within two lag times before")
     parts = []
-    for event, said in _EVENTS.items():
+    for event, said in EVENTS.items():
         times = [row["after_event_ms"] for row in there if row["after_event"] == event]
         if times:
-            parts.append(f"{count_in_answer(len(times), 'replica')} left {least_to_largest(times)} ms after {said}")
+            parts.append(f"{count_of(len(times), 'replica')} left {least_to_largest(times)} ms after {said}")
     rest = f"; of {len(rows) - len(there)} no line says so" if len(there) < len(rows) else ""
     return AnsweredQuestion(question, f"{'; '.join(parts)}{rest}", PRINTED, _places(there))
 
@@ -261,7 +256,7 @@ def _min_isr(rows: Sequence[Row]) -> AnsweredQuestion:
     known = [row for row in rows if row["under_min_isr"] is not None]
     under = [row for row in known if row["under_min_isr"]]
     unknown = len(rows) - len(known)
-    rest = f" Of {count_in_answer(unknown, 'replica')} min.insync.replicas is not known." if unknown else ""
+    rest = f" Of {count_of(unknown, 'replica')} min.insync.replicas is not known." if unknown else ""
     if not known:
         return _unknown(question, "min.insync.replicas is printed at a topic's creation and at a broker's start")
     if not under:

@@ -14,9 +14,11 @@ from isr_batch.evidence.expiration_checks import SAME_START_MS, CheckBurst, Expi
 from isr_batch.evidence.lines import EvidencePosition, FoundLines, TroubleLine, printed_lag_time
 from isr_batch.evidence.shrinks import CONTROLLER, LEADER, UNKNOWN, Shrink
 from isr_batch.evidence.trouble import DECIDES, KINDS, TroublesOfFollowers
+from isr_batch.phrases import count_of, listed
 
 FOLLOWER, EITHER = "follower", "link_or_follower"
 STRONG, WEAK, NONE = "strong", "weak", "none"
+_IN_WORDS = {STRONG: "strong evidence", WEAK: "weak evidence"}
 
 ON_PURPOSE = (
     "It was removed on purpose (an observer, a patched release), or the stamp and lastCaughtUpTimeMs are of two clocks."
@@ -64,6 +66,11 @@ class Suspicion(NamedTuple):
     reason: str = ""
     lines: tuple[EvidencePosition, ...] = ()
     everyone: bool = False
+
+
+def suspicion_in_words(strength: str | None) -> str:
+    """Name the strength of a suspicion."""
+    return _IN_WORDS.get(strength or NONE, "no evidence")
 
 
 def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedShrink]:
@@ -181,7 +188,7 @@ class _Scales:
         """Weigh whether the leader was silent: the fewer followers it dropped at once, the more signs it takes."""
         signs, lines = self._signs(check)
         bursts = list(check.bursts.values())
-        of = f"{_count(len(bursts), 'follower')} of {_count(len(check.partitions), 'partition')}"
+        of = f"{count_of(len(bursts), 'follower')} of {count_of(len(check.partitions), 'partition')}"
         what = f"Broker {check.leader_id} dropped {of} at one check"
         if len(bursts) > 1 and all(self._by_others(burst.replica_id, burst) for burst in bursts):
             if not (check.dropped_everybody and "itself" in signs):
@@ -230,12 +237,12 @@ class _Scales:
             for check in self._woke[burst.replica_id]
             if any(burst.same_time(each) for each in check.bursts.values())
         ]
-        woke = f", and it dropped its own {_count(len(own[0].bursts), 'follower')} at once" if own else ""
+        woke = f", and it dropped its own {count_of(len(own[0].bursts), 'follower')} at once" if own else ""
         lines = tuple(each.place for each in others[:1]) + tuple(check.rows[0].place for check in own[:1])
         if others:
             leaders = sorted({burst.leader_id, *(other.leader_id for other in others)})
             everyone = set(leaders) >= self._leaders - {burst.replica_id}
-            why = f"Brokers {_and(leaders)} dropped broker {burst.replica_id} at about one time{woke}: it was silent."
+            why = f"Brokers {listed(leaders)} dropped broker {burst.replica_id} at about one time{woke}: it was silent."
             return Suspicion(STRONG if everyone or own else WEAK, why, lines)
         if own:
             why = f"Broker {burst.leader_id} dropped broker {burst.replica_id}{woke}: the whole broker was silent."
@@ -261,7 +268,8 @@ class _Scales:
     def _pair(self, check: ExpirationCheck, burst: CheckBurst) -> Suspicion:
         """Say what remains where one leader dropped one follower."""
         leader, follower = burst.leader_id, burst.replica_id
-        what = f"Only broker {leader} dropped broker {follower} ({_count(burst.partitions, 'partition')} at this check)"
+        partitions = count_of(burst.partitions, "partition")
+        what = f"Only broker {leader} dropped broker {follower} ({partitions} at this check)"
         if any(other.leader_id == follower and burst.same_time(other) for other in self._bursts[leader]):
             return Suspicion(WEAK, f"{what}, which dropped it too: the link between the two, or one of them.")
         if len(check.alone) < len(check.partitions):
@@ -275,11 +283,3 @@ def _first_back(rows: Iterable[Shrink]) -> Shrink | None:
     """Find the replica that was back first, if that was soon."""
     back = [row for row in rows if row.returned_ms is not None and row.returned_ms <= SOON_MS]
     return min(back, key=lambda row: row.returned_ms or 0, default=None)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _and(numbers: Sequence[int]) -> str:
-    return " and ".join(filter(None, (", ".join(map(str, numbers[:-1])), str(numbers[-1]))))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from isr_batch.lake.tables.outputs import DEPENDS_ON, SHOWN_ERROR_MS
-from isr_batch.phrases import from_asked_time, utc_text_ms
+from isr_batch.phrases import brokers_text, count_of, from_asked_time, ms_text, utc_text_ms
 from isr_batch.printable import printable
 from udfs.kernel.causes import CAUSES, SPURIOUS
 
@@ -128,7 +128,7 @@ class ShrinkStory:
 
 def shrink_headline(story: ShrinkStory) -> str:
     """Summarise the shrink in one line: who drops whom, from which partition, and when."""
-    who = _brokers([follower.replica_id for follower in story.dropped])
+    who = brokers_text([follower.replica_id for follower in story.dropped])
     maker = "The controller" if story.dropped[0].made_by == "controller" else story.rule
     partition = f"{printable(story.topic)}-{story.partition_id}"
     return f"{maker} drops {who} from the ISR of {partition} at {utc_text_ms(story.change_us)} UTC"
@@ -170,7 +170,7 @@ def _uncertain(follower: DroppedFollower) -> list[str]:
     if follower.depends_on is not None:
         lines.append(f"  Possible, not certain: it depends on {DEPENDS_ON[follower.depends_on]}")
     if follower.time_error_ms is not None and follower.time_error_ms >= SHOWN_ERROR_MS:
-        lines.append(f"  The check may have run up to {_ms(follower.time_error_ms)} earlier or later")
+        lines.append(f"  The check may have run up to {ms_text(follower.time_error_ms)} earlier or later")
     return lines
 
 
@@ -180,11 +180,11 @@ def _section(title: str, lines: Sequence[str]) -> list[str]:
 
 def _silences(story: ShrinkStory) -> list[str]:
     return [
-        f"Broker {story.leader_id} was silent (it served no request) for {_ms((end - start) / 1000)}, "
+        f"Broker {story.leader_id} was silent (it served no request) for {ms_text((end - start) / 1000)}, "
         f"from {utc_text_ms(start)} to {utc_text_ms(end)}."
         for start, end in story.silences
     ] + [
-        f"No follower fetched from broker {story.leader_id} for {_ms((end - start) / 1000)}, "
+        f"No follower fetched from broker {story.leader_id} for {ms_text((end - start) / 1000)}, "
         f"from {utc_text_ms(start)} to {utc_text_ms(end)}; the reason is unknown."
         for start, end in story.quiets
     ]
@@ -197,8 +197,8 @@ def _seen(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
     else:
         caught_up = f"lastCaughtUpTimeMs {caught_up_ms} ({utc_text_ms(caught_up_ms * 1000)})"
         if follower.lag_ms is not None:
-            caught_up += f", {_ms(follower.lag_ms)} before the shrink"
-    lines = [f"{caught_up}; replica.lag.time.max.ms is {_ms(story.lag_time_ms)}"]
+            caught_up += f", {ms_text(follower.lag_ms)} before the shrink"
+    lines = [f"{caught_up}; replica.lag.time.max.ms is {ms_text(story.lag_time_ms)}"]
     if follower.made_by == "rule" and follower.lag_ms is not None and follower.lag_ms <= story.lag_time_ms:
         lines.append(f"that is within the limit: {story.rule} has another criterion as well, with {story.params_json}")
     if story.leader_log_end_offset is None:
@@ -222,8 +222,8 @@ def _true(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
     else:
         lacking = story.leader_log_end_offset - held
         lines = [
-            f"it had all records below offset {held} and lacked {_count(lacking, 'record')}; "
-            f"true lag {_ms(follower.true_lag_ms)}"
+            f"it had all records below offset {held} and lacked {count_of(lacking, 'record')}; "
+            f"true lag {ms_text(follower.true_lag_ms)}"
             if lacking > 0
             else f"it had all records below offset {held} and lacked nothing"
         ]
@@ -231,13 +231,13 @@ def _true(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
             lines.append("the fetch that shows this had arrived, but the leader had not processed it yet")
     if follower.last_caught_up_time_ms > 0:
         lines.append(
-            f"since lastCaughtUpTimeMs: {_count(follower.appends, 'append')} of {_count(follower.records, 'record')}; "
-            f"it lacked {_count(follower.lacked_appends, 'append')}"
+            f"since lastCaughtUpTimeMs: {count_of(follower.appends, 'append')} of "
+            f"{count_of(follower.records, 'record')}; it lacked {count_of(follower.lacked_appends, 'append')}"
         )
     lines.append(_alive(story, follower))
     if follower.next_arrival_us is not None:
         lines.append(
-            f"its next fetch arrived {_ms((follower.next_arrival_us - story.change_us) / 1000)} after the shrink"
+            f"its next fetch arrived {ms_text((follower.next_arrival_us - story.change_us) / 1000)} after the shrink"
         )
     if follower.made_by == "rule":
         lines.append(f"since it was last caught up, {_waiting(follower)}")
@@ -247,18 +247,19 @@ def _true(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 def _waiting(follower: DroppedFollower) -> str:
     held, silent = follower.leader_held_ms, follower.leader_silent_ms
     if held is not None and silent is not None:
-        return f"the leader held its fetches for {_ms(held)} and was silent for another {_ms(silent)}"
+        return f"the leader held its fetches for {ms_text(held)} and was silent for another {ms_text(silent)}"
     return "; ".join((
         "how long the leader held its fetches is not known, as the log names one instant of each"
-        if held is None else f"the leader held its fetches for {_ms(held)}",
-        "how long the leader was silent is not known" if silent is None else f"the leader was silent for {_ms(silent)}",
+        if held is None else f"the leader held its fetches for {ms_text(held)}",
+        "how long the leader was silent is not known"
+        if silent is None else f"the leader was silent for {ms_text(silent)}",
     ))  # fmt: skip
 
 
 def _alive(story: ShrinkStory, follower: DroppedFollower) -> str:
     if not follower.fetches:
         return "none of its fetches arrived in this term before the shrink"
-    return f"its last fetch arrived {_ms(_since_last_fetch_ms(story, follower))} before the shrink"
+    return f"its last fetch arrived {ms_text(_since_last_fetch_ms(story, follower))} before the shrink"
 
 
 def _fetches(fetches: Sequence[FetchInText]) -> list[str]:
@@ -275,8 +276,8 @@ def _fetches(fetches: Sequence[FetchInText]) -> list[str]:
             ),
             ("unknown" if fetch.fetch_offset == NOT_NAMED else str(fetch.fetch_offset)) + failed,
             "" if fetch.leader_log_end_offset is None else str(fetch.leader_log_end_offset),
-            _ms(fetch.inside_us / 1000),
-            _ms(fetch.wait_us / 1000),
+            ms_text(fetch.inside_us / 1000),
+            ms_text(fetch.wait_us / 1000),
         ))  # fmt: skip
     widths = [max(len(row[i]) for row in rows) for i in range(len(titles))]
     table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
@@ -292,15 +293,15 @@ def _causes(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _reasons(story: ShrinkStory, follower: DroppedFollower) -> dict[str, str]:
-    lag_time = _ms(story.lag_time_ms)
+    lag_time = ms_text(story.lag_time_ms)
     held = "at an unknown offset" if follower.true_log_end_offset is None else f"at {follower.true_log_end_offset}"
-    last = f"last fetch {_ms(_since_last_fetch_ms(story, follower))} ago" if follower.fetches else "no fetch"
+    last = f"last fetch {ms_text(_since_last_fetch_ms(story, follower))} ago" if follower.fetches else "no fetch"
     acknowledged = max(story.high_watermark or 0, follower.acknowledged_offset or 0)
     excused = "; but a cause above applies" if set(SPURIOUS) & set(follower.causes) else ""
     fetched = "it has fetched" if follower.true_log_end_offset is not None else "it has not fetched"
     return {
         "caught_up": f"its log ends {held}, the leader's at {story.leader_log_end_offset}",
-        "keeping_pace": f"true lag {_ms(follower.true_lag_ms)} and {last}; the limit of both is {lag_time}",
+        "keeping_pace": f"true lag {ms_text(follower.true_lag_ms)} and {last}; the limit of both is {lag_time}",
         "slow_leader": _blame(follower, lag_time),
         "unacked_only": f"acknowledged up to {acknowledged}, its log ends {held}; {last}, limit {lag_time}",
         "controller": "the leader dropped it, not the controller",
@@ -308,13 +309,13 @@ def _reasons(story: ShrinkStory, follower: DroppedFollower) -> dict[str, str]:
         "follower_slow": f"{last}, lag time {lag_time}{excused}",
         "unknown": "no follower fetched from the leader for a time, and it may have been silent"
         if follower.leader_silent_ms is None
-        else f"{fetched} in this term, which is {_ms((story.change_us - story.term_start_us) / 1000)} old",
+        else f"{fetched} in this term, which is {ms_text((story.change_us - story.term_start_us) / 1000)} old",
     }
 
 
 def _blame(follower: DroppedFollower, lag_time: str) -> str:
     explained_ms = (follower.leader_held_ms or 0) + (follower.leader_silent_ms or 0)
-    share = f"the leader accounts for {_ms(explained_ms)} of the time since it was last caught up"
+    share = f"the leader accounts for {ms_text(explained_ms)} of the time since it was last caught up"
     if "slow_leader" in follower.causes:
         return f"{share}; at most {lag_time} remain"
     if explained_ms:
@@ -330,7 +331,7 @@ def _since_last_fetch_ms(story: ShrinkStory, follower: DroppedFollower) -> float
 def _restored(story: ShrinkStory, follower: DroppedFollower) -> str:
     if follower.restored_us is None:
         return f"not back in the ISR by the end of the term's log, at {utc_text_ms(story.term_end_us)}"
-    away = _ms((follower.restored_us - story.change_us) / 1000)
+    away = ms_text((follower.restored_us - story.change_us) / 1000)
     return f"back in the ISR at {utc_text_ms(follower.restored_us)}, {away} later"
 
 
@@ -356,16 +357,4 @@ def _others(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 def _apart(by_us: int) -> str:
     if abs(by_us) < 500:  # noqa: PLR2004 (less than what is shown)
         return "at the same time"
-    return f"{_ms(abs(by_us) / 1000)} {'later' if by_us > 0 else 'earlier'}"
-
-
-def _ms(value: float) -> str:
-    return f"{round(value):,} ms"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _brokers(ids: Sequence[int]) -> str:
-    return f"broker {ids[0]}" if len(ids) == 1 else f"brokers {', '.join(map(str, ids[:-1]))} and {ids[-1]}"
+    return f"{ms_text(abs(by_us) / 1000)} {'later' if by_us > 0 else 'earlier'}"

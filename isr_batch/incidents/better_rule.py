@@ -5,7 +5,7 @@ from typing import Final
 
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row
 from isr_batch.incidents.rule_choices import RuleChoice, Span, rule_choices
-from isr_batch.phrases import count_of, later_or_sooner, lost_records_at_most, times_in_words
+from isr_batch.phrases import count_of, later_or_sooner, listed, lost_records_at_most, times_in_words
 from udfs.rules import REGISTRY
 
 NAMED: Final = 3
@@ -44,7 +44,7 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
 
 def _names(best: RuleChoice, yours: RuleChoice) -> str:
     runs = best.runs if len(best.runs) <= NAMED else [*best.runs[: NAMED - 1], f"{len(best.runs) - NAMED + 1} others"]
-    names = " or ".join(filter(None, [", ".join(runs[:-1]), runs[-1]]))
+    names = listed(runs, "or")
     if best.lag_time_ms != yours.lag_time_ms:
         names += f" with replica.lag.time.max.ms {best.lag_time_ms}"
     rules = [REGISTRY[run.split()[0]] for run in best.runs if run.split()[0] in REGISTRY]

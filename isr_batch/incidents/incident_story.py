@@ -4,13 +4,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from isr_batch.incidents.own_shrinks import Row
-from isr_batch.phrases import count_of, seconds_text, times_in_words, utc_text
+from isr_batch.phrases import brokers_text, count_of, seconds_text, times_in_words, utc_text
 
-_HEALTHY: Final = {
-    "caught_up": "they lacked nothing",
-    "keeping_pace": "they kept pace with the log",
-    "slow_leader": "the leader held up their fetches",
-    "unacked_only": "they lacked only records that were not acknowledged yet",
+CAUSES_IN_STORY: Final = {
+    "caught_up": "it lacked nothing",
+    "keeping_pace": "it kept pace with the log",
+    "slow_leader": "the leader held up its fetches",
+    "unacked_only": "it lacked only records that were not acknowledged yet",
+    "follower_stopped": "no fetch of it arrived any more",
+    "follower_slow": "it fetched, but was behind",
+    "controller": "the controller removed it",
+    "unknown": "the logs do not show why",
 }
 BROKER_EVENTS: Final = {
     "shutting_down": "shut down",
@@ -40,7 +44,7 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
         why = "" if incident["silent_ms"] else f", although {why_healthy_in_story([incident], made)}"
         healthy = count_of(made, "healthy follower")
         said.append(
-            (f"{'it ' if said else ''}dropped {healthy} ({brokers_in_story(incident['healthy'])}){why}", "spurious")
+            (f"{'it ' if said else ''}dropped {healthy} ({brokers_text(incident['healthy'])}){why}", "spurious")
         )
     if incident["excluded"]:
         said += [(BROKER_EVENTS[kind].replace("fenced", "was fenced"), kind) for kind in incident["events"] or []]
@@ -60,21 +64,21 @@ def _fell_behind(incident: Row) -> list[tuple[str, str]]:
     elif incident["unreached"]:
         said.append(("could not be reached", "unreached"))
     elif incident["linked"]:
-        said.append((f"did not get through to {brokers_in_story(incident['linked_to'])}", "linked"))
+        said.append((f"did not get through to {brokers_text(incident['linked_to'])}", "linked"))
     elif incident["stopped"]:
         slow = incident["genuine_cause"] == "follower_slow"
         said.append(("fetched, but fell behind" if slow else "stopped fetching", "stopped"))
     if incident["unreached"]:
-        whom = f"it dropped {brokers_in_story(incident['cut_off'])} from {count_of(incident['unreached'], 'ISR')}"
+        whom = f"it dropped {brokers_text(incident['cut_off'])} from {count_of(incident['unreached'], 'ISR')}"
         said.append((f"{whom}{', ' + ELSEWHERE if incident['cut_off_went_on'] else ''}", "unreached"))
     if incident["linked"]:
-        drops = f"{brokers_in_story(incident['linked_to'])} dropped it from {count_of(incident['linked'], 'ISR')}"
+        drops = f"{brokers_text(incident['linked_to'])} dropped it from {count_of(incident['linked'], 'ISR')}"
         said.append((f"{drops}, and its other fetches went on: suspect the link or a throttle", "linked"))
     if incident["stopped"]:
         narrow = f" ({link_in_story(incident)})" if link_in_story(incident) else ""
         drops = count_of(incident["stopped"], "ISR")
         said.append(
-            (f"{brokers_in_story(incident['dropped_by'])} dropped it from {drops}{narrow}{_late(incident)}", "stopped")
+            (f"{brokers_text(incident['dropped_by'])} dropped it from {drops}{narrow}{_late(incident)}", "stopped")
         )
     return said
 
@@ -100,8 +104,8 @@ def link_in_story(incident: Row) -> str:
 
 def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
     """Say why the followers, or the only one, are considered healthy."""
-    causes = " or ".join(dict.fromkeys(_HEALTHY[one["spurious_cause"]] for one in incidents))
-    return causes.replace("they ", "it ").replace("their ", "its ") if number == 1 else causes
+    causes = " or ".join(dict.fromkeys(CAUSES_IN_STORY[one["spurious_cause"]] for one in incidents))
+    return causes if number == 1 else causes.replace("it ", "they ").replace("its ", "their ")
 
 
 def silence_in_story(incident: Row) -> str:
@@ -111,9 +115,3 @@ def silence_in_story(incident: Row) -> str:
         return f"was silent for {longest}"
     since, until = (utc_text(incident[f"silent_{name}_us"], "%H:%M:%S") for name in ("from", "until"))
     return f"was starved from {since} to {until} ({incident['silences']} silences of up to {longest})"
-
-
-def brokers_in_story(ids: Sequence[int]) -> str:
-    """Name brokers."""
-    names = [*map(str, ids)]
-    return f"broker{'' if len(ids) == 1 else 's'} {' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))}"

@@ -8,14 +8,13 @@ from isr_batch.incidents.incident_story import (
     BROKER_EVENTS,
     ELSEWHERE,
     STARVED,
-    brokers_in_story,
     incident_story,
     link_in_story,
     silence_in_story,
     why_healthy_in_story,
 )
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
-from isr_batch.phrases import count_of, seconds_text, times_in_words, utc_text
+from isr_batch.phrases import brokers_text, count_of, listed, seconds_text, times_in_words, utc_text
 
 CALLED: Final = {
     "spurious": "healthy",
@@ -86,7 +85,7 @@ def _assumed(cluster: Row) -> list[str]:
         return _assumed_of_table(cluster)
     said = []
     if cluster["unlogged"]:
-        theirs = brokers_in_story(cluster["unlogged"])
+        theirs = brokers_text(cluster["unlogged"])
         said.append(f"Which followers {theirs} really dropped is not known: server.log is missing.")
     if cluster["assumed_lag_time_ms"] is not None:
         ms = f"{cluster['assumed_lag_time_ms']:,}"
@@ -147,13 +146,13 @@ def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str, form
         when = f"stopped fetching {_moments(of_broker, form)}, then dropped {number}"
         parts.append(f"broker {broker} {when} ({why_healthy_in_story(of_broker, number)})")
     for broker, of_broker, number in _of_brokers(others, "made"):
-        whom = brokers_in_story(sorted({replica for one in of_broker for replica in one["healthy"]}))
+        whom = brokers_text(sorted({replica for one in of_broker for replica in one["healthy"]}))
         why = f"{whom}: {why_healthy_in_story(of_broker, number)}"
         parts.append(f"broker {broker} dropped {number} {_moments(of_broker, form)} ({why})")
     elsewhere = _order(guilty, "spurious_of_stopped")
     if elsewhere:
         number = sum(one["spurious_of_stopped"] for one in guilty)
-        whose = brokers_in_story(elsewhere)
+        whose = brokers_text(elsewhere)
         parts.append(f"{number} lacked nothing there, or kept pace, while really stopped elsewhere ({whose})")
     return f"{of}: {'; '.join(parts)}."
 
@@ -165,12 +164,12 @@ def _genuine(number: int, incidents: Sequence[Row], form: str) -> str:
         return f"{begin} stopped or behind: {_by_broker(incidents, 'stopped', form)}."
     parts = []
     for broker, of_broker, drops in _of_brokers(incidents, "unreached"):
-        whom = brokers_in_story(sorted({replica for one in of_broker for replica in one["cut_off"]}))
+        whom = brokers_text(sorted({replica for one in of_broker for replica in one["cut_off"]}))
         why = ELSEWHERE if all(one["cut_off_went_on"] for one in of_broker) else "by the lines of server.log"
         when = f"could not be reached {_moments(of_broker, form)}"
         parts.append(f"broker {broker} {when} ({count_of(drops, 'drop')} of {whom}, {why})")
     for broker, of_broker, drops in _of_brokers(incidents, "linked"):
-        whom = brokers_in_story(sorted({leader for one in of_broker for leader in one["linked_to"]}))
+        whom = brokers_text(sorted({leader for one in of_broker for leader in one["linked_to"]}))
         parts.append(
             f"broker {broker} did not get through to {whom} {_moments(of_broker, form)} ({drops}; its other fetches "
             f"went on: suspect the link or a throttle)"
@@ -214,7 +213,7 @@ def _moments(incidents: Sequence[Row], form: str) -> str:
     begun = [utc_text(us, form) for us in sorted(one["since_us"] for one in incidents)]
     if len(begun) > NAMED:
         return f"{times_in_words(len(begun))} from {begun[0]} to {begun[-1]}"
-    return f"at {' and '.join(filter(None, [', '.join(begun[:-1]), begun[-1]]))}"
+    return f"at {listed(begun)}"
 
 
 def _form(cluster: Row) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from isr_batch.incidents.incident_story import CAUSES_IN_STORY
 from isr_batch.incidents.own_shrinks import Row
 from isr_batch.lake.tables.outputs import DEPENDS_ON, SHOWN_ERROR_MS
 from isr_batch.phrases import count_of, seconds_text, utc_text
@@ -14,16 +15,6 @@ STANDS: Final = {
     "apart": "Some dropped, some kept by",
 }
 """Decisions of other rules on a shrink, before their names."""
-_CAUSES: Final = {
-    "caught_up": "it lacked nothing",
-    "keeping_pace": "it kept pace with the log",
-    "slow_leader": "its leader held it up",
-    "unacked_only": "it lacked only records that were not acknowledged",
-    "follower_stopped": "no fetch of it arrived any more",
-    "follower_slow": "it fetched, but was behind",
-    "controller": "the controller removed it",
-    "unknown": "the logs do not show why",
-}
 
 
 def shrink_sentences(
@@ -58,7 +49,7 @@ def shrink_sentences(
 
 
 def _follower(row: Row, lag_time_ms: int) -> str:
-    verdict = f"{row['verdict']}, because {_CAUSES[row['primary_cause']]}"
+    verdict = f"{row['verdict']}, because {CAUSES_IN_STORY[row['primary_cause']]}"
     if row["depends_on"]:
         verdict += f" (possible, not certain: it depends on {DEPENDS_ON[row['depends_on']]})"
     said = [f"Broker {row['replica_id']}: {verdict}."]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 
+from isr_batch.phrases import count_of
 from isr_batch.scoring.sweep_grid import LAG_TIME, SweepBudgets
 from udfs.rules import REGISTRY
 
@@ -175,7 +176,7 @@ def _mistake_figures(row: Row, budgets: SweepBudgets) -> str:
     if rate is None:
         return "no time in which its answers count"
     return (
-        f"{_some(row['spurious'], 'mistake')} in {row['exposure_follower_hours']:,.4g} follower-hours, "
+        f"{count_of(row['spurious'], 'mistake')} in {row['exposure_follower_hours']:,.4g} follower-hours, "
         f"{row['mistakes_per_follower_day_low']:.3g} to {row['mistakes_per_follower_day_high']:.3g} a follower-day "
         f"(budget {budgets.mistakes_per_follower_day:g})"
     )
@@ -186,15 +187,11 @@ def _detection_figures(row: Row, budgets: SweepBudgets) -> str:
         return "no failure to detect"
     never = f", {row['never_removed']:,} never" if row["never_removed"] else ""
     if not row["genuine"]:
-        return f"of {_some(row['never_removed'], 'failure')} none detected"
+        return f"of {count_of(row['never_removed'], 'failure')} none detected"
     return (
-        f"{_some(row['genuine'], 'failure')} detected, 99 % within {row['detection_ms_p99']:,.0f} ms "
+        f"{count_of(row['genuine'], 'failure')} detected, 99 % within {row['detection_ms_p99']:,.0f} ms "
         f"(budget {budgets.detection_ms_p99:,.0f}){never}"
     )
-
-
-def _some(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _next_smaller(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> str:

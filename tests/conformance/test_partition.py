@@ -151,10 +151,16 @@ def compare(released: Released, releases: Releases, folder: Path, lives: int) ->
     return compared
 
 
+AT_FIRST = ("2.1.1", "3.7.2", "4.1.0")
+"""Releases of `make test`: the last rule with ZooKeeper's leaders, and the one in force; others are compared later."""
 versions = pytest.mark.parametrize("released", RELEASED, ids=[released.version for released in RELEASED])
 
 
-@versions
+@pytest.mark.parametrize(
+    "released",
+    [pytest.param(each, id=each.version, marks=() if each.version in AT_FIRST else pytest.mark.long)
+     for each in RELEASED],
+)  # fmt: skip
 def test_the_replay_does_what_the_released_partition_does(
     released: Released, releases: Releases, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

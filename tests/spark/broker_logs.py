@@ -21,11 +21,15 @@ traces = pytest.mark.skipif(not TRACES.is_dir(), reason="the recorded broker log
 Rows = Callable[..., list[tuple[Any, ...]]]
 
 
-def rows_of(table: TableRows | DataFrame) -> list[dict[str, Any]]:
-    """Rows of a table that an ingest made, whichever engine holds it."""
+def arrow_of(table: TableRows | DataFrame) -> pa.Table:
+    """A table that an ingest made, whichever engine holds it."""
     held = spark_frame_of_spread(table) if isinstance(table, Spread) else table
-    rows: list[dict[str, Any]] = (held if isinstance(held, pa.Table) else held.toArrow()).to_pylist()
-    return rows
+    return held if isinstance(held, pa.Table) else held.toArrow()
+
+
+def rows_of(table: TableRows | DataFrame) -> list[dict[str, Any]]:
+    """Its rows."""
+    return list(arrow_of(table).to_pylist())
 
 
 def stamp(seconds: float) -> str:

@@ -5,10 +5,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.scoring.broker_check import summary
 from udfs.rules import REGISTRY
@@ -105,38 +104,37 @@ def test_shrinks_of_every_rule_are_those_of_the_golden_table(sample_lake: Lake) 
         assert found == [tuple(row) for row in csv.reader(file)]
 
 
-@pytest.mark.usefixtures("compiled_queries")
 def test_costs_are_those_of_the_timelines(sample_lake: Lake) -> None:
     """Every integral again, in SQL: a state lasts until the next one, the last one until the term ends."""
     costs = ("exposure_us", "under_min_isr_us", "leader_alone_us", "under_replicated_us", "high_watermark_stalled_us")
-    sample_lake.register_views()
-    again = sample_lake.spark.sql("""
+    with InProcess(sample_lake) as engine:
+        names = ("partition_timeline", "leader_epochs", "partition_scores")
+        tables = {name: engine.table(name) for name in names}
+        again = """
         WITH spans AS (
           SELECT s.*, size(assigned) AS replicas, least(min_insync_replicas, size(assigned)) AS wanted,
             unix_micros(lead(time, 1, end_time) OVER (
               PARTITION BY s.cluster_id, s.topic, s.partition_id, s.leader_epoch, s.leader_id, rule, start_time
               ORDER BY time, leader_log_end_offset, high_watermark
             )) - unix_micros(time) AS us
-          FROM partition_timeline s
+          FROM {partition_timeline} s
           -- A leader that restarts may take up its former epoch again: two terms of one key.
-          JOIN leader_epochs e ON s.cluster_id = e.cluster_id AND s.topic = e.topic AND s.partition_id = e.partition_id
-            AND s.leader_epoch = e.leader_epoch AND s.leader_id = e.leader_id AND time BETWEEN start_time AND end_time
+          JOIN {leader_epochs} e ON s.cluster_id = e.cluster_id AND s.topic = e.topic
+            AND s.partition_id = e.partition_id AND s.leader_epoch = e.leader_epoch AND s.leader_id = e.leader_id
+            AND time BETWEEN start_time AND end_time
         )
         SELECT cluster_id, rule, sum(us) AS exposure_us, sum(us) FILTER (WHERE size(isr) < wanted) AS under_min_isr_us,
           sum(us) FILTER (WHERE size(isr) = 1) AS leader_alone_us,
           sum(us) FILTER (WHERE size(isr) < replicas) AS under_replicated_us,
           sum(us) FILTER (WHERE high_watermark < leader_log_end_offset) AS high_watermark_stalled_us
         FROM spans GROUP BY ALL
-    """)
-    counted = (
-        sample_lake.read("partition_scores").groupBy("cluster_id", "rule").agg(*(F.sum(c).alias(c) for c in costs))
-    )
-
-    def by_run(frame: DataFrame) -> dict[tuple[str, str], list[int]]:
-        return {(row["cluster_id"], row["rule"]): [row[name] or 0 for name in costs] for row in frame.collect()}
-
-    found = by_run(counted)
-    assert found == by_run(again)
+        """
+        summed = ", ".join(f"sum({cost}) AS {cost}" for cost in costs)
+        counted = f"SELECT cluster_id, rule, {summed} FROM {{partition_scores}} GROUP BY ALL"
+        by_text = [engine.listed(engine(text, **tables)) for text in (counted, again)]
+    found, expected = ({(row["cluster_id"], row["rule"]): [row[name] or 0 for name in costs] for row in rows}
+                       for rows in by_text)  # fmt: skip
+    assert found == expected
     assert len(found) == 4 * len(REGISTRY)
     assert sum(stalled for *_, stalled in found.values()) > 0
 

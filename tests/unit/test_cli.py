@@ -334,7 +334,9 @@ def test_commands_that_replay_nothing_take_no_spark_and_no_kernels(arguments: li
     assert not {"pyspark", "numba", "delta"} & _imported_by(*arguments)
 
 
-@pytest.mark.parametrize("job", ["run", "ingest", "replay", "sweep", "validate", "report", "sql", "views", "compare", "explain"])
+@pytest.mark.parametrize(
+    "job", ["run", "ingest", "replay", "sweep", "validate", "report", "sql", "views", "compare", "explain"]
+)
 def test_job_file_is_the_same_command(job: str, tmp_path: Path) -> None:
     file = Path(cli.__file__).parent / f"{job}.py"
     answer = subprocess.run(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from isr_batch.errors import AccountError
 from isr_batch.ingest import broker_logs
@@ -26,10 +26,12 @@ from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
 from isr_batch.ingest.kafka_logs.line_account import Tally, require_balance
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest
 from isr_batch.ingest.requests.coverage import NO_NUMBERS
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, INGESTED_FILES, INPUT_TABLES, QUARANTINE
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
@@ -51,7 +53,7 @@ TERM = {
 class Logs:
     """Stands for `isr_batch.ingest.kafka_logs.KafkaLogs`."""
 
-    tables: dict[str, DataFrame | pa.Table]
+    tables: dict[str, pa.Table]
     of_files: dict[str, dict[str, Any]]
     lines: LinesOfInterest
     read_lines: LinesOfInterest
@@ -99,19 +101,17 @@ def read(
             answered = t if t.second % 2 else None
             row = {"append_time": t, "acks": 1, "error_code": 0, "acknowledged_time": answered}
             appends.append(row | {"source_file": file.name, "event_date": t.date()})
-    made = [tuple(row.values()) for row in full(APPEND_LOG, appends)]
-    small = {LEADER_EPOCHS: terms, QUARANTINE: refused}
-    tables: dict[str, DataFrame | pa.Table] = {
-        table.name: pa.Table.from_pylist(full(table, rows), arrow_schema(table)) for table, rows in small.items()
+    found_rows = {APPEND_LOG: appends, LEADER_EPOCHS: terms, QUARANTINE: refused}
+    tables = {
+        table.name: pa.Table.from_pylist(full(table, rows), arrow_schema(table)) for table, rows in found_rows.items()
     }
-    tables[APPEND_LOG.name] = SparkSession.active().createDataFrame(made, APPEND_LOG.schema_ddl)
     lines = read_lines_of_interest(engine, sql, found)
     return Logs(tables, told, lines, lines, NO_NUMBERS)
 
 
 def seconds(lake: Lake, table: str, time: str) -> list[int]:
-    rows = lake.read(table).selectExpr(f"unix_seconds({time}) AS at").collect()
-    return sorted(row["at"] - int(START.timestamp()) for row in rows)
+    times = read_columns(lake, table, [time])[time].to_pylist()
+    return sorted((each - START) // timedelta(seconds=1) for each in times)
 
 
 def days_to_replay(lake: Lake) -> list[date]:
@@ -122,12 +122,13 @@ def days_to_replay(lake: Lake) -> list[date]:
 
 
 def replayed(lake: Lake, window: str) -> None:
-    row = lake.spark.sql(
-        f"SELECT uuid() AS run_id, now() AS started_time, 'replay' AS command, '{window}' AS window, "
-        "map('fetch_log', 1L) AS input_table_versions, '0' AS code_version, '' AS config_hash, 0L AS rows_in, "
-        "0L AS rows_out, 0L AS rows_quarantined, 1D AS seconds, 'done' AS status, 0 AS exit_code, '' AS message"
-    )
-    lake.append_once(RUN_LOG, row, window)
+    row = {
+        "run_id": window, "started_time": datetime.now(UTC), "command": "replay", "window": window,
+        "input_table_versions": [("fetch_log", 1)], "code_version": "0", "config_hash": "", "rows_in": 0, "rows_out": 0,
+        "rows_quarantined": 0, "seconds": 1.0, "status": "done", "exit_code": 0, "message": "",
+    }  # fmt: skip
+    with ArrowSql() as sql:
+        SmallTables(lake, sql).append_once(RUN_LOG, row, window)
 
 
 def test_a_folder_over_three_days(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,11 +187,11 @@ def test_a_folder_over_three_days(lake: Lake, tmp_path: Path, monkeypatch: pytes
     again()
     assert seconds(lake, "append_log", "append_time") == [*first, *second, *third, 2 * DAY + 30]
     assert days_to_replay(lake) == [date(2026, 11, 22), date(2026, 11, 23)]
-    files = lake.read("ingested_files").where("kind = 'request'").collect()
-    assert sorted(row["source_file"] for row in files) == [
+    files = read_columns(lake, "ingested_files", ["source_file", "kind"]).to_pylist()
+    assert sorted(row["source_file"] for row in files if row["kind"] == "request") == [
         "broker-1/request.log (2)", "broker-1/request.log.1", "broker-1/request.log.1.gz"
     ]  # fmt: skip
-    assert lake.read("quarantine").count() == 3
+    assert read_columns(lake, "quarantine", ["source_file"]).num_rows == 3
 
 
 def test_an_account_that_does_not_add_up_is_an_error_with_both_sides() -> None:

@@ -2,7 +2,6 @@
 
 import gzip
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from isr_batch.ingest import broker_logs, replace_rows
 from isr_batch.lake import sizes
-from isr_batch.lake.fetch_log import single_fetches
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, INPUT_TABLES
-from tests.spark.ingest.test_engine import as_text
+from tests.same_rows import assert_same_rows, single_fetches_of
 
 SAMPLE = Path(__file__).parents[3] / "data" / "samples" / "restart"
 LARGE = (FETCH_LOG.name, APPEND_LOG.name)
@@ -55,10 +55,17 @@ def ingest(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Ingest:
     return run
 
 
-def rows(lake: Lake) -> dict[str, Counter[str]]:
-    frames = {table.name: lake.read(table.name) for table in INPUT_TABLES}
-    frames[FETCH_LOG.name] = single_fetches(frames[FETCH_LOG.name])
-    return {name: Counter(as_text(row) for row in frame.toArrow().to_pylist()) for name, frame in frames.items()}
+def rows(lake: Lake) -> dict[str, pa.Table]:
+    found = {table.name: read_columns(lake, table.name, table.column_names) for table in INPUT_TABLES}
+    return found | {FETCH_LOG.name: single_fetches_of(found[FETCH_LOG.name])}
+
+
+@pytest.fixture(scope="module")
+def by_driver(spark_session: SparkSession, log: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
+    """Rows that the driver puts into a lake."""
+    lake = Lake(spark_session, str(tmp_path_factory.mktemp("driver")), "run-1")
+    broker_logs.ingest_broker_logs(lake, log, "c")
+    return rows(lake)
 
 
 def files(lake: Lake, name: str) -> set[Path]:
@@ -69,29 +76,30 @@ def committed(lake: Lake, name: str) -> set[Path]:
     return set(map(Path, lake.files(name)))
 
 
-def assert_same(one: dict[str, Counter[str]], other: dict[str, Counter[str]]) -> None:
-    for name, found in one.items():
-        assert (found - other[name], other[name] - found) == (Counter(), Counter()), name
+def assert_same(expected: dict[str, pa.Table], found: dict[str, pa.Table]) -> None:
+    for name, each in expected.items():
+        assert_same_rows(found[name], each, name)
 
 
-def test_three_ways_leave_the_same_rows(log: Path, ingest: Ingest) -> None:
-    lake = {way: ingest(log, way) for way in ("workers", "spark", "driver")}
-    found = {way: rows(into) for way, into in lake.items()}
-    assert_same(found["driver"], found["workers"])
-    assert_same(found["driver"], found["spark"])
+def test_three_ways_leave_the_same_rows(log: Path, ingest: Ingest, by_driver: dict[str, pa.Table]) -> None:
+    lake = {way: ingest(log, way) for way in ("workers", "spark")}
+    for each in lake.values():
+        assert_same(by_driver, rows(each))
     for name in LARGE:
         by_workers = committed(lake["workers"], name)
         assert all(pq.read_schema(path).field("topic").type == pa.string() for path in by_workers)
         assert files(lake["workers"], name) == by_workers != set()
 
 
-def test_rows_of_a_log_that_has_grown_are_replaced(log: Path, ingest: Ingest, tmp_path: Path) -> None:
+def test_rows_of_a_log_that_has_grown_are_replaced(
+    log: Path, ingest: Ingest, by_driver: dict[str, pa.Table], tmp_path: Path
+) -> None:
     first = shutil.copytree(log, tmp_path / "first")
     (first / "broker-1" / "request.log").unlink()
     lake = ingest(first, "workers")
     before = {name: committed(lake, name) for name in LARGE}
     grown = rows(ingest(log, "workers"))
-    assert_same(rows(ingest(log, "driver")), grown)
+    assert_same(by_driver, grown)
     for name in LARGE:
         assert before[name] & committed(lake, name) == set()
 
@@ -117,7 +125,7 @@ def test_rows_of_a_log_that_is_gone_stay_though_they_share_a_file_with_others(
 
 
 def test_an_ingest_that_is_cut_off_before_the_commit_is_done_again(
-    log: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+    log: Path, ingest: Ingest, by_driver: dict[str, pa.Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class CutOffError(Exception):
         pass
@@ -135,7 +143,7 @@ def test_an_ingest_that_is_cut_off_before_the_commit_is_done_again(
             ingest(log, "workers")
     lake = ingest(log, "workers")
     assert files(lake, APPEND_LOG.name) > committed(lake, APPEND_LOG.name) != set()
-    assert_same(rows(ingest(log, "driver")), rows(lake))
+    assert_same(by_driver, rows(lake))
 
 
 def test_rows_that_break_the_contract_are_told_and_their_files_are_not_left(

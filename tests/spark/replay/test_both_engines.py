@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from isr_batch.lake.arrow_read import contract_of
 from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.spark_engine import BySpark
@@ -21,6 +22,7 @@ from isr_batch.simulation.generate_scenario import generate_scenario
 from isr_batch.simulation.group_plans import FleetOfGroups
 from isr_batch.simulation.proposal_examples import START_MS
 from isr_batch.window import Window
+from tests.same_rows import rows_in
 from udfs.batches.replay import RuleRun
 
 RULES = ["kafka-0.8", "kafka-3.7", "kip-501-pending", "true-lag"]
@@ -29,8 +31,8 @@ WRITTEN = ("isr_changes", "shrink_verdicts", "partition_scores", "replica_scores
 
 def rows_of(lake: Lake, name: str) -> Counter[str]:
     # Of the same state there are several packings.
-    names = [column for column in lake.read(name).columns if column != "state"]
-    return Counter(map(str, lake.read(name).select(names).collect()))
+    names = [column for column in contract_of(name).column_names if column != "state"]
+    return Counter(rows_in(lake, name, names))
 
 
 @pytest.mark.parametrize(("pinned", "tables_by_spark"), [(True, False), (False, False), (True, True)])

@@ -29,6 +29,7 @@ from isr_batch.simulation.generate_scenario import generate_scenario
 from isr_batch.simulation.group_plans import FleetOfGroups
 from isr_batch.simulation.proposal_examples import START_MS
 from isr_batch.window import Window
+from tests.same_rows import rows_in
 
 RULES = ["kafka-0.9", "kafka-3.7", "kip-501-pending", "kip-501-relinquish"]
 RUNS = rule_runs(ReplaySettings(rules=RULES))
@@ -66,7 +67,8 @@ def replayed_lake(lake: Lake, generated_and_replayed: str) -> Lake:
 
 
 def rows(lake: Lake) -> dict[str, list[str]]:
-    return {view: sorted(map(str, lake.read(view).collect())) for view in VIEWS}
+    """Rows of the views, read without Spark; `test_the_views_have_the_rows_of_the_kernel` reads them with it."""
+    return {view: rows_in(lake, view) for view in VIEWS}
 
 
 def files(lake: Lake) -> set[str]:
@@ -160,7 +162,7 @@ def test_what_was_killed_shows_nothing_and_is_taken_out(replayed_lake: Lake, mon
 def test_none_are_written_where_none_are_wanted(over_midnight: Lake) -> None:
     replay(over_midnight, RUNS, timelines="none")
     assert not over_midnight.has("replica_timeline")
-    verdicts = sorted(map(str, over_midnight.read("shrink_verdicts").collect()))
+    verdicts = rows_in(over_midnight, "shrink_verdicts")
     replay(over_midnight, RUNS)
     before = rows(over_midnight)
     replay(over_midnight, RUNS[1:2], SECOND, timelines="none")
@@ -168,11 +170,11 @@ def test_none_are_written_where_none_are_wanted(over_midnight: Lake) -> None:
     assert [str(row["event_date"]) for row in lost] == ["2023-12-31"]
     left = {view: [row for row in found if "kafka-3.7" not in row] for view, found in rows(over_midnight).items()}
     assert left == {view: [row for row in found if "kafka-3.7" not in row] for view, found in before.items()}
-    assert sorted(map(str, over_midnight.read("shrink_verdicts").collect())) == verdicts
+    assert rows_in(over_midnight, "shrink_verdicts") == verdicts
 
 
 def other_tables(lake: Lake) -> dict[str, list[str]]:
-    return {name: sorted(map(str, lake.read(name).collect())) for name in ("eligible_leaders", "shrink_verdicts")}
+    return {name: rows_in(lake, name) for name in ("eligible_leaders", "shrink_verdicts")}
 
 
 def test_around_shrinks_nothing_is_missing_that_another_table_needs(over_midnight: Lake) -> None:

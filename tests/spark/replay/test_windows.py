@@ -27,6 +27,7 @@ from isr_batch.simulation.proposal_examples import START_MS
 from isr_batch.window import Window
 from pipelines.job import Job, replay_window_of_job
 from pipelines.output import Output
+from tests.same_rows import rows_in
 from tests.unit.test_windows import in_order, in_windows, results
 from udfs.batches.results import SET_COLUMNS, STATE
 from udfs.batches.segments import unpack_segment
@@ -59,7 +60,7 @@ def done(lake: Lake, *windows: Window) -> None:
 
 def tables(lake: Lake) -> dict[str, list[str]]:
     return {
-        table.name: sorted(map(str, lake.read(table.name).collect()))
+        table.name: rows_in(lake, table.name)
         for table in (*OUTPUT_TABLES, *(contract for contract, _ in VIEWS.values()))
         if lake.has(table.name) and table not in NOT_RESULTS
     }

@@ -9,9 +9,9 @@ SEVEN = 1_767_225_607_000_000
 
 
 HELD_UP = (
-    "Broker 3: spurious, because its leader held it up. Last caught up 6,090 ms before, with a lag time of 4,000 ms; "
-    "its true lag was 0 ms. Of that time the leader was silent for 500 ms and held its fetches for 5,500 ms. Back in "
-    "the ISR after 1.5 s."
+    "Broker 3: spurious, because the leader held up its fetches. Last caught up 6,090 ms before, with a lag time of "
+    "4,000 ms; its true lag was 0 ms. Of that time the leader was silent for 500 ms and held its fetches for 5,500 ms. "
+    "Back in the ISR after 1.5 s."
 )
 
 
