@@ -55,7 +55,7 @@ class FileOfWorker:
     rows, broken : int
         Number of rows, and of those that break the contract.
     least, most : dict of str to int or str
-        Minimum and maximum of the columns by which readers skip files, all of them without null; instants in epoch
+        Minimum and maximum of the columns by which readers skip files, which are never null; instants in epoch
         microseconds.
     """
 
