@@ -64,7 +64,8 @@ def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
     branches = [f"if branch == {branch}: return function_{branch}(*arguments)" for branch in range(len(places) - 1)]
     lines = ["branch = branch_of_code[code]", *branches, f"return function_{len(places) - 1}(*arguments)"]
     text = "\n    ".join(["def call(code, *arguments):", *lines])
-    exec(text, names | {"branch_of_code": branch_of_code}, found := {})  # noqa: S102
+    found: dict[str, Any] = {}
+    exec(text, names | {"branch_of_code": branch_of_code}, found)  # noqa: S102
     return inlined(found["call"])
 
 
