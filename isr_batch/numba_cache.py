@@ -1,7 +1,7 @@
 """Keep the machine code of compiled functions on disk, for later processes of this machine.
 
 It is numba's own cache, in a folder that is named by the sources of all that a function may call: numba itself does not
-see a change in another file. What is in it are pickles, which run what they say, so that nobody else may write there.
+see a change in another file. Index and code are pickles, which can run anything, so the user alone may write there.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class SourcesLocator:
 
     @classmethod
     def from_function(cls, function: Callable[..., object], _file: str) -> Self | None:
-        """Take the user's folder of machine code, or one beside the sources, or one in the user's cache.
+        """Take the user's folder of machine code, or one next to the sources, or one in the user's cache.
 
         Returns
         -------
@@ -88,16 +88,13 @@ def is_ours_alone(folder: Path) -> bool:
     return status.st_uid == os.geteuid() and not status.st_mode & 0o077 and os.access(folder, os.W_OK)
 
 
-class SayCompiling(event.Listener):  # type: ignore[misc]  # numba comes without types
-    """Say once a process that kernels are compiled, which takes a while."""
-
-    said = False
+class _Listener(event.Listener):  # type: ignore[misc]  # numba comes without types
+    """Hears of each function that is not in the cache."""
 
     def on_start(self, event: event.Event) -> None:
-        """A function is not in the cache."""
-        if not self.said and event.data["dispatcher"].py_func.__module__.startswith(f"{udfs.__name__}."):
-            self.said = True
-            logger.info("compiling kernels, once after an install or an upgrade: half a minute")
+        """It is compiled now, which takes a while."""
+        if event.data["dispatcher"].py_func.__module__.startswith(f"{udfs.__name__}."):
+            _say_compiling()
 
     def on_end(self, event: event.Event) -> None:
         """Nothing more to say."""
@@ -105,7 +102,12 @@ class SayCompiling(event.Listener):  # type: ignore[misc]  # numba comes without
 
 @lru_cache
 def _say_compiling() -> None:
-    event.register("numba:compile", SayCompiling())
+    logger.info("compiling kernels, once after an install or an upgrade: half a minute or more")
+
+
+@lru_cache
+def _listen() -> None:
+    event.register("numba:compile", _Listener())
 
 
 @lru_cache
@@ -132,7 +134,7 @@ def keep_compiled(functions: Sequence[Callable[..., object]]) -> None:
 
     Where no folder can be written, they compile as they would without.
     """
-    _say_compiling()
+    _listen()
     others, config.CACHE_LOCATOR_CLASSES = config.CACHE_LOCATOR_CLASSES, f"{__name__}.{SourcesLocator.__name__}"
     try:
         for function in functions:

@@ -96,7 +96,8 @@ def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
     branches = [f"if branch == {branch}: return function_{branch}(*arguments)" for branch in range(len(places) - 1)]
     lines = ["branch = branch_of_code[code]", *branches, f"return function_{len(places) - 1}(*arguments)"]
     text = "\n    ".join(["def call(code, *arguments):", *lines])
-    exec(text, {"__name__": __name__, "branch_of_code": branch_of_code, **names}, found := {})  # noqa: S102
+    found: dict[str, Any] = {}
+    exec(text, {"__name__": __name__, "branch_of_code": branch_of_code, **names}, found)  # noqa: S102
     return inlined(found["call"])
 
 

@@ -14,6 +14,8 @@ from numba.core.compiler import Compiler
 class _Linked(JITCodeLibrary):  # type: ignore[misc]  # numba comes without types
     """The code of a function, for entry points to link."""
 
+    _linking_libraries: list[Any]
+
     def finalize(self) -> None:
         """Link nothing: numba would link into a function all that it calls, and so again into each of its callers."""
         self.callees, self._linking_libraries = self._linking_libraries, []
@@ -38,6 +40,8 @@ class _Linked(JITCodeLibrary):  # type: ignore[misc]  # numba comes without type
 
 class _EntryPoint(JITCodeLibrary):  # type: ignore[misc]
     """The code of a function that Python calls."""
+
+    _linking_libraries: list[Any]
 
     def finalize(self) -> None:
         """Link all that it calls, and what that calls, once."""

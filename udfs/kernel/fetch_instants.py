@@ -1,4 +1,4 @@
-"""What happens in a partition when its log grows, and at each instant of a fetch, for all rules that look at it."""
+"""Steps of a partition when its log grows, and at each instant of a fetch, under all rules that look at it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from udfs.records import ARRIVED, BEHIND, COMPLETED, NOBODY_WAITS, READ, RECORDE
 from udfs.rules.base import NOTHING, SHOW, nothing
 
 ALL = UNKNOWN
-"""What producers with acks=all ask for."""
+"""The acks of producers that wait for all in-sync replicas."""
 
 
 @kernel

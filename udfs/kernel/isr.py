@@ -211,7 +211,7 @@ def _expand(state, r, p, now_us, out):
 
 @inlined
 def after_fetch(state, r, p, todo, now_us, out, since):
-    """What the leader does after an instant of a fetch: expand the ISR, advance the high watermark.
+    """Expand the ISR, and advance the high watermark, after an instant of a fetch.
 
     ``show_leaders`` has to come after it, once for all runs; rows from ``since`` on are of other runs at this
     instant.

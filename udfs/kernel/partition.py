@@ -1,4 +1,4 @@
-"""What happens to a partition, step by step: a row of the log comes in, an instant of a fetch or a timer falls due.
+"""The steps of a partition: a row of the log comes in, an instant of a fetch or a timer falls due.
 
 The replay (``udfs.kernel.replay``) and the simulation (``udfs.simulation.loop``) take the same steps.
 """
@@ -82,7 +82,7 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
                 if term.begins_mid_term != 0:
                     follower.log_end_offset = max(state.fetches[p].held_at_start, UNKNOWN)
         isr.install_isr(state, r, isr_at_start, term.start_us)
-        # What was told of it counts: some releases leave it behind until a follower's offset moves.
+        # The one that was logged counts: some releases leave it behind until a follower's offset moves.
         if term.begins_mid_term == 0 or state.params[r].check_period_ms == 0:
             isr.advance_high_watermark(state, r, term.start_us // 1000)
         isr.show_followers(state, r, term.start_us, out, since)

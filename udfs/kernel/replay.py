@@ -92,7 +92,7 @@ def end_replay_of_term(state, out):
 def pass_over_in_replay(state, quiet, latest, latencies, out):
     """Come to the end of a quiet stretch without its rows, if that makes no difference; there has to be room.
 
-    What was due before the first of them has happened.
+    The replay has to have come to the first of them.
 
     Returns
     -------

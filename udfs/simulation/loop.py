@@ -3,7 +3,7 @@
 Producers that ask for all acknowledgements wait for the rule's high watermark, followers for the leader's answer, and
 the leader for its io threads, its storage, and where the release did so for the write of its ISR. The rule decides by
 the steps of the replay, so a log written here, replayed under the same rule, gives the same changes. No two things
-happen at the same microsecond, and only checks happen at whole milliseconds: order never hangs on a tie.
+happen at the same microsecond, and only checks happen at whole milliseconds: order never depends on a tie.
 """
 
 from udfs.jit import entry, inlined, kernel
@@ -11,7 +11,7 @@ from udfs.kernel import ledger, timers
 from udfs.kernel.fetch_instants import take_in
 from udfs.kernel.partition import begin_partition_term, fire_timers, take_in_row_called
 from udfs.records import APPEND, COMPLETED, ELIGIBLE, FETCH, NEVER_US, READ, RECORDED, REMOVED, SILENCE, UNKNOWN
-from udfs.simulation import event_queue
+from udfs.simulation import event_queue, log_rows
 from udfs.simulation.leader_requests import (
     ANSWERED,
     APPENDED,
@@ -30,13 +30,6 @@ from udfs.simulation.leader_requests import (
     start_request,
     successor_of_leader,
     thread_takes_request,
-)
-from udfs.simulation.log_rows import (
-    label_score_row,
-    write_append_row,
-    write_event_row,
-    write_fetch_row,
-    write_term_row,
 )
 from udfs.simulation.world import (
     CHANGE_LEADER,
@@ -112,12 +105,12 @@ def _end(world, log, p, now_us):
             fetch.processed_us = min(fetch.processed_us, now_us + 1)
             fetch.released_us = min(fetch.released_us, now_us + 1)
             fetch.completed_us = min(fetch.completed_us, now_us + 1)
-            write_fetch_row(world, log, p, f, world.leaders[p, 0].high_watermark)
+            log_rows.write_fetch_row(world, log, p, f, world.leaders[p, 0].high_watermark)
     for i in range(partition.in_flight):
         wait = world.waiting[p, i]
-        write_append_row(world, log, p, wait[0], wait[1], wait[2], -1, UNKNOWN, 0)
-    write_term_row(world, log, p, now_us)
-    label_score_row(world, log, p)
+        log_rows.write_append_row(world, log, p, wait[0], wait[1], wait[2], -1, UNKNOWN, 0)
+    log_rows.write_term_row(world, log, p, now_us)
+    log_rows.label_score_row(world, log, p)
     ledger.end_ledger(partition_state_of_world(world, p), now_us, world.out)
     for f in range(len(world.peers)):
         world.remembered[p, group.leader, f] = world.followers[p, 0, f]
@@ -156,7 +149,7 @@ def _appended(world, log, p, now_us):
     thread_takes_request(world, now_us)
     if partition.acks == -1 and leader.isr_size < min(world.params[0].min_insync_replicas, leader.replicas):
         world.ledger.pages[p, 0, ledger.REFUSED_APPENDS] += 1
-        write_append_row(world, log, p, now_us, UNKNOWN, UNKNOWN, -1, UNKNOWN, NOT_ENOUGH_REPLICAS)
+        log_rows.write_append_row(world, log, p, now_us, UNKNOWN, UNKNOWN, -1, UNKNOWN, NOT_ENOUGH_REPLICAS)
         event_queue.push_event(world, now_us + group.retry_us, PRODUCED, p, group.serial)
         return
     base_offset = world.term[p].log_end_offset
@@ -169,7 +162,7 @@ def _appended(world, log, p, now_us):
         wait[2] = log_end_offset
         partition.in_flight += 1
     else:
-        write_append_row(world, log, p, now_us, base_offset, log_end_offset, partition.acks, now_us, 0)
+        log_rows.write_append_row(world, log, p, now_us, base_offset, log_end_offset, partition.acks, now_us, 0)
     partition.next_us += produce_gap_of_world_us(world, p)
     if partition.in_flight < group.max_in_flight:
         event_queue.push_event(world, max(now_us, partition.next_us), PRODUCED, p, group.serial)
@@ -249,7 +242,7 @@ def _answered(world, log, f, now_us):
     for p in range(len(world.partitions)):
         world.fetches[p, f].completed_us = now_us
         _fetch_step(world, log, p, f, COMPLETED, now_us)
-        write_fetch_row(world, log, p, f, world.leaders[p, 0].high_watermark)
+        log_rows.write_fetch_row(world, log, p, f, world.leaders[p, 0].high_watermark)
         world.held[p, f] = world.answered[p, f]
     peer.phase = IDLE
     peer.written_us = max(now_us + peer.link_us + peer.received * peer.record_us, peer.paused_until_us)
@@ -306,7 +299,7 @@ def _fault(world, log, i, now_us):
     if this.kind == PAUSE_LEADER:
         group.paused_until_us = this.value
         checks_us = (this.value // 1000 + 1) * 1000  # io threads wake up before isr-expiration does
-        write_event_row(log, group.leader, now_us, checks_us, SILENT)
+        log_rows.write_event_row(log, group.leader, now_us, checks_us, SILENT)
         for p in range(len(world.partitions)):
             _take_in_one(world, log, p, SILENCE, UNKNOWN, UNKNOWN, 0, checks_us, now_us)
     elif this.kind == CHANGE_LEADER and this.who != group.leader:
@@ -316,7 +309,7 @@ def _fault(world, log, i, now_us):
             if world.leaders[p, 0].isr >> this.who & 1 != 0:
                 _take_in_one(world, log, p, REMOVED, this.who, UNKNOWN, 0, 0, now_us)
     elif this.kind == ELIGIBILITY:
-        write_event_row(log, this.who, now_us, now_us, UNFENCED if this.value != 0 else FENCED)
+        log_rows.write_event_row(log, this.who, now_us, now_us, UNFENCED if this.value != 0 else FENCED)
         for p in range(len(world.partitions)):
             for broker in range(len(world.peers)):  # whoever leads next has heard of it too
                 world.remembered[p, broker, this.who].eligible = this.value

@@ -368,3 +368,17 @@ def test_an_expansion_leaves_the_high_watermark_to_its_fetch() -> None:
     late = Row(90_000, FETCH, 2, 6, 0, -1, 100_000, 110_000, 110_000, 110_000)
     rows = fetch(0, 3, 5), Row(1, REMOVED, 3), append(2000, 6), late
     assert_agree(Log((term(*rows, start_offset=5, isr=(1, 3)),)), each())
+
+
+def test_a_leader_that_gives_up_leadership_goes_on_with_its_doubts() -> None:
+    """Its ISR is whole again without a fetch; the one under way shows that the shrink before is in doubt."""
+    slow = Row(1000, FETCH, 2, 10, 0, -1, 20_700, 34_490, 34_990, 34_990)
+    begun = term(
+        slow, replicas=(1, 2), isr=(1, 2), start_offset=10, start_high_watermark=5, leader_is_new=False,
+        end_us=START_US + 60_000,
+    )  # fmt: skip
+    gives_up = ("follower_fetch_process_time_max_ms", 30), ("isr_write_latency_ms", 40)
+    runs = [Setting("kip-501-relinquish", 5, 2, -5, gives_up), Setting("kip-501-pending", 5, 2)]
+    assert_agree(Log((begun,)), runs)
+    shrink, *_ = replay(Log((begun,)), runs)[0]["changes"]
+    assert (shrink.kind, shrink.depends_on) == ("shrink", "event_order")
