@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from isr_batch.broker_lines import metadata_log, server_log
+from isr_batch.broker_lines.forms import SHRINK
 from isr_batch.broker_lines.log_sql import BUCKET_US
 from isr_batch.ingest.requests.coverage import Stretch
 from isr_batch.ingest.requests.request_summary import SILENCE_US, WAITED_US
@@ -152,7 +153,7 @@ def broker_processes(
         [{"broker_id": stretch.broker_id, "at_us": stretch.until_us} for stretch in before], activity.schema
     )
     return sources.sql(
-        """
+        f"""
         WITH led AS (
             SELECT broker_id, process_before AS process, before_us AS last_led_us FROM pauses
             WHERE process_before != process
