@@ -1,6 +1,8 @@
 """Read a lake's content of earlier logs for logs that continue them, and select the lines to keep for that."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -8,11 +10,15 @@ import pyarrow.compute as pc
 
 from isr_batch.ingest.ingested_files import PlanOfFiles
 from isr_batch.ingest.kafka_logs import earlier_logs as earlier
+from isr_batch.ingest.kafka_logs.append_log import LAST_REQUESTS_US
 from isr_batch.ingest.kafka_logs.coverage import NUMBERED, Stretch
 from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs, LastRows
-from isr_batch.ingest.kafka_logs.log_folder import METADATA, REQUEST
+from isr_batch.ingest.kafka_logs.log_folder import METADATA, PROPERTIES, REQUEST
+from isr_batch.ingest.kafka_logs.read import KafkaLogs
+from isr_batch.ingest.kafka_logs.request_summary import ends_of_requests
 from isr_batch.ingest.kafka_logs.server_log import process_starts
-from isr_batch.ingest.log_files.kinds import SERVER
+from isr_batch.ingest.kafka_logs.settings_files import Broker
+from isr_batch.ingest.log_files.kinds import SERVER, STATE_CHANGE
 from isr_batch.ingest.replace_rows import rows_of_cluster
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
@@ -82,9 +88,12 @@ def fetches_without_offset(lake: Lake, cluster_id: str, files: Sequence[str]) ->
 def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> EarlierLogs:
     """Read what the lake has of the files that are gone; nothing if none is."""
     if not work.gone or not lake.has(KEPT_LINES.name):
-        return EarlierLogs()
+        return EarlierLogs(brokers=work.found.brokers)
     of_cluster = [(cluster_id,)]
-    lines = read_columns(lake, KEPT_LINES.name, earlier.KEPT_LINES.names, {"cluster_id": cluster_id})
+    kept = read_columns(lake, KEPT_LINES.name, earlier.KEPT_LINES.names, {"cluster_id": cluster_id})
+    kept = kept.cast(earlier.KEPT_LINES)
+    settings = kept.filter(pc.equal(kept["kind"], PROPERTIES))
+    lines = kept.filter(pc.is_in(kept["kind"], pa.array([SERVER, STATE_CHANGE])))
     covered = read_columns(
         lake, COVERAGE.name, ["broker_id", "from_time", "until_time"], {"cluster_id": cluster_id, "log": SERVER}
     ).to_pylist()
@@ -99,7 +108,11 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
     requests = [(record.broker_id, _us(record.last_time)) for record in work.gone
                 if record.kind == REQUEST and record.broker_id is not None and record.last_time]  # fmt: skip
     of_files = pa.array({record.source_file for record in work.gone}, pa.string())
-    lines = lines.filter(pc.is_in(lines["source_file"], of_files)).cast(earlier.KEPT_LINES)
+    lines = lines.filter(pc.is_in(lines["source_file"], of_files))
+    last_requests = kept.filter(
+        pc.and_(pc.equal(kept["kind"], REQUEST), pc.is_in(kept["source_file"], of_files))
+    )  # fmt: skip
+    handled_us = {(row["source_file"], row["source_line"]): row["stamp_us"] for row in last_requests.to_pylist()}
     numbers = read_columns(lake, SESSION_ENDS.name, NUMBERED.names, {"cluster_id": cluster_id})
     begin = str(pc.min(lines["stamp_us"]).as_py() or 0)
     with LakeSql(lake) as sql:
@@ -119,16 +132,32 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
                 "read": [(name,) for name in sorted(read)],
                 "days": f"DATE'{(first - timedelta(1)).date()}' AND DATE'{last.date()}'",
             }  # fmt: skip
-            appends = pa.Table.from_pylist(sql(_LAST_APPENDS, **near), earlier.APPENDS)
-            return LastRows(begins_us, sql(_LAST_FETCHES, **near), appends)
+            appends = [
+                row | {"handled_us": handled_us.get((row["source_file"], row["source_line"]))}
+                for row in sql(_LAST_APPENDS, **near)
+            ]
+            return LastRows(begins_us, sql(_LAST_FETCHES, **near), pa.Table.from_pylist(appends, earlier.APPENDS))
 
     return EarlierLogs(
         lines, pa.Table.from_pylist(files, earlier.FILES), requests, stretches,
         numbers.filter(pc.is_in(numbers["source_file"], of_files)).cast(NUMBERED), silences, terms, last_rows,
+        last_requests, _known_brokers(settings["message"].to_pylist(), work.found.brokers),
     )  # fmt: skip
 
 
-def keep_for_later_logs(small: SmallTables, cluster_id: str, lines: pa.Table, numbers: pa.Table) -> None:
+def _known_brokers(kept: Iterable[str], found: Mapping[int, Broker]) -> dict[int, Broker]:
+    """Complete the settings of the brokers in a folder from those that are kept; add the brokers that it lacks."""
+    brokers = dict(found)
+    for text in kept:
+        before = json.loads(text)
+        own = asdict(found.get(before["broker_id"], Broker(**before)))
+        brokers[before["broker_id"]] = Broker(
+            **{each.name: before[each.name] if own[each.name] is None else own[each.name] for each in fields(Broker)}
+        )
+    return brokers
+
+
+def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, earlier_logs: EarlierLogs) -> None:
     """Keep what later logs may go on from, in place of what was kept before.
 
     Parameters
@@ -136,14 +165,27 @@ def keep_for_later_logs(small: SmallTables, cluster_id: str, lines: pa.Table, nu
     small : SmallTables
         Of the lake.
     cluster_id : str
-    lines : pa.Table
-        Of the logs that were read and of those that are gone (`earlier_logs.KEPT_LINES`).
-    numbers : pa.Table
-        Their last requests of fetch sessions (`isr_batch.ingest.kafka_logs.coverage.NUMBERED`).
+    logs : KafkaLogs
+        The logs that were read.
+    earlier_logs : EarlierLogs
+        What the lake had of those that are gone.
     """
+    numbers = pa.concat_tables([earlier_logs.numbers, logs.numbers])
     recent = (pc.max(numbers["completed_us"]).as_py() or 0) - _KEPT_US
     numbers = numbers.filter(pc.greater_equal(numbers["completed_us"], recent))
-    for table, rows in ((KEPT_LINES, _still_needed(small.sql, lines)), (SESSION_ENDS, numbers)):
+    lines = _still_needed(small.sql, pa.concat_tables([earlier_logs.lines, logs.lines.kept]))
+    requests = pa.concat_tables([earlier_logs.kept_requests, logs.last_requests])
+    ends_us = ends_of_requests(logs.requests)
+    for broker_id, last_us in earlier_logs.requests:
+        ends_us[broker_id] = max(last_us, ends_us.get(broker_id, last_us))
+    last = [row for row in requests.to_pylist() if row["stamp_us"] >= ends_us[row["broker_id"]] - LAST_REQUESTS_US]
+    settings = [
+        {"kind": PROPERTIES, "broker_id": broker.broker_id, "source_file": PROPERTIES, "source_line": 0,
+         "message": json.dumps(asdict(broker))} for broker in logs.found.brokers.values()
+    ]  # fmt: skip
+    kept_lines = pa.concat_tables([lines.cast(earlier.KEPT_LINES),
+                                   pa.Table.from_pylist([*last, *settings], earlier.KEPT_LINES)])  # fmt: skip
+    for table, rows in ((KEPT_LINES, kept_lines), (SESSION_ENDS, numbers)):
         kept = rows.append_column("cluster_id", pa.repeat(cluster_id, rows.num_rows)).select(table.column_names)
         replace_arrow(small.lake, small.sql, table, kept.cast(arrow_schema(table)), rows_of_cluster(cluster_id))
 

@@ -7,7 +7,7 @@ names none (acks=0; before Kafka 1.0 no response is logged). Otherwise to no req
 offsets are such appends.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs.coverage import Stretch, is_last_stretch, stretch_number, with_stretch_number
-from isr_batch.ingest.kafka_logs.earlier_logs import LastRows
+from isr_batch.ingest.kafka_logs.earlier_logs import KEPT_LINES, LastRows
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.fetch_log import DOUBTFUL, FETCHES
 from isr_batch.ingest.kafka_logs.in_spark import Query, meeting
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION
 from isr_batch.ingest.kafka_logs.log_end_offsets import TERM, named_offsets, ranges_of_offsets
+from isr_batch.ingest.kafka_logs.log_folder import REQUEST
 from isr_batch.ingest.kafka_logs.request_log import PRODUCE
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
@@ -31,6 +32,8 @@ STAMPS_US = 3_000
 """Two instants closer than this may have happened in the other order: timestamps, and durations before 0.11, are
 truncated to milliseconds."""
 
+LAST_REQUESTS_US = 1_000_000
+"""A fetch that read an append may be logged this much later than the append, when a night's copy has been made."""
 UNKNOWN_ERROR = -1
 """Kafka's UNKNOWN_SERVER_ERROR; here: refused by a broker that does not log responses."""
 
@@ -104,6 +107,29 @@ def append_requests(
     return engine.by_key(PARTITION, _repeated, PRODUCED, rows=in_terms)
 
 
+def last_requests(engine: Engine, produced: Rows, ends_us: Mapping[int, int]) -> pa.Table:
+    """List the last requests whose appends later logs may still bound from above, as `KEPT_LINES`.
+
+    Parameters
+    ----------
+    engine : Engine
+    produced : Rows
+        As `append_requests` gives them.
+    ends_us : mapping of int to int
+        By broker, the last completion in its request logs.
+    """
+    if not ends_us:
+        return KEPT_LINES.empty_table()
+    late = " OR ".join(f"leader_id = {broker_id} AND handled_us >= {end_us - LAST_REQUESTS_US}"
+                       for broker_id, end_us in ends_us.items())  # fmt: skip
+    found = engine.where(produced, f"base_offset IS NOT NULL AND handled_us < append_us AND ({late})")
+    of_request = ["leader_id", "source_file", "source_line", "handled_us"]
+    rows = engine.collect(engine.select(found, of_request)).group_by(of_request).aggregate([])
+    columns = [pa.repeat(REQUEST, len(rows)), *(rows[name] for name in of_request), pa.repeat("", len(rows)),
+               pa.nulls(len(rows), pa.int64())]  # fmt: skip
+    return pa.table(columns, names=KEPT_LINES.names).cast(KEPT_LINES)
+
+
 def _repeated(sql: ArrowSql, rows: pa.Table) -> pa.Table:
     return sql(
         f"""
@@ -170,9 +196,10 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     starts = begun.select(["topic", "partition_id", "leader_epoch", "start_offset"])
     named = with_stretch_number(last.named_offsets(), stretches, "leader_id", "named_us")
     is_last = is_last_stretch(stretches, "leader_id", "log_stretch")
-    as_produced = {"handled_us": None, "size": None, "answered": True, "repeated": False, "log_stretch": 0}
+    as_produced = {"size": None, "answered": True, "repeated": False, "log_stretch": 0}
     before = pa.Table.from_pylist(
-        [row | as_produced | {"handled_us": row["append_us"]} for row in last.open_appends()], PRODUCED
+        [as_produced | row | {"handled_us": row["handled_us"] or row["append_us"]} for row in last.open_appends()],
+        PRODUCED,
     ).drop_columns("log_stretch")
     before = with_stretch_number(before, stretches, "leader_id", "append_us").select(PRODUCED.names)
     return engine.by_key(

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs.coverage import GAP_US, NEAR_US, NUMBERED, Stretch
 from isr_batch.ingest.kafka_logs.mid_term import Begun
+from isr_batch.ingest.kafka_logs.settings_files import Broker
 from udfs.arrow_types import arrow_columns
 
 KEPT_LINES = arrow_columns(
@@ -30,7 +31,7 @@ _TERM = ("leader_id", "topic", "partition_id", "leader_epoch", "start_us")
 APPENDS = arrow_columns(
     "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, append_us BIGINT, base_offset BIGINT, "
     "log_end_offset BIGINT, log_end_source STRING, acks INT, client_id STRING, acknowledged_us BIGINT, error_code INT, "
-    "source_file STRING, source_line BIGINT"
+    "source_file STRING, source_line BIGINT, handled_us BIGINT"
 )
 NAMED = arrow_columns(
     "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, offset BIGINT, named_in STRING, named_us BIGINT, "
@@ -51,7 +52,8 @@ class LastRows:
         The last of each follower and term: leader_id, replica_id, topic, partition_id, leader_epoch, fetch_offset,
         last_handled_us.
     appends : pa.Table
-        Those of the last seconds that have a base offset (`APPENDS`).
+        Those of the last seconds that have a base offset (`APPENDS`); ``handled_us``, when an io thread took the
+        request, is null where it is not known any more.
     """
 
     begins_us: Mapping[int, int] = field(default_factory=dict)
@@ -84,6 +86,8 @@ class LastRows:
         for row in self.appends.to_pylist():
             key = tuple(row[name] for name in _OF_TERM)
             named.append((*key, row["base_offset"], "appends", row["append_us"]))
+            if row["log_end_source"] == "shrinks":
+                named.append((*key, row["log_end_offset"], "shrinks", self.begins_us[key[0]]))
         rows = [dict(zip(NAMED.names, (*each, self.reached.get(each[:4], 0)), strict=True)) for each in named]
         return pa.Table.from_pylist(rows, NAMED)
 
@@ -128,6 +132,10 @@ class EarlierLogs:
         leader_epoch, start_us, and the columns of `AS_IT_BEGAN` and `AS_IT_ENDED`.
     last_rows : callable
         Returns the rows shortly before the times at which the request logs of leaders continue.
+    kept_requests : pa.Table
+        The last produce requests of each broker (`KEPT_LINES`), stamped with the time at which an io thread took them.
+    brokers : mapping of int to Broker
+        Settings of all brokers that the cluster has had: of the folder, and from earlier ones where it has none.
     """
 
     lines: pa.Table = field(default_factory=KEPT_LINES.empty_table)
@@ -138,11 +146,18 @@ class EarlierLogs:
     silences: pa.Table = field(default_factory=SILENCES.empty_table)
     terms: Sequence[Mapping[str, Any]] = ()
     last_rows: Callable[[Mapping[int, int]], LastRows] = lambda _: LastRows()
+    kept_requests: pa.Table = field(default_factory=KEPT_LINES.empty_table)
+    brokers: Mapping[int, Broker] = field(default_factory=dict)
 
     def begin_us(self) -> dict[int, int]:
-        """Find the first timestamp of each broker's lines; everything after it is derived again."""
+        """Find the first timestamp of each broker's lines; everything after it is derived again.
+
+        Nothing of a broker that is not in the folder and whose settings are not known, as in a lake of an earlier
+        version.
+        """
         first = self.lines.group_by("broker_id").aggregate([("stamp_us", "min")]).to_pylist()
-        return {row["broker_id"]: row["stamp_us_min"] for row in first if row["stamp_us_min"] is not None}
+        return {row["broker_id"]: row["stamp_us_min"] for row in first
+                if row["stamp_us_min"] is not None and row["broker_id"] in self.brokers}  # fmt: skip
 
     def with_stretches(self, read: Sequence[Stretch], signs: pa.Table) -> list[Stretch]:
         """Join the stretches of the logs that are read to those that they continue.
