@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from isr_batch.ingest.ingested_files import PlanOfFiles
 from isr_batch.ingest.kafka_logs import earlier_logs as earlier
-from isr_batch.ingest.kafka_logs.append_log import LAST_REQUESTS_US
 from isr_batch.ingest.kafka_logs.coverage import NUMBERED, Stretch
 from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs, LastRows
+from isr_batch.ingest.kafka_logs.last_requests import handled_times, read_times, still_last
 from isr_batch.ingest.kafka_logs.log_folder import METADATA, PROPERTIES, REQUEST
 from isr_batch.ingest.kafka_logs.read import KafkaLogs
 from isr_batch.ingest.kafka_logs.request_summary import ends_of_requests
@@ -112,7 +112,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
     last_requests = kept.filter(
         pc.and_(pc.equal(kept["kind"], REQUEST), pc.is_in(kept["source_file"], of_files))
     )  # fmt: skip
-    handled_us = {(row["source_file"], row["source_line"]): row["stamp_us"] for row in last_requests.to_pylist()}
+    handled_us, read_us = handled_times(last_requests), read_times(last_requests)
     numbers = read_columns(lake, SESSION_ENDS.name, NUMBERED.names, {"cluster_id": cluster_id})
     begin = str(pc.min(lines["stamp_us"]).as_py() or 0)
     with LakeSql(lake) as sql:
@@ -136,7 +136,11 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
                 row | {"handled_us": handled_us.get((row["source_file"], row["source_line"]))}
                 for row in sql(_LAST_APPENDS, **near)
             ]
-            return LastRows(begins_us, sql(_LAST_FETCHES, **near), pa.Table.from_pylist(appends, earlier.APPENDS))
+            fetches = [
+                row | {"read_us": read_us.get((row["leader_id"], row["replica_id"], row["last_handled_us"]))}
+                for row in sql(_LAST_FETCHES, **near)
+            ]
+            return LastRows(begins_us, fetches, pa.Table.from_pylist(appends, earlier.APPENDS))
 
     return EarlierLogs(
         lines, pa.Table.from_pylist(files, earlier.FILES), requests, stretches,
@@ -178,13 +182,14 @@ def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, ea
     ends_us = ends_of_requests(logs.requests)
     for broker_id, last_us in earlier_logs.requests:
         ends_us[broker_id] = max(last_us, ends_us.get(broker_id, last_us))
-    last = [row for row in requests.to_pylist() if row["stamp_us"] >= ends_us[row["broker_id"]] - LAST_REQUESTS_US]
     settings = [
         {"kind": PROPERTIES, "broker_id": broker.broker_id, "source_file": PROPERTIES, "source_line": 0,
          "message": json.dumps(asdict(broker))} for broker in logs.found.brokers.values()
     ]  # fmt: skip
-    kept_lines = pa.concat_tables([lines.cast(earlier.KEPT_LINES),
-                                   pa.Table.from_pylist([*last, *settings], earlier.KEPT_LINES)])  # fmt: skip
+    kept_lines = pa.concat_tables([
+        lines.cast(earlier.KEPT_LINES), still_last(requests.to_pylist(), ends_us),
+        pa.Table.from_pylist(settings, earlier.KEPT_LINES),
+    ])  # fmt: skip
     for table, rows in ((KEPT_LINES, kept_lines), (SESSION_ENDS, numbers)):
         kept = rows.append_column("cluster_id", pa.repeat(cluster_id, rows.num_rows)).select(table.column_names)
         replace_arrow(small.lake, small.sql, table, kept.cast(arrow_schema(table)), rows_of_cluster(cluster_id))

@@ -7,7 +7,7 @@ names none (acks=0; before Kafka 1.0 no response is logged). Otherwise to no req
 offsets are such appends.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,13 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs.coverage import Stretch, is_last_stretch, stretch_number, with_stretch_number
-from isr_batch.ingest.kafka_logs.earlier_logs import KEPT_LINES, LastRows
+from isr_batch.ingest.kafka_logs.earlier_logs import LastRows
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.fetch_log import DOUBTFUL, FETCHES
 from isr_batch.ingest.kafka_logs.in_spark import Query, meeting
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION
 from isr_batch.ingest.kafka_logs.log_end_offsets import TERM, named_offsets, ranges_of_offsets
-from isr_batch.ingest.kafka_logs.log_folder import REQUEST
 from isr_batch.ingest.kafka_logs.request_log import PRODUCE
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
@@ -32,8 +31,6 @@ STAMPS_US = 3_000
 """Two instants closer than this may have happened in the other order: timestamps, and durations before 0.11, are
 truncated to milliseconds."""
 
-LAST_REQUESTS_US = 1_000_000
-"""A fetch that read an append may be logged this much later than the append, when a night's copy has been made."""
 UNKNOWN_ERROR = -1
 """Kafka's UNKNOWN_SERVER_ERROR; here: refused by a broker that does not log responses."""
 
@@ -54,8 +51,7 @@ _OF_FETCHES = (
     *PARTITION, "leader_epoch", "log_stretch", "replica_id", "fetch_offset", "arrival_us", "records_size",
     "last_read_us", "last_handled_us", "last_waited_us", "source_file",
 )  # fmt: skip
-
-
+_ASKED = pa.schema([FETCHES.field(name) for name in _OF_FETCHES])
 PRODUCE_REQUESTS = Query(
     f"SELECT {', '.join((*WHOLE, 'partitions'))} FROM rows WHERE kind = '{PRODUCE}'",
     pa.schema([(name, LISTED.field(name).type) for name in WHOLE]).append(pa.field("partitions", pa.binary())),
@@ -107,29 +103,6 @@ def append_requests(
     return engine.by_key(PARTITION, _repeated, PRODUCED, rows=in_terms)
 
 
-def last_requests(engine: Engine, produced: Rows, ends_us: Mapping[int, int]) -> pa.Table:
-    """List the last requests whose appends later logs may still bound from above, as `KEPT_LINES`.
-
-    Parameters
-    ----------
-    engine : Engine
-    produced : Rows
-        As `append_requests` gives them.
-    ends_us : mapping of int to int
-        By broker, the last completion in its request logs.
-    """
-    if not ends_us:
-        return KEPT_LINES.empty_table()
-    late = " OR ".join(f"leader_id = {broker_id} AND handled_us >= {end_us - LAST_REQUESTS_US}"
-                       for broker_id, end_us in ends_us.items())  # fmt: skip
-    found = engine.where(produced, f"base_offset IS NOT NULL AND handled_us < append_us AND ({late})")
-    of_request = ["leader_id", "source_file", "source_line", "handled_us"]
-    rows = engine.collect(engine.select(found, of_request)).group_by(of_request).aggregate([])
-    columns = [pa.repeat(REQUEST, len(rows)), *(rows[name] for name in of_request), pa.repeat("", len(rows)),
-               pa.nulls(len(rows), pa.int64())]  # fmt: skip
-    return pa.table(columns, names=KEPT_LINES.names).cast(KEPT_LINES)
-
-
 def _repeated(sql: ArrowSql, rows: pa.Table) -> pa.Table:
     return sql(
         f"""
@@ -153,7 +126,7 @@ ASKED = Query(
     f"""
     SELECT {", ".join(_OF_FETCHES)} FROM rows WHERE reason IS NULL AND error_code = 0 AND fetch_offset IS NOT NULL
     """,
-    pa.schema([FETCHES.field(name) for name in _OF_FETCHES]),
+    _ASKED,
 )
 """Query of the fetches of `isr_batch.ingest.kafka_logs.fetch_log.fetches_of` that name an offset."""
 
@@ -195,6 +168,8 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     of_terms = of_terms.filter(pa.array([row[:-1] not in went_on for row in _keys(of_terms)], pa.bool_()))
     starts = begun.select(["topic", "partition_id", "leader_epoch", "start_offset"])
     named = with_stretch_number(last.named_offsets(), stretches, "leader_id", "named_us")
+    asked_before = pa.Table.from_pylist(last.last_reads(), _ASKED).drop_columns("log_stretch")
+    asked_before = with_stretch_number(asked_before, stretches, "leader_id", "last_handled_us").select(_OF_FETCHES)
     is_last = is_last_stretch(stretches, "leader_id", "log_stretch")
     as_produced = {"size": None, "answered": True, "repeated": False, "log_stretch": 0}
     before = pa.Table.from_pylist(
@@ -204,7 +179,8 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     before = with_stretch_number(before, stretches, "leader_id", "append_us").select(PRODUCED.names)
     return engine.by_key(
         PARTITION, partial(_appends, starts=starts, last=is_last), APPENDS,
-        rows=produced, fetched=asked, shrinks=of_shrinks, terms=of_terms, before=before, known=named,
+        rows=produced, fetched=asked, shrinks=of_shrinks, terms=of_terms, before=before, asked_before=asked_before,
+        known=named,
     )  # fmt: skip
 
 
@@ -215,11 +191,12 @@ def _keys(terms: pa.Table) -> list[tuple[Any, ...]]:
 
 def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
     sql: ArrowSql, rows: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, before: pa.Table,
-    known: pa.Table, starts: pa.Table, last: str,
+    asked_before: pa.Table, known: pa.Table, starts: pa.Table, last: str,
 ) -> pa.Table:  # fmt: skip
     once = meeting(sql, pa.concat_tables([rows, before.cast(rows.schema)]), "NOT repeated")
     once = once.append_column("place", pa.array(np.arange(once.num_rows)))
-    between = ranges_of_offsets(sql, named_offsets(sql, once, fetched, shrinks, terms, known), starts, last)
+    asked = pa.concat_tables([fetched, asked_before.cast(fetched.schema)])
+    between = ranges_of_offsets(sql, named_offsets(sql, once, asked, shrinks, terms, known), starts, last)
     # Appends whose end earlier logs had are not added again.
     between = sql(
         f"""

@@ -50,7 +50,7 @@ class LastRows:
         When the request log of each leader goes on.
     fetches : sequence of dict
         The last of each follower and term: leader_id, replica_id, topic, partition_id, leader_epoch, fetch_offset,
-        last_handled_us.
+        last_handled_us; ``read_us``, when the log was read for it, is null where it is not known any more.
     appends : pa.Table
         Those of the last seconds that have a base offset (`APPENDS`); ``handled_us``, when an io thread took the
         request, is null where it is not known any more.
@@ -79,6 +79,14 @@ class LastRows:
             if row["acks"] is not None and (row["base_offset"] >= reached or by_fetches):
                 found.append(row)
         return found
+
+    def last_reads(self) -> list[dict[str, Any]]:
+        """List the last fetches as rows of `isr_batch.ingest.kafka_logs.append_log.ASKED`."""
+        return [
+            {name: fetch[name] for name in (*_OF_TERM, "replica_id", "fetch_offset", "last_handled_us")}
+            | {"arrival_us": fetch["last_handled_us"], "last_read_us": fetch["read_us"]}
+            for fetch in self.fetches if fetch["fetch_offset"] is not None and fetch["read_us"] is not None
+        ]  # fmt: skip
 
     def named_offsets(self) -> pa.Table:
         """List the named offsets: term, offset, named_in, named_us, and the highest of the term."""
@@ -133,7 +141,7 @@ class EarlierLogs:
     last_rows : callable
         Returns the rows shortly before the times at which the request logs of leaders continue.
     kept_requests : pa.Table
-        The last produce requests of each broker (`KEPT_LINES`), stamped with the time at which an io thread took them.
+        The last requests of each broker, as `isr_batch.ingest.kafka_logs.last_requests` gives them.
     brokers : mapping of int to Broker
         Settings of all brokers that the cluster has had: of the folder, and from earlier ones where it has none.
     """

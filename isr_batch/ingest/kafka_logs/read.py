@@ -16,6 +16,7 @@ from isr_batch.ingest.kafka_logs import (
     coverage,
     fetch_log,
     isr_changes,
+    last_requests,
     leader_and_isr,
     leader_epochs,
     lines,
@@ -88,7 +89,7 @@ class KafkaLogs:
     numbers : pa.Table
         The last request of each fetch session in each file, as `isr_batch.ingest.kafka_logs.coverage.last_numbers`.
     last_requests : pa.Table
-        As `isr_batch.ingest.kafka_logs.append_log.last_requests` gives them.
+        As `isr_batch.ingest.kafka_logs.last_requests.last_requests` gives them.
     notes : list of Note
         Notes for the user on the sources of the rows.
     """
@@ -281,12 +282,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
         late = engine.where(produced, f"append_us < {max(begins_us.values())} AND base_offset IS NOT NULL")
         replaced_appends += last.answered_late(engine.collect(late))
     shrinks = isr_changes.isr_shrinks_by_term(sources, known, stretches)
-    # A Shrinking line may be in a file that is gone, of a time whose requests are read: logs rotate at their own times.
-    shrinks_read = shrinks.filter(pc.or_(
-        pc.is_in(shrinks["source_file"], read_now.files["source_file"]),
-        pa.array([row["at_us"] >= begins_us.get(row["leader_id"], row["at_us"] + 1)
-                  for row in shrinks.select(["leader_id", "at_us"]).to_pylist()], pa.bool_()),
-    ))  # fmt: skip
+    shrinks_read = isr_changes.isr_shrinks_in_read_logs(shrinks, read_now.files, begins_us)
     doubtful = [
         of_fetches["gaps"],
         of_produced["again"],
@@ -326,7 +322,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
         },
         found, by_file, of_interest, read_now, refused, replaced_appends,
         coverage.last_numbers(engine, said["numbers"]),
-        append_log.last_requests(engine, produced, request_summary.ends_of_requests(by_file)),
+        last_requests.last_requests(engine, produced, said["fetches"], request_summary.ends_of_requests(by_file)),
         assumptions(stretches, rows, unnamed_topics(rows, sources.topics)),
     )  # fmt: skip
 
