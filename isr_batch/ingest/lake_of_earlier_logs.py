@@ -12,10 +12,9 @@ from isr_batch.ingest.ingested_files import PlanOfFiles
 from isr_batch.ingest.kafka_logs import earlier_logs as earlier
 from isr_batch.ingest.kafka_logs.coverage import NUMBERED, Stretch
 from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs, LastRows
-from isr_batch.ingest.kafka_logs.last_requests import handled_times, read_times, still_last
+from isr_batch.ingest.kafka_logs.last_requests import KEPT_US, handled_times, read_times
 from isr_batch.ingest.kafka_logs.log_folder import METADATA, PROPERTIES, REQUEST
 from isr_batch.ingest.kafka_logs.read import KafkaLogs
-from isr_batch.ingest.kafka_logs.request_summary import ends_of_requests
 from isr_batch.ingest.kafka_logs.server_log import process_starts
 from isr_batch.ingest.kafka_logs.settings_files import Broker
 from isr_batch.ingest.log_files.kinds import SERVER, STATE_CHANGE
@@ -32,8 +31,6 @@ from isr_batch.lake.tables.leaders import COVERAGE
 
 _LAST_US = 120_000_000
 """Time to search before a log: a follower may have been stopped for a while."""
-_KEPT_US = 3 * 86_400_000_000
-"""All is kept for so long: no log is so late."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _STRETCHES = """
@@ -68,10 +65,10 @@ SELECT leader_id, replica_id, topic, partition_id, leader_epoch, fetch_offset, l
 _LAST_APPENDS = """
 SELECT leader_id, topic, partition_id, leader_epoch, unix_micros(append_time) AS append_us, base_offset,
   log_end_offset, log_end_source, acks, client_id, unix_micros(acknowledged_time) AS acknowledged_us, error_code,
-  source_file, source_line
+  source_file, source_line, source_file IN (:read) AS read_again
 FROM append_log JOIN (VALUES :begins) AS begins(leader_id, begins_us) USING (leader_id)
 WHERE cluster_id IN (:clusters) AND event_date BETWEEN :days AND base_offset IS NOT NULL
-  AND unix_micros(append_time) BETWEEN begins_us - :within AND begins_us AND source_file NOT IN (:read)
+  AND unix_micros(append_time) BETWEEN begins_us - :within AND begins_us
 """
 _WITHOUT_OFFSET = """
 SELECT coalesce(sum(run_length), 0) AS fetches FROM fetch_log
@@ -140,7 +137,11 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
                 row | {"read_us": read_us.get((row["leader_id"], row["replica_id"], row["last_handled_us"]))}
                 for row in sql(_LAST_FETCHES, **near)
             ]
-            return LastRows(begins_us, fetches, pa.Table.from_pylist(appends, earlier.APPENDS))
+            gone = [row for row in appends if not row["read_again"]]
+            again = [row for row in appends if row["read_again"] and row["acks"] is not None]
+            return LastRows(
+                begins_us, fetches, *(pa.Table.from_pylist(rows, earlier.APPENDS) for rows in (gone, again))
+            )
 
     return EarlierLogs(
         lines, pa.Table.from_pylist(files, earlier.FILES), requests, stretches,
@@ -175,19 +176,18 @@ def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, ea
         What the lake had of those that are gone.
     """
     numbers = pa.concat_tables([earlier_logs.numbers, logs.numbers])
-    recent = (pc.max(numbers["completed_us"]).as_py() or 0) - _KEPT_US
+    recent = (pc.max(numbers["completed_us"]).as_py() or 0) - KEPT_US
     numbers = numbers.filter(pc.greater_equal(numbers["completed_us"], recent))
     lines = _still_needed(small.sql, pa.concat_tables([earlier_logs.lines, logs.lines.kept]))
     requests = pa.concat_tables([earlier_logs.kept_requests, logs.last_requests])
-    ends_us = ends_of_requests(logs.requests)
-    for broker_id, last_us in earlier_logs.requests:
-        ends_us[broker_id] = max(last_us, ends_us.get(broker_id, last_us))
+    since = (pc.max(requests["stamp_us"]).as_py() or 0) - KEPT_US
+    requests = requests.filter(pc.greater_equal(requests["stamp_us"], since))
     settings = [
         {"kind": PROPERTIES, "broker_id": broker.broker_id, "source_file": PROPERTIES, "source_line": 0,
          "message": json.dumps(asdict(broker))} for broker in logs.found.brokers.values()
     ]  # fmt: skip
     kept_lines = pa.concat_tables([
-        lines.cast(earlier.KEPT_LINES), still_last(requests.to_pylist(), ends_us),
+        lines.cast(earlier.KEPT_LINES), requests,
         pa.Table.from_pylist(settings, earlier.KEPT_LINES),
     ])  # fmt: skip
     for table, rows in ((KEPT_LINES, kept_lines), (SESSION_ENDS, numbers)):
@@ -203,7 +203,7 @@ def _still_needed(sql: ArrowSql, lines: pa.Table) -> pa.Table:
         files AS (SELECT kind, source_file, max(stamp_us) AS last_us FROM lines GROUP BY kind, source_file)
         SELECT lines.* FROM lines JOIN files USING (kind, source_file) LEFT JOIN started USING (broker_id)
         WHERE coalesce(stamp_us, last_us) >= least(coalesce(started_us, 0),
-            (SELECT max(stamp_us) FROM lines) - {_KEPT_US})
+            (SELECT max(stamp_us) FROM lines) - {KEPT_US})
         """,
         lines=lines,
         starts=process_starts(sql, lines),

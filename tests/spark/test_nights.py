@@ -99,7 +99,7 @@ def night(lake: Path, logs: Path) -> list[tuple[object, ...]]:
 
 
 def replayed_anew(lake: Path, target: Path) -> Path:
-    """Replay a lake's own input as if for the first time: that of one ingest may differ by `NOT_AS_ONE`."""
+    """Replay a lake's own input as if for the first time."""
     for table in (*INPUT_TABLES, INGESTED_FILES):
         shutil.copytree(lake / table.name, target / table.name)
     run("backfill", "--lake", target, "--rules", RULES)

@@ -54,11 +54,15 @@ class LastRows:
     appends : pa.Table
         Those of the last seconds that have a base offset (`APPENDS`); ``handled_us``, when an io thread took the
         request, is null where it is not known any more.
+    read_again : pa.Table
+        Appends of that time whose requests are in the logs that are read: the lake has the latest time for each that
+        the logs before these allow.
     """
 
     begins_us: Mapping[int, int] = field(default_factory=dict)
     fetches: Sequence[Mapping[str, Any]] = ()
     appends: pa.Table = field(default_factory=APPENDS.empty_table)
+    read_again: pa.Table = field(default_factory=APPENDS.empty_table)
 
     @cached_property
     def reached(self) -> dict[tuple[Any, ...], int]:
@@ -96,6 +100,10 @@ class LastRows:
             named.append((*key, row["base_offset"], "appends", row["append_us"]))
             if row["log_end_source"] == "shrinks":
                 named.append((*key, row["log_end_offset"], "shrinks", self.begins_us[key[0]]))
+        named += [
+            (*(row[name] for name in _OF_TERM), row["base_offset"], "appends", row["append_us"])
+            for row in self.read_again.to_pylist()
+        ]
         rows = [dict(zip(NAMED.names, (*each, self.reached.get(each[:4], 0)), strict=True)) for each in named]
         return pa.Table.from_pylist(rows, NAMED)
 

@@ -1,31 +1,39 @@
-"""The last requests of each broker, which bound appends that later logs complete.
+"""The last requests of each request log, which bound appends that later logs complete.
 
-An append is in the log when a follower has read it, and not before an io thread took its request. A night's copy of a
-log may have one of these requests and not the other.
+An append is in the log when a follower has read it, and not before an io thread took its request. Of two such requests
+one may be in a file that is gone when the other is read.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from isr_batch.ingest.kafka_logs.earlier_logs import KEPT_LINES
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.log_folder import REQUEST
+from udfs.arrow_types import arrow_columns
 
+KEPT_US = 3 * 86_400_000_000
+"""Time for which requests and lines are kept: no log is so late."""
 _RECENT_US = 1_000_000
 """A request may be logged this much later than the one that it bounds: followers wait for half a second at most."""
+_MOST_OF_FILE = 200
+"""Produce requests that are kept of a file; of a busy broker those of less than a second."""
 _FOLLOWER = ("replica_id", "client_id")
-_FETCHES = ("broker_id", *_FOLLOWER, "source_file", "source_line", "handled_us", "processed_us", "released_us",
-            "answered_us")  # fmt: skip
-_PRODUCED = ("leader_id", "source_file", "source_line", "handled_us")
+_READ = arrow_columns("broker_id INT, replica_id INT, client_id STRING, source_file STRING, source_line BIGINT, "
+                      "handled_us BIGINT, read_us BIGINT")  # fmt: skip
+_PRODUCED = arrow_columns("broker_id INT, source_file STRING, source_line BIGINT, handled_us BIGINT")
 
 
-def last_requests(engine: Engine, produced: Rows, fetches: Rows, ends_us: Mapping[int, int]) -> pa.Table:
+def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Table) -> pa.Table:
     """List them as `KEPT_LINES`, stamped with the time at which an io thread took the request.
 
-    The message of a fetch has the follower, and when its leader read the log for the last time.
+    The message of a fetch has the follower, and when its leader read the log for the last time: for a request that
+    waited for data, when it was answered.
 
     Parameters
     ----------
@@ -34,30 +42,43 @@ def last_requests(engine: Engine, produced: Rows, fetches: Rows, ends_us: Mappin
         As `isr_batch.ingest.kafka_logs.append_log.append_requests` gives them.
     fetches : Rows
         What `isr_batch.ingest.kafka_logs.request_log.FETCHES` says of the requests.
-    ends_us : mapping of int to int
-        By broker, the last completion in its request logs.
+    by_file : pa.Table
+        As `isr_batch.ingest.kafka_logs.request_summary.requests_by_file` gives it.
     """
-    if not ends_us:
-        return KEPT_LINES.empty_table()
-    bounded = engine.where(produced, f"base_offset IS NOT NULL AND handled_us < append_us AND ({_recent(ends_us)})")
-    appends = engine.collect(engine.select(bounded, _PRODUCED)).group_by(list(_PRODUCED)).aggregate([])
-    read = engine.where(fetches, _recent(ends_us, "broker_id"))
-    rows = [_kept(row["leader_id"], row, "") for row in appends.to_pylist()] + [
-        _kept(row["broker_id"], row, json.dumps({name: row[name] for name in _FOLLOWER} | {"read_us": _read_us(row)}))
-        for row in engine.collect(engine.select(read, _FETCHES)).to_pylist()
-    ]
-    return still_last(rows, ends_us)
+    ends = by_file.filter(pc.and_(pc.is_null(by_file["reason"]), pc.is_valid(by_file["last_us"])))
+    ends = ends.group_by("source_file").aggregate([("last_us", "max")])
+    recent = pc.greater_equal(ends["last_us_max"], (pc.max(ends["last_us_max"]).as_py() or 0) - KEPT_US)
+    late = f"JOIN ends USING (source_file) WHERE handled_us >= last_us_max - {_RECENT_US}"
+    ends = ends.filter(recent)
+    appends = engine.collect(engine.sql(
+        produced,
+        f"""
+        SELECT DISTINCT leader_id AS broker_id, source_file, source_line, handled_us
+        FROM rows {late} AND base_offset IS NOT NULL AND handled_us < append_us
+        """,
+        _PRODUCED, ends=ends,
+    ))  # fmt: skip
+    read = engine.collect(engine.sql(
+        fetches,
+        f"""
+        SELECT broker_id, {", ".join(_FOLLOWER)}, source_file, source_line, handled_us,
+            CASE WHEN released_us > processed_us THEN answered_us ELSE processed_us END AS read_us
+        FROM rows {late}
+        """,
+        _READ, ends=ends,
+    ))  # fmt: skip
+    of_file: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
+    for row in _in_order(appends):
+        of_file[row["source_file"]][row["source_line"]] = row
+    kept = [_kept(row, "") for rows in of_file.values() for row in list(rows.values())[-_MOST_OF_FILE:]]
+    last = {tuple(row[name] for name in ("source_file", *_FOLLOWER)): row for row in _in_order(read)}
+    kept += [_kept(row, json.dumps({name: row[name] for name in (*_FOLLOWER, "read_us")})) for row in last.values()]
+    return pa.Table.from_pylist(kept, KEPT_LINES)
 
 
-def still_last(rows: Iterable[Mapping[str, Any]], ends_us: Mapping[int, int]) -> pa.Table:
-    """Select, of rows of `last_requests`, those that are among the last ones of their broker; of fetches the last."""
-    recent = [row for row in rows if row["stamp_us"] >= ends_us[row["broker_id"]] - _RECENT_US]
-    last: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-    for row in sorted(recent, key=lambda row: (row["stamp_us"], row["source_line"])):
-        asked = json.loads(row["message"]) if row["message"] else {}
-        place = tuple(asked[name] for name in _FOLLOWER) if asked else (row["source_file"], row["source_line"])
-        last[row["broker_id"], bool(asked), *place] = row
-    return pa.Table.from_pylist(list(last.values()), KEPT_LINES)
+def _in_order(rows: pa.Table) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = rows.sort_by([("handled_us", "ascending"), ("source_line", "ascending")]).to_pylist()
+    return found
 
 
 def handled_times(kept: pa.Table) -> dict[tuple[str, int], int]:
@@ -72,16 +93,6 @@ def read_times(kept: pa.Table) -> dict[tuple[int, int, int], int]:
     return {(row["broker_id"], asked["replica_id"], row["stamp_us"]): asked["read_us"] for row, asked in fetches}
 
 
-def _recent(ends_us: Mapping[int, int], broker: str = "leader_id") -> str:
-    return " OR ".join(f"{broker} = {broker_id} AND handled_us >= {end_us - _RECENT_US}"
-                       for broker_id, end_us in ends_us.items())  # fmt: skip
-
-
-def _read_us(fetch: Mapping[str, Any]) -> int:
-    """A request that waited for data was read a second time before it was answered."""
-    return int(fetch["answered_us"] if fetch["released_us"] > fetch["processed_us"] else fetch["processed_us"])
-
-
-def _kept(broker_id: int, request: Mapping[str, Any], message: str) -> dict[str, Any]:
-    return {"kind": REQUEST, "broker_id": broker_id, "source_file": request["source_file"],
+def _kept(request: Mapping[str, Any], message: str) -> dict[str, Any]:
+    return {"kind": REQUEST, "broker_id": request["broker_id"], "source_file": request["source_file"],
             "source_line": request["source_line"], "stamp_us": request["handled_us"], "message": message}  # fmt: skip

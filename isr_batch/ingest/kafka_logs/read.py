@@ -322,7 +322,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
         },
         found, by_file, of_interest, read_now, refused, replaced_appends,
         coverage.last_numbers(engine, said["numbers"]),
-        last_requests.last_requests(engine, produced, said["fetches"], request_summary.ends_of_requests(by_file)),
+        last_requests.last_requests(engine, produced, said["fetches"], by_file),
         assumptions(stretches, rows, unnamed_topics(rows, sources.topics)),
     )  # fmt: skip
 

@@ -175,15 +175,6 @@ def _pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Table:
     return cast_rows(pa.table(known), _PAUSES)
 
 
-def ends_of_requests(by_file: pa.Table) -> dict[int, int]:
-    """Find the end of each broker's request log; ``by_file`` is the result of `requests_by_file`."""
-    ends_us: dict[int, int] = {}
-    for row in by_file.to_pylist():
-        if row["reason"] is None and row["last_us"] is not None:
-            ends_us[row["broker_id"]] = max(row["last_us"], ends_us.get(row["broker_id"], row["last_us"]))
-    return ends_us
-
-
 def beginnings_of_requests(by_file: pa.Table) -> dict[int, int]:
     """Find the start of each broker's request log; ``by_file`` is the result of `requests_by_file`."""
     begins_us: dict[int, int] = {}
