@@ -228,7 +228,7 @@ KEPT_LINES = Table(
     "kept_lines",
     "A line of server.log or state-change.log that says something about terms and ISRs, kept for three days, "
     "and from the last start of its broker on: later logs go on from it when its file is gone. Also a broker's "
-    "settings, and its last produce requests",
+    "settings, and the last requests of each request log",
     (
         *key_columns("cluster_id"),
         *columns("""
@@ -238,7 +238,8 @@ KEPT_LINES = Table(
             source_line BIGINT NOT NULL -- line in that file, from 1
             stamp_us BIGINT -- its stamp, in microseconds since 1970; of a request, when an io thread took it; null for
                 -- a setting
-            message STRING NOT NULL -- the line itself; settings as JSON; empty for a request
+            message STRING NOT NULL -- the line itself; settings as JSON; of a fetch the follower
+                -- and when its leader read its log last, as JSON; of a produce request empty
             line_hash BIGINT -- hash of the line, which copies of it share; null for a setting or a request
         """),
     ),
