@@ -12,7 +12,7 @@ from tests.spark.killed_runs import finished, here
 ROOT = Path(__file__).parents[2]
 ODD = "a#b*c?d%20e%\\f 'g\" h\n{i}[j]"
 OF_LAKE = "a*b[c]{d} 'e\" ,;:&=+@!$(f)~^|`<>"
-"""What a Delta table may not have in its path is refused by name (`tests/unit/lake/test_addresses.py`)."""
+"""A lake with another sign in its path is refused by name (`tests/unit/lake/test_addresses.py`)."""
 COUNT = "SELECT count(*) AS shrinks FROM isr_changes WHERE kind = 'shrink'"
 
 
