@@ -55,6 +55,7 @@ LONG = {
     "spark/ingest/test_worker_files.py": "writes the same tables in three ways, five times",
     "unit/ingest/test_nights.py": "ingests recorded logs night by night",
     "spark/test_nights.py": "runs four nights in containers that are killed",
+    "spark/test_odd_paths.py": "starts a JVM for the commands of a night",
     "spark/replay/test_kills.py": "starts a JVM for each of the commands that it kills",
     "spark/replay/test_windows.py": "replays each log in one go and day by day",
     "spark/replay/test_soak.py": "replays until memory would show a leak",

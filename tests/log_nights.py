@@ -1,6 +1,6 @@
 """A cluster's logs as found each night: a recorded run, cut by time into the files that rotation leaves.
 
-Also the allowed differences between a lake of many nights and one of a single ingest of all files.
+Also the differences between a lake of many nights and one of a single ingest of all files.
 """
 
 import gzip
@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import pyarrow as pa
 
-from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, INPUT_TABLES
+from isr_batch.lake.tables.inputs import FETCH_LOG, INPUT_TABLES
 from isr_batch.lake.tables.inputs import SESSION_ENDS as ENDS
 from tests.log_cuts import ALL_LOGS, REQUEST, SERVER, STATE_CHANGE, second
 from tests.spark.killed_runs import OWN, fetches_of_run
@@ -27,10 +26,6 @@ Row = dict[str, Any]
 
 OF_FILES = {*OWN, "source_file", "source_line", "evidence_lines", "trouble_line"}
 """Columns with names of files, which rotation changes."""
-NOT_AS_ONE = {"append_time", "log_end_source"}
-"""Of an append that was in progress when a night's copy was made: its time by a few milliseconds, since the time at
-which its request was handled bounds it, and the lake does not have that; and which kind of line shows its end."""
-NEAR = timedelta(milliseconds=5)
 
 
 @dataclass(frozen=True)
@@ -116,19 +111,7 @@ def differences(nights: Path, whole: Path, tables: tuple[str, ...] = ()) -> dict
         one, other = (Counter(map(_cells, rows_of(lake, name))) for lake in (nights, whole))
         if one != other:
             found[name] = [dict(row) for row in one - other], [dict(row) for row in other - one]
-    if not tables:
-        first, second_ = (_times_of_appends(lake) for lake in (nights, whole))
-        late = [key for key in first if abs(first[key] - second_[key]) > NEAR] if first.keys() == second_.keys() else []
-        if late:
-            mine, theirs = ([{"append": key, "append_time": at[key]} for key in late] for at in (first, second_))
-            found["append_time"] = mine, theirs
     return found
-
-
-def _times_of_appends(lake: Path) -> dict[tuple[Any, ...], datetime]:
-    names = ("leader_id", "topic", "partition_id", "leader_epoch", "base_offset")
-    return {tuple(row[name] for name in names): row["append_time"] for row in rows_of(lake, APPEND_LOG.name)
-            if row["base_offset"] is not None}  # fmt: skip
 
 
 def rows_of(lake: Path, name: str) -> Iterator[Row]:
@@ -139,5 +122,4 @@ def rows_of(lake: Path, name: str) -> Iterator[Row]:
 
 
 def _cells(row: Row) -> tuple[tuple[str, str], ...]:
-    left_out = OF_FILES | (NOT_AS_ONE if "log_end_error" in row else set())
-    return tuple((name, str(value)) for name, value in row.items() if name not in left_out)
+    return tuple((name, str(value)) for name, value in row.items() if name not in OF_FILES)

@@ -149,15 +149,13 @@ def _read_and_write(
 ) -> IngestOfBrokerLogs:
     lake = small.lake
     earlier = read_earlier_logs(lake, work, cluster_id)
+    work.found.brokers = dict(earlier.brokers)
     logs = read_kafka_logs(engine, folder, cluster_id, lake.run_id, found=work.found, sql=small.sql, earlier=earlier)
     account = logs.account()
     times = logs.times()
     rows_out, broken = _write(small, logs, work, times, earlier, cluster_id)
     _weigh(small, logs.read_lines, logs.lines, cluster_id)
-    keep_for_later_logs(
-        small, cluster_id, pa.concat_tables([earlier.lines, logs.lines.kept]),
-        pa.concat_tables([earlier.numbers, logs.numbers]),
-    )  # fmt: skip
+    keep_for_later_logs(small, cluster_id, logs, earlier)
     later = later_request_logs(work, times)
     lacking = fetches_without_offset(lake, cluster_id, later) if later else 0
     now = records_of_files(work, times, lake.run_id, datetime.now(UTC))

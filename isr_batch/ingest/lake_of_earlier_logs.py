@@ -1,17 +1,22 @@
 """Read a lake's content of earlier logs for logs that continue them, and select the lines to keep for that."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.broker_lines.kinds import SERVER
+from isr_batch.broker_lines.kinds import SERVER, STATE_CHANGE
 from isr_batch.broker_lines.server_log import process_starts
-from isr_batch.ingest.folder.log_folder import METADATA, REQUEST
+from isr_batch.ingest.folder.log_folder import METADATA, PROPERTIES, REQUEST
+from isr_batch.ingest.folder.settings_files import Broker
 from isr_batch.ingest.ingested_files import PlanOfFiles
 from isr_batch.ingest.kafka_logs import earlier_logs as earlier
 from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
+from isr_batch.ingest.kafka_logs.last_requests import KEPT_US, handled_times, read_times
+from isr_batch.ingest.kafka_logs.read import KafkaLogs
 from isr_batch.ingest.replace_rows import rows_of_cluster
 from isr_batch.ingest.requests.coverage import NUMBERED, Stretch
 from isr_batch.ingest.requests.last_rows import APPENDS, LastRows
@@ -27,8 +32,6 @@ from isr_batch.lake.tables.leaders import COVERAGE
 
 _LAST_US = 120_000_000
 """Time to search before a log: a follower may have been stopped for a while."""
-_KEPT_US = 3 * 86_400_000_000
-"""All is kept for so long: no log is so late."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _STRETCHES = """
@@ -63,10 +66,10 @@ SELECT leader_id, replica_id, topic, partition_id, leader_epoch, fetch_offset, l
 _LAST_APPENDS = """
 SELECT leader_id, topic, partition_id, leader_epoch, unix_micros(append_time) AS append_us, base_offset,
   log_end_offset, log_end_source, acks, client_id, unix_micros(acknowledged_time) AS acknowledged_us, error_code,
-  source_file, source_line
+  source_file, source_line, source_file IN (:read) AS read_again
 FROM append_log JOIN (VALUES :begins) AS begins(leader_id, begins_us) USING (leader_id)
 WHERE cluster_id IN (:clusters) AND event_date BETWEEN :days AND base_offset IS NOT NULL
-  AND unix_micros(append_time) BETWEEN begins_us - :within AND begins_us AND source_file NOT IN (:read)
+  AND unix_micros(append_time) BETWEEN begins_us - :within AND begins_us
 """
 _WITHOUT_OFFSET = """
 SELECT coalesce(sum(run_length), 0) AS fetches FROM fetch_log
@@ -83,9 +86,12 @@ def fetches_without_offset(lake: Lake, cluster_id: str, files: Sequence[str]) ->
 def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> EarlierLogs:
     """Read what the lake has of the files that are gone; nothing if none is."""
     if not work.gone or not lake.has(KEPT_LINES.name):
-        return EarlierLogs()
+        return EarlierLogs(brokers=work.found.brokers)
     of_cluster = [(cluster_id,)]
-    lines = read_columns(lake, KEPT_LINES.name, earlier.KEPT_LINES.names, {"cluster_id": cluster_id})
+    kept = read_columns(lake, KEPT_LINES.name, earlier.KEPT_LINES.names, {"cluster_id": cluster_id})
+    kept = kept.cast(earlier.KEPT_LINES)
+    settings = kept.filter(pc.equal(kept["kind"], PROPERTIES))
+    lines = kept.filter(pc.is_in(kept["kind"], pa.array([SERVER, STATE_CHANGE])))
     covered = read_columns(
         lake, COVERAGE.name, ["broker_id", "from_time", "until_time"], {"cluster_id": cluster_id, "log": SERVER}
     ).to_pylist()
@@ -100,7 +106,11 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
     requests = [(record.broker_id, _us(record.last_time)) for record in work.gone
                 if record.kind == REQUEST and record.broker_id is not None and record.last_time]  # fmt: skip
     of_files = pa.array({record.source_file for record in work.gone}, pa.string())
-    lines = lines.filter(pc.is_in(lines["source_file"], of_files)).cast(earlier.KEPT_LINES)
+    lines = lines.filter(pc.is_in(lines["source_file"], of_files))
+    last_requests = kept.filter(
+        pc.and_(pc.equal(kept["kind"], REQUEST), pc.is_in(kept["source_file"], of_files))
+    )  # fmt: skip
+    handled_us, read_us = handled_times(last_requests), read_times(last_requests)
     numbers = read_columns(lake, SESSION_ENDS.name, NUMBERED.names, {"cluster_id": cluster_id})
     begin = str(pc.min(lines["stamp_us"]).as_py() or 0)
     with LakeSql(lake) as sql:
@@ -120,16 +130,38 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
                 "read": [(name,) for name in sorted(read)],
                 "days": f"DATE'{(first - timedelta(1)).date()}' AND DATE'{last.date()}'",
             }  # fmt: skip
-            appends = pa.Table.from_pylist(sql(_LAST_APPENDS, **near), APPENDS)
-            return LastRows(begins_us, sql(_LAST_FETCHES, **near), appends)
+            appends = [
+                row | {"handled_us": handled_us.get((row["source_file"], row["source_line"]))}
+                for row in sql(_LAST_APPENDS, **near)
+            ]
+            fetches = [
+                row | {"read_us": read_us.get((row["leader_id"], row["replica_id"], row["last_handled_us"]))}
+                for row in sql(_LAST_FETCHES, **near)
+            ]
+            gone = [row for row in appends if not row["read_again"]]
+            again = [row for row in appends if row["read_again"] and row["acks"] is not None]
+            return LastRows(begins_us, fetches, *(pa.Table.from_pylist(rows, APPENDS) for rows in (gone, again)))
 
     return EarlierLogs(
         lines, pa.Table.from_pylist(files, earlier.FILES), requests, stretches,
         numbers.filter(pc.is_in(numbers["source_file"], of_files)).cast(NUMBERED), silences, terms, last_rows,
+        last_requests, _known_brokers(settings["message"].to_pylist(), work.found.brokers),
     )  # fmt: skip
 
 
-def keep_for_later_logs(small: SmallTables, cluster_id: str, lines: pa.Table, numbers: pa.Table) -> None:
+def _known_brokers(kept: Iterable[str], found: Mapping[int, Broker]) -> dict[int, Broker]:
+    """Complete the settings of the brokers in a folder from those that are kept; add the brokers that it lacks."""
+    brokers = dict(found)
+    for text in kept:
+        before = json.loads(text)
+        own = asdict(found.get(before["broker_id"], Broker(**before)))
+        brokers[before["broker_id"]] = Broker(
+            **{each.name: before[each.name] if own[each.name] is None else own[each.name] for each in fields(Broker)}
+        )
+    return brokers
+
+
+def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, earlier_logs: EarlierLogs) -> None:
     """Keep what later logs may go on from, in place of what was kept before.
 
     Parameters
@@ -137,14 +169,27 @@ def keep_for_later_logs(small: SmallTables, cluster_id: str, lines: pa.Table, nu
     small : SmallTables
         Of the lake.
     cluster_id : str
-    lines : pa.Table
-        Of the logs that were read and of those that are gone (`earlier_logs.KEPT_LINES`).
-    numbers : pa.Table
-        Their last requests of fetch sessions (`isr_batch.ingest.requests.coverage.NUMBERED`).
+    logs : KafkaLogs
+        The logs that were read.
+    earlier_logs : EarlierLogs
+        What the lake had of those that are gone.
     """
-    recent = (pc.max(numbers["completed_us"]).as_py() or 0) - _KEPT_US
+    numbers = pa.concat_tables([earlier_logs.numbers, logs.numbers])
+    recent = (pc.max(numbers["completed_us"]).as_py() or 0) - KEPT_US
     numbers = numbers.filter(pc.greater_equal(numbers["completed_us"], recent))
-    for table, rows in ((KEPT_LINES, _still_needed(small.sql, lines)), (SESSION_ENDS, numbers)):
+    lines = _still_needed(small.sql, pa.concat_tables([earlier_logs.lines, logs.lines.kept]))
+    requests = pa.concat_tables([earlier_logs.kept_requests, logs.last_requests])
+    since = (pc.max(requests["stamp_us"]).as_py() or 0) - KEPT_US
+    requests = requests.filter(pc.greater_equal(requests["stamp_us"], since))
+    settings = [
+        {"kind": PROPERTIES, "broker_id": broker.broker_id, "source_file": PROPERTIES, "source_line": 0,
+         "message": json.dumps(asdict(broker))} for broker in logs.found.brokers.values()
+    ]  # fmt: skip
+    kept_lines = pa.concat_tables([
+        lines.cast(earlier.KEPT_LINES), requests,
+        pa.Table.from_pylist(settings, earlier.KEPT_LINES),
+    ])  # fmt: skip
+    for table, rows in ((KEPT_LINES, kept_lines), (SESSION_ENDS, numbers)):
         kept = rows.append_column("cluster_id", pa.repeat(cluster_id, rows.num_rows)).select(table.column_names)
         replace_arrow(small.lake, small.sql, table, kept.cast(arrow_schema(table)), rows_of_cluster(cluster_id))
 
@@ -157,7 +202,7 @@ def _still_needed(sql: ArrowSql, lines: pa.Table) -> pa.Table:
         files AS (SELECT kind, source_file, max(stamp_us) AS last_us FROM lines GROUP BY kind, source_file)
         SELECT lines.* FROM lines JOIN files USING (kind, source_file) LEFT JOIN started USING (broker_id)
         WHERE coalesce(stamp_us, last_us) >= least(coalesce(started_us, 0),
-            (SELECT max(stamp_us) FROM lines) - {_KEPT_US})
+            (SELECT max(stamp_us) FROM lines) - {KEPT_US})
         """,
         lines=lines,
         starts=process_starts(sql, lines),

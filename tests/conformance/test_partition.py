@@ -56,7 +56,7 @@ LIVES, LIVES_NIGHTLY = 60, 1500
 @functools.cache
 def walker() -> Callable[..., bool]:
     """Compile a loop that replays a term from time to time, and writes down the state at each."""
-    advance = advance_replay
+    advance: Any = advance_replay
 
     @entry
     def walk(state: Any, rows: Any, times: Any, after: Any, out: Any, seen: Any) -> bool:

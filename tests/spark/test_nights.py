@@ -30,7 +30,7 @@ RULES = "kafka-3.7,kip-501-pending"
 RESULTS = ("isr_changes", "shrink_verdicts", "rule_scores", "rule_disagreements", "eligible_leaders")
 SEED = 20261128
 NIGHTS = int(os.environ.get("NIGHTS", "30"))
-KILLS = int(os.environ.get("KILLS", "50"))
+KILLS = int(os.environ.get("KILLS", "100"))
 COMMITS = 25
 """A night makes more of them."""
 ON_A_SMALL_DISK = """
@@ -99,7 +99,7 @@ def night(lake: Path, logs: Path) -> list[tuple[object, ...]]:
 
 
 def replayed_anew(lake: Path, target: Path) -> Path:
-    """Replay a lake's own input as if for the first time: that of one ingest may differ by `NOT_AS_ONE`."""
+    """Replay a lake's own input as if for the first time."""
     for table in (*INPUT_TABLES, INGESTED_FILES):
         shutil.copytree(lake / table.name, target / table.name)
     run("backfill", "--lake", target, "--rules", RULES)

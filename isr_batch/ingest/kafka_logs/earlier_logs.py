@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from isr_batch.ingest.folder.settings_files import Broker
 from isr_batch.ingest.requests.coverage import GAP_US, NEAR_US, NUMBERED, Stretch
 from isr_batch.ingest.requests.last_rows import LastRows
 from isr_batch.ingest.terms.mid_term import Begun
@@ -52,6 +53,10 @@ class EarlierLogs:
         leader_epoch, start_us, and the columns of `AS_IT_BEGAN` and `AS_IT_ENDED`.
     last_rows : callable
         Returns the rows shortly before the times at which the request logs of leaders continue.
+    kept_requests : pa.Table
+        The last requests of each broker, as `isr_batch.ingest.kafka_logs.last_requests` gives them.
+    brokers : mapping of int to Broker
+        Settings of all brokers that the cluster has had: of the folder, and from earlier ones where it has none.
     """
 
     lines: pa.Table = field(default_factory=KEPT_LINES.empty_table)
@@ -62,11 +67,18 @@ class EarlierLogs:
     silences: pa.Table = field(default_factory=SILENCES.empty_table)
     terms: Sequence[Mapping[str, Any]] = ()
     last_rows: Callable[[Mapping[int, int]], LastRows] = lambda _: LastRows()
+    kept_requests: pa.Table = field(default_factory=KEPT_LINES.empty_table)
+    brokers: Mapping[int, Broker] = field(default_factory=dict)
 
     def begin_us(self) -> dict[int, int]:
-        """Find the first timestamp of each broker's lines; everything after it is derived again."""
+        """Find the first timestamp of each broker's lines; everything after it is derived again.
+
+        Nothing of a broker that is not in the folder and whose settings are not known, as in a lake of an earlier
+        version.
+        """
         first = self.lines.group_by("broker_id").aggregate([("stamp_us", "min")]).to_pylist()
-        return {row["broker_id"]: row["stamp_us_min"] for row in first if row["stamp_us_min"] is not None}
+        return {row["broker_id"]: row["stamp_us_min"] for row in first
+                if row["stamp_us_min"] is not None and row["broker_id"] in self.brokers}  # fmt: skip
 
     def with_stretches(self, read: Sequence[Stretch], signs: pa.Table) -> list[Stretch]:
         """Join the stretches of the logs that are read to those that they continue.

@@ -36,12 +36,9 @@ def find_evidence(sql: ArrowSql, read: LinesOfInterest, every: LinesOfInterest |
     found = find_lines(sql, pa.concat_tables(lines), span_us)
     found.settings |= read.settings
     found.server_us = {}
-    for file in read.files.to_pylist():
+    for file in (every or read).files.to_pylist():
         if file["kind"] == SERVER and file["informs"]:
             _widen(found.server_us, file["broker_id"], file["first_us"], file["last_us"])
-    for row in spans[0].to_pylist() if every else ():
-        if row["broker_id"] in found.server_us:  # its level was the same before, as far as anybody knows
-            _widen(found.server_us, row["broker_id"], row["stamp_us_min"], row["stamp_us_max"])
     return found
 
 

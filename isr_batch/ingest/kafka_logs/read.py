@@ -16,6 +16,7 @@ from isr_batch.ingest.engine.engine import Engine, Rows
 from isr_batch.ingest.engine.input_rows import with_input_columns
 from isr_batch.ingest.folder import lines, log_folder, partition_listing
 from isr_batch.ingest.folder.broker_ids import Refused
+from isr_batch.ingest.kafka_logs import last_requests
 from isr_batch.ingest.kafka_logs.assumptions import Note, assumptions, unnamed_topics
 from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
 from isr_batch.ingest.kafka_logs.line_account import Tally, line_account, require_balance
@@ -81,6 +82,8 @@ class KafkaLogs:
         source_file, source_line, base_offset.
     numbers : pa.Table
         The last request of each fetch session in each file, as `isr_batch.ingest.requests.coverage.last_numbers`.
+    last_requests : pa.Table
+        As `isr_batch.ingest.kafka_logs.last_requests.last_requests` gives them.
     notes : list of Note
         Notes for the user on the sources of the rows.
     """
@@ -93,6 +96,7 @@ class KafkaLogs:
     refused: pa.Table
     replaced_appends: list[dict[str, Any]]
     numbers: pa.Table
+    last_requests: pa.Table
     notes: list[Note]
 
     def account(self) -> list[Tally]:
@@ -272,7 +276,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
         late = engine.where(produced, f"append_us < {max(begins_us.values())} AND base_offset IS NOT NULL")
         replaced_appends += last.answered_late(engine.collect(late))
     shrinks = isr_changes.isr_shrinks_by_term(sources, known, stretches)
-    shrinks_read = shrinks.filter(pc.is_in(shrinks["source_file"], read_now.files["source_file"]))
+    shrinks_read = isr_changes.isr_shrinks_in_read_logs(shrinks, read_now.files, begins_us)
     doubtful = [
         of_fetches["gaps"],
         of_produced["again"],
@@ -312,6 +316,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
         },
         found, by_file, of_interest, read_now, refused, replaced_appends,
         coverage.last_numbers(engine, said["numbers"]),
+        last_requests.last_requests(engine, produced, said["fetches"], by_file),
         assumptions(stretches, rows, unnamed_topics(rows, sources.topics)),
     )  # fmt: skip
 

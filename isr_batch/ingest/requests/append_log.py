@@ -50,8 +50,7 @@ _OF_FETCHES = (
     *PARTITION, "leader_epoch", "log_stretch", "replica_id", "fetch_offset", "arrival_us", "records_size",
     "last_read_us", "last_handled_us", "last_waited_us", "source_file",
 )  # fmt: skip
-
-
+_ASKED = pa.schema([FETCHES.field(name) for name in _OF_FETCHES])
 PRODUCE_REQUESTS = Query(
     f"SELECT {', '.join((*WHOLE, 'partitions'))} FROM rows WHERE kind = '{PRODUCE}'",
     pa.schema([(name, LISTED.field(name).type) for name in WHOLE]).append(pa.field("partitions", pa.binary())),
@@ -126,7 +125,7 @@ ASKED = Query(
     f"""
     SELECT {", ".join(_OF_FETCHES)} FROM rows WHERE reason IS NULL AND error_code = 0 AND fetch_offset IS NOT NULL
     """,
-    pa.schema([FETCHES.field(name) for name in _OF_FETCHES]),
+    _ASKED,
 )
 """Query of the fetches of `isr_batch.ingest.requests.fetch_log.fetches_of` that name an offset."""
 
@@ -168,15 +167,19 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     of_terms = of_terms.filter(pa.array([row[:-1] not in went_on for row in _keys(of_terms)], pa.bool_()))
     starts = begun.select(["topic", "partition_id", "leader_epoch", "start_offset"])
     named = with_stretch_number(last.named_offsets(), stretches, "leader_id", "named_us")
+    asked_before = pa.Table.from_pylist(last.last_reads(), _ASKED).drop_columns("log_stretch")
+    asked_before = with_stretch_number(asked_before, stretches, "leader_id", "last_handled_us").select(_OF_FETCHES)
     is_last = is_last_stretch(stretches, "leader_id", "log_stretch")
-    as_produced = {"handled_us": None, "size": None, "answered": True, "repeated": False, "log_stretch": 0}
+    as_produced = {"size": None, "answered": True, "repeated": False, "log_stretch": 0}
     before = pa.Table.from_pylist(
-        [row | as_produced | {"handled_us": row["append_us"]} for row in last.open_appends()], PRODUCED
+        [as_produced | row | {"handled_us": row["handled_us"] or row["append_us"]} for row in last.open_appends()],
+        PRODUCED,
     ).drop_columns("log_stretch")
     before = with_stretch_number(before, stretches, "leader_id", "append_us").select(PRODUCED.names)
     return engine.by_key(
         PARTITION, partial(_appends, starts=starts, last=is_last), APPENDS,
-        rows=produced, fetched=asked, shrinks=of_shrinks, terms=of_terms, before=before, known=named,
+        rows=produced, fetched=asked, shrinks=of_shrinks, terms=of_terms, before=before, asked_before=asked_before,
+        known=named,
     )  # fmt: skip
 
 
@@ -187,11 +190,12 @@ def _keys(terms: pa.Table) -> list[tuple[Any, ...]]:
 
 def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
     sql: ArrowSql, rows: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, before: pa.Table,
-    known: pa.Table, starts: pa.Table, last: str,
+    asked_before: pa.Table, known: pa.Table, starts: pa.Table, last: str,
 ) -> pa.Table:  # fmt: skip
     once = meeting(sql, pa.concat_tables([rows, before.cast(rows.schema)]), "NOT repeated")
     once = once.append_column("place", pa.array(np.arange(once.num_rows)))
-    between = ranges_of_offsets(sql, named_offsets(sql, once, fetched, shrinks, terms, known), starts, last)
+    asked = pa.concat_tables([fetched, asked_before.cast(fetched.schema)])
+    between = ranges_of_offsets(sql, named_offsets(sql, once, asked, shrinks, terms, known), starts, last)
     # Appends whose end earlier logs had are not added again.
     between = sql(
         f"""

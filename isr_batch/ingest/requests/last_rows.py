@@ -12,7 +12,7 @@ from udfs.arrow_types import arrow_columns
 APPENDS = arrow_columns(
     "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, append_us BIGINT, base_offset BIGINT, "
     "log_end_offset BIGINT, log_end_source STRING, acks INT, client_id STRING, acknowledged_us BIGINT, error_code INT, "
-    "source_file STRING, source_line BIGINT"
+    "source_file STRING, source_line BIGINT, handled_us BIGINT"
 )
 NAMED = arrow_columns(
     "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, offset BIGINT, named_in STRING, named_us BIGINT, "
@@ -31,14 +31,19 @@ class LastRows:
         When the request log of each leader goes on.
     fetches : sequence of dict
         The last of each follower and term: leader_id, replica_id, topic, partition_id, leader_epoch, fetch_offset,
-        last_handled_us.
+        last_handled_us; ``read_us``, when the log was read for it, is null where it is not known any more.
     appends : pa.Table
-        Those of the last seconds that have a base offset (`APPENDS`).
+        Those of the last seconds that have a base offset (`APPENDS`); ``handled_us``, when an io thread took the
+        request, is null where it is not known any more.
+    read_again : pa.Table
+        Appends of that time whose requests are in the logs that are read: the lake has the latest time for each that
+        the logs before these allow.
     """
 
     begins_us: Mapping[int, int] = field(default_factory=dict)
     fetches: Sequence[Mapping[str, Any]] = ()
     appends: pa.Table = field(default_factory=APPENDS.empty_table)
+    read_again: pa.Table = field(default_factory=APPENDS.empty_table)
 
     @cached_property
     def reached(self) -> dict[tuple[Any, ...], int]:
@@ -60,12 +65,26 @@ class LastRows:
                 found.append(row)
         return found
 
+    def last_reads(self) -> list[dict[str, Any]]:
+        """List the last fetches as rows of `isr_batch.ingest.requests.append_log.ASKED`."""
+        return [
+            {name: fetch[name] for name in (*_OF_TERM, "replica_id", "fetch_offset", "last_handled_us")}
+            | {"arrival_us": fetch["last_handled_us"], "last_read_us": fetch["read_us"]}
+            for fetch in self.fetches if fetch["fetch_offset"] is not None and fetch["read_us"] is not None
+        ]  # fmt: skip
+
     def named_offsets(self) -> pa.Table:
         """List the named offsets: term, offset, named_in, named_us, and the highest of the term."""
         named = [(*key, offset, "fetches", self.begins_us[key[0]]) for key, offset in self.reached.items()]
         for row in self.appends.to_pylist():
             key = tuple(row[name] for name in _OF_TERM)
             named.append((*key, row["base_offset"], "appends", row["append_us"]))
+            if row["log_end_source"] == "shrinks":
+                named.append((*key, row["log_end_offset"], "shrinks", self.begins_us[key[0]]))
+        named += [
+            (*(row[name] for name in _OF_TERM), row["base_offset"], "appends", row["append_us"])
+            for row in self.read_again.to_pylist()
+        ]
         rows = [dict(zip(NAMED.names, (*each, self.reached.get(each[:4], 0)), strict=True)) for each in named]
         return pa.Table.from_pylist(rows, NAMED)
 

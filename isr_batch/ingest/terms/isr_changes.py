@@ -4,7 +4,7 @@ Before AlterPartition (ZooKeeper, up to 2.7) the leaders log Shrinking and Expan
 own changes to the leaders in LeaderAndIsr requests. Later, the metadata log has all changes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -63,6 +63,27 @@ def isr_shrinks_by_term(sources: Sources, terms: pa.Table, stretches: Sequence[S
         stayed=sources.stayed,
     )
     return with_stretch_number(_in_their_terms(sources.sql, lines, terms), stretches, "leader_id", "at_us")
+
+
+def isr_shrinks_in_read_logs(shrinks: pa.Table, files: pa.Table, begins_us: Mapping[int, int]) -> pa.Table:
+    """Select the shrinks of `isr_shrinks_by_term` of the time of the logs that are read.
+
+    A Shrinking line may be in a file that is gone while the requests of its time are read: logs rotate at their own
+    times.
+
+    Parameters
+    ----------
+    shrinks : pa.Table
+    files : pa.Table
+        The small logs that are read: source_file.
+    begins_us : mapping of int to int
+        When the request log that is read of each broker begins.
+    """
+    times = zip(shrinks["leader_id"].to_pylist(), shrinks["at_us"].to_pylist(), strict=True)
+    with_requests = pa.array(
+        [leader in begins_us and at_us >= begins_us[leader] for leader, at_us in times], pa.bool_()
+    )
+    return shrinks.filter(pc.or_(pc.is_in(shrinks["source_file"], files["source_file"]), with_requests))
 
 
 def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table:

@@ -227,20 +227,23 @@ INGESTED_FILES = Table(
 KEPT_LINES = Table(
     "kept_lines",
     "A line of server.log or state-change.log that says something about terms and ISRs, kept for three days, "
-    "and from the last start of its broker on: later logs go on from it when its file is gone",
+    "and from the last start of its broker on: later logs go on from it when its file is gone. Also a broker's "
+    "settings, and the last requests of each request log",
     (
         *key_columns("cluster_id"),
         *columns("""
-            kind STRING NOT NULL -- server or state-change
+            kind STRING NOT NULL -- server, state-change, properties or request
             broker_id INT NOT NULL -- broker that wrote it
             source_file STRING NOT NULL -- file, as in the other tables
             source_line BIGINT NOT NULL -- line in that file, from 1
-            stamp_us BIGINT -- its stamp, in microseconds since 1970; null for a setting
-            message STRING NOT NULL -- the line itself
-            line_hash BIGINT -- hash of the line, which copies of it share; null for a setting
+            stamp_us BIGINT -- its stamp, in microseconds since 1970; of a request, when an io thread took it; null for
+                -- a setting
+            message STRING NOT NULL -- the line itself; settings as JSON; of a fetch the follower
+                -- and when its leader read its log last, as JSON; of a produce request empty
+            line_hash BIGINT -- hash of the line, which copies of it share; null for a setting or a request
         """),
     ),
-    {"kind_known": "kind IN ('server', 'state-change')"},
+    {"kind_known": "kind IN ('server', 'state-change', 'properties', 'request')"},
 )
 
 SESSION_ENDS = Table(

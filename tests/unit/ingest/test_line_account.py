@@ -95,7 +95,8 @@ def test_the_time_range_of_each_file() -> None:
     tables = [pa.Table.from_pylist(rows, TIMES) for rows in (requests, others)]
     lines = LinesOfInterest(table(), table(), pa.table({}), tables[1], pa.table({}), table(), {})
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    assert KafkaLogs({}, LogFolder(), tables[0], lines, lines, pa.table({}), [], pa.table({}), []).times() == {
+    none = pa.table({})
+    assert KafkaLogs({}, LogFolder(), tables[0], lines, lines, none, [], none, none, []).times() == {
         "r": {"first_time": epoch + timedelta(seconds=2), "last_time": epoch + timedelta(days=1, seconds=7.000001),
               "days": [date(1970, 1, 1), date(1970, 1, 2)]},
         "year 0": {"first_time": datetime(1, 1, 1, tzinfo=UTC), "last_time": epoch + timedelta(seconds=1),

@@ -1,5 +1,6 @@
 """Nights of a log that rotates leave the tables that one ingest of all its files leaves, without Spark."""
 
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -40,20 +41,7 @@ def one_late(count: int) -> list[int]:
         ("restart", 5, Rotation(numbered=True, packed=True), 2, in_order),
         ("follower-stop", 5, Rotation(packed=True), 1, one_twice),
         ("leader-stop", 4, Rotation(packed=True), 2, one_late),
-        pytest.param(
-            "restart",
-            30,
-            Rotation(),
-            1,
-            in_order,
-            marks=[
-                pytest.mark.nightly,
-                pytest.mark.xfail(
-                    strict=True,
-                    reason=("nights of seconds: ends of terms and of appends, and who made a shrink, of a dead broker"),
-                ),
-            ],
-        ),
+        pytest.param("restart", 30, Rotation(), 1, in_order, marks=pytest.mark.nightly),
     ],
 )
 def test_nights_are_as_one_ingest(
@@ -66,6 +54,27 @@ def test_nights_are_as_one_ingest(
         ingested(tmp_path / "nights", run.folder_at(times[night], tmp_path / f"{turn}", rotation, since))
     ingested(tmp_path / "whole", run.folder_at(times[-1], tmp_path / "all", rotation))
     assert differences(tmp_path / "nights", tmp_path / "whole") == {}
+
+
+def test_a_night_without_a_broker_keeps_what_it_led(tmp_path: Path) -> None:
+    """Its folder is not there for a night, and no folder has its server.properties but the first."""
+    run, rotation, lake = RecordedRun(SAMPLES / "restart"), Rotation(), tmp_path / "nights"
+    times = run.nights(4)
+    there = [run.folder_at(at, tmp_path / f"{n}", rotation, times[n - 2] if n > 1 else 0) for n, at in enumerate(times)]
+    shutil.rmtree(there[1] / "broker-1")
+    ingested(lake, there[0])
+    led = [row for row in rows_of(lake, "leader_epochs") if row["leader_id"] == 1]
+    for logs in there[1:]:
+        for settings in logs.glob("*/server.properties"):
+            settings.unlink()
+        ingested(lake, logs)
+        of_broker = [row for row in rows_of(lake, "leader_epochs") if row["leader_id"] == 1]
+        assert {row["start_time"] for row in led} <= {row["start_time"] for row in of_broker}
+        assert {row["lag_time_source"] for row in of_broker} == {"properties"}
+    ingested(tmp_path / "whole", run.folder_at(times[-1], tmp_path / "all", rotation))
+    found = differences(lake, tmp_path / "whole")
+    assert {row["reason"] for row in found.pop("quarantine")[0]} == {"no server.properties"}
+    assert found == {}
 
 
 def test_a_night_that_is_missing_is_a_gap(tmp_path: Path) -> None:

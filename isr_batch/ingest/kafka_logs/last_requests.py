@@ -1,0 +1,98 @@
+"""The last requests of each request log, which bound appends that later logs complete.
+
+An append is in the log when a follower has read it, and not before an io thread took its request. One of these
+requests may be in a file that is gone when the other is read.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.ingest.engine.engine import Engine, Rows
+from isr_batch.ingest.folder.log_folder import REQUEST
+from isr_batch.ingest.kafka_logs.earlier_logs import KEPT_LINES
+from udfs.arrow_types import arrow_columns
+
+KEPT_US = 3 * 86_400_000_000
+"""Time for which requests and lines are kept: no log is so late."""
+_RECENT_US = 1_000_000
+"""A request may be logged this much later than the one that it bounds: followers wait for half a second at most."""
+_MOST_OF_FILE = 200
+"""Produce requests that are kept of a file; of a busy broker those of less than a second."""
+_FOLLOWER = ("replica_id", "client_id")
+_READ = arrow_columns("broker_id INT, replica_id INT, client_id STRING, source_file STRING, source_line BIGINT, "
+                      "handled_us BIGINT, read_us BIGINT")  # fmt: skip
+_PRODUCED = arrow_columns("broker_id INT, source_file STRING, source_line BIGINT, handled_us BIGINT")
+
+
+def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Table) -> pa.Table:
+    """List them as `KEPT_LINES`, stamped with the time at which an io thread took the request.
+
+    The message of a fetch has the follower, and when its leader read the log for the last time: for a request that
+    waited for data, when it was answered.
+
+    Parameters
+    ----------
+    engine : Engine
+    produced : Rows
+        As `isr_batch.ingest.requests.append_log.append_requests` gives them.
+    fetches : Rows
+        What `isr_batch.ingest.requests.request_log.FETCHES` says of the requests.
+    by_file : pa.Table
+        As `isr_batch.ingest.kafka_logs.request_summary.requests_by_file` gives it.
+    """
+    ends = by_file.filter(pc.and_(pc.is_null(by_file["reason"]), pc.is_valid(by_file["last_us"])))
+    ends = ends.group_by("source_file").aggregate([("last_us", "max")])
+    recent = pc.greater_equal(ends["last_us_max"], (pc.max(ends["last_us_max"]).as_py() or 0) - KEPT_US)
+    late = f"JOIN ends USING (source_file) WHERE handled_us >= last_us_max - {_RECENT_US}"
+    ends = ends.filter(recent)
+    appends = engine.collect(engine.sql(
+        produced,
+        f"""
+        SELECT DISTINCT leader_id AS broker_id, source_file, source_line, handled_us
+        FROM rows {late} AND base_offset IS NOT NULL AND handled_us < append_us
+        """,
+        _PRODUCED, ends=ends,
+    ))  # fmt: skip
+    read = engine.collect(engine.sql(
+        fetches,
+        f"""
+        SELECT broker_id, {", ".join(_FOLLOWER)}, source_file, source_line, handled_us,
+            CASE WHEN released_us > processed_us THEN answered_us ELSE processed_us END AS read_us
+        FROM rows {late}
+        """,
+        _READ, ends=ends,
+    ))  # fmt: skip
+    of_file: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
+    for row in _in_order(appends):
+        of_file[row["source_file"]][row["source_line"]] = row
+    kept = [_kept(row, "") for rows in of_file.values() for row in list(rows.values())[-_MOST_OF_FILE:]]
+    last = {tuple(row[name] for name in ("source_file", *_FOLLOWER)): row for row in _in_order(read)}
+    kept += [_kept(row, json.dumps({name: row[name] for name in (*_FOLLOWER, "read_us")})) for row in last.values()]
+    return pa.Table.from_pylist(kept, KEPT_LINES)
+
+
+def _in_order(rows: pa.Table) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = rows.sort_by([("handled_us", "ascending"), ("source_line", "ascending")]).to_pylist()
+    return found
+
+
+def handled_times(kept: pa.Table) -> dict[tuple[str, int], int]:
+    """When an io thread took each produce request, by file and line."""
+    return {(row["source_file"], row["source_line"]): row["stamp_us"] for row in kept.to_pylist()
+            if not row["message"]}  # fmt: skip
+
+
+def read_times(kept: pa.Table) -> dict[tuple[int, int, int], int]:
+    """When each follower's last fetch was read for the last time, by leader, follower, and when it was handled."""
+    fetches = [(row, json.loads(row["message"])) for row in kept.to_pylist() if row["message"]]
+    return {(row["broker_id"], asked["replica_id"], row["stamp_us"]): asked["read_us"] for row, asked in fetches}
+
+
+def _kept(request: Mapping[str, Any], message: str) -> dict[str, Any]:
+    return {"kind": REQUEST, "broker_id": request["broker_id"], "source_file": request["source_file"],
+            "source_line": request["source_line"], "stamp_us": request["handled_us"], "message": message}  # fmt: skip
