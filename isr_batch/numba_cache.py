@@ -93,7 +93,7 @@ class _Listener(event.Listener):  # type: ignore[misc]  # numba comes without ty
 
     def on_start(self, event: event.Event) -> None:
         """It is compiled now, which takes a while."""
-        if event.data["dispatcher"].py_func.__module__.startswith(f"{udfs.__name__}."):
+        if str(event.data["dispatcher"].py_func.__module__).startswith(f"{udfs.__name__}."):
             _say_compiling()
 
     def on_end(self, event: event.Event) -> None:

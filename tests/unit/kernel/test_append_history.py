@@ -1,14 +1,14 @@
 """The bounded history of appends: exact while it fits, early by at most one neighbour when it does not."""
 
 import pytest
-from numba import njit
 
+from udfs.jit import entry
 from udfs.kernel import append_history
 from udfs.kernel.append_history import AppendHistory, new_append_history
 from udfs.records import NEVER_US
 
 
-@njit  # type: ignore[untyped-decorator]
+@entry
 def fill(kept: AppendHistory, appends: int, held_by_all: int) -> None:
     """One record a millisecond, from offset 0 on."""
     append_history.begin_append_history(kept, 0, 0)
@@ -16,7 +16,7 @@ def fill(kept: AppendHistory, appends: int, held_by_all: int) -> None:
         append_history.remember_append(kept, n + 1, (n + 1) * 1000, min(held_by_all, n + 1))
 
 
-@njit  # type: ignore[untyped-decorator]
+@entry
 def since(kept: AppendHistory, log_end_offset: int) -> int:
     return append_history.missing_since(kept, log_end_offset)
 
