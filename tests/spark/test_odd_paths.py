@@ -4,6 +4,8 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 from isr_batch.ingest.broker_logs import ingest_broker_logs
 from isr_batch.lake.lake import Lake
 from tests.log_nights import differences
@@ -20,6 +22,7 @@ def no_spark() -> None:
     raise AssertionError("Spark is asked for")
 
 
+@pytest.mark.timeout(1800)
 def test_spark_reads_and_writes_odd_paths(tmp_path: Path) -> None:
     lake, logs, plain = tmp_path / OF_LAKE / "lake", tmp_path / ODD / "logs", tmp_path / "plain"
     shutil.copytree(ROOT / "data/samples/mid-term/long-running", logs)

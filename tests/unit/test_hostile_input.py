@@ -22,7 +22,7 @@ GRID = ROOT / "conf" / "grids" / "lag-times.yaml"
 SECONDS = 30
 """Of CPU time; what only waits is ended by the limit on the whole test."""
 ROWS = 100
-CASES = 200
+CASES = 150
 """As many as `make test` has time for."""
 LINE = b"[2026-11-21 16:30:12,613] INFO [Partition a-0 broker=1] Shrinking ISR from 1,2 to 1. (kafka.Partition)\n"
 NAMES = [
