@@ -97,11 +97,7 @@ def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
     lines = ["branch = branch_of_code[code]", *branches, f"return function_{len(places) - 1}(*arguments)"]
     text = "\n    ".join(["def call(code, *arguments):", *lines])
     found: dict[str, Any] = {}
-<<<<<<< HEAD
     exec(text, {"__name__": __name__, "branch_of_code": branch_of_code, **names}, found)  # noqa: S102
-=======
-    exec(text, names | {"branch_of_code": branch_of_code, "__name__": __name__}, found)  # noqa: S102
->>>>>>> kernel
     return inlined(found["call"])
 
 
