@@ -43,8 +43,6 @@ those of a loop by hand in C++.
 {benchmarks-delta.md|ours, 22 rules, by Spark's floor|ratio, best rounds} | [from Delta to Delta](benchmarks-delta.md) |
 | the same from rows that are not packed yet | \
 {benchmarks-delta.md|ours, 22 rules, not packed yet, by Spark's floor|ratio, best rounds} | the same |
-| the same kernel inside `applyInPandas`, 15 rules, relative to ours | \
-{benchmarks.md|applyInPandas, 15 rules, by ours|ratio, best rounds} | [kernel and pandas](benchmarks.md) |
 | one rule, relative to a loop by hand in C++ for that rule | \
 {benchmarks.md|one rule (kafka-3.7), time by that of the C++ loop|ratio, best rounds} | the same |
 | a billion fetches of an ordinary cluster, all rules | {benchmarks-scale-ordinary.md|all rules|s} s | [ordinary \
