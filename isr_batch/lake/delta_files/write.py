@@ -9,6 +9,7 @@ import json
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -224,11 +225,13 @@ class DayFile:
         """Write rows, and count those that break the contract."""
         self.bytes += rows.nbytes
         self.broken += broken
-        self.writer.write_table(rows.select(self.stored.names), row_group_size=rows_a_group(self.table, rows))
+        with self._abandoned_if_failed():
+            self.writer.write_table(rows.select(self.stored.names), row_group_size=rows_a_group(self.table, rows))
 
     def close(self) -> FileOfWorker:
         """Close the file."""
-        self.writer.close()
+        with self._abandoned_if_failed():
+            self.writer.close()
         write_checksums(self.store, self.path)
         (written,) = self.metadata
         groups = [written.row_group(number) for number in range(written.num_row_groups)]
@@ -240,6 +243,14 @@ class DayFile:
             {name: min(_plain(each.min_raw) for each in of_groups) for name, of_groups in known.items()},
             {name: max(_plain(each.max_raw) for each in of_groups) for name, of_groups in known.items()},
         )  # fmt: skip
+
+    @contextmanager
+    def _abandoned_if_failed(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            self.abandon()
+            raise
 
     def abandon(self) -> None:
         """Leave the file as it is, in no table: a disk that is full would take no more of it."""

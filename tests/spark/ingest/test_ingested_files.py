@@ -7,7 +7,7 @@ ones takes a minute, whatever their size. `test_folder_of_real_logs_over_three_d
 import gzip
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from isr_batch.ingest.broker_logs import IngestOfBrokerLogs, ingest_broker_logs
 from isr_batch.ingest.engine.engine import Engine
 from isr_batch.ingest.folder.log_folder import LogFile, LogFolder
 from isr_batch.ingest.kafka_logs.assumptions import Note
-from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
+from isr_batch.ingest.kafka_logs.earlier_logs import KEPT_LINES, EarlierLogs
 from isr_batch.ingest.kafka_logs.line_account import Tally, require_balance
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest
 from isr_batch.ingest.requests.coverage import NO_NUMBERS
@@ -58,6 +58,8 @@ class Logs:
     lines: LinesOfInterest
     read_lines: LinesOfInterest
     numbers: pa.Table
+    found: LogFolder
+    last_requests: pa.Table = field(default_factory=KEPT_LINES.empty_table)
     replaced_appends: tuple[dict[str, Any], ...] = ()
     notes: tuple[Note, ...] = ()
 
@@ -106,7 +108,7 @@ def read(
         table.name: pa.Table.from_pylist(full(table, rows), arrow_schema(table)) for table, rows in found_rows.items()
     }
     lines = read_lines_of_interest(engine, sql, found)
-    return Logs(tables, told, lines, lines, NO_NUMBERS)
+    return Logs(tables, told, lines, lines, NO_NUMBERS, found)
 
 
 def seconds(lake: Lake, table: str, time: str) -> list[int]:

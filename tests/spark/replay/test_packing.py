@@ -108,7 +108,7 @@ def test_the_driver_workers_and_spark_pack_the_same(
     by_driver = packed_anew()
     monkeypatch.setattr("isr_batch.lake.sizes.PACKED_BYTES", -1)
     assert packed_anew() == by_driver
-    monkeypatch.setattr("isr_batch.lake.small_tables.SmallTables.takes", lambda *_: False)
+    monkeypatch.setattr("isr_batch.lake.small_tables.SmallTables.takes", lambda *_: None)
     assert packed_anew() == by_driver
 
 

@@ -116,7 +116,7 @@ def test_who_dropped_it_is_not_known_where_server_log_does_not_reach() -> None:
     stayed = (
         "[Broker id=1] Skipped the become-leader state change for t-0 with topic id Some(x) and partition state "
         "LeaderAndIsrPartitionState(topicName='t', partitionIndex=0, leader=1, leaderEpoch=0, isr=[{}], "
-        "partitionEpoch={}) since it is already the leader"
+        "partitionEpoch={}, replicas=[1, 2]) since it is already the leader"
     )
     found = found_in(of_brokers(b1=[(10, stayed.format("1, 2", 1)), (50, stayed.format("1", 2))]))
     assert [row["made_by"] for row in evidence_rows(found, "c").to_pylist()] == ["controller"]
