@@ -182,8 +182,8 @@ def run_case(isr_batch: Run, tmp_path: Path, lake: Path, seed: int) -> str:
         code, out, err = isr_batch(*command)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-    assert code in {0, 2, 3, 4, 5}, (seed, command, err)
-    assert "Traceback" not in err, (seed, err)
+    assert code in {0, 2, 3, 4, 5}, f"{seed} {command}\n{err}"
+    assert "Traceback" not in err, f"{seed}\n{err}"
     assert "\x1b" not in out + err, seed
     assert "\u202e" not in out + err, seed
     assert outside(folder, lake) == before, seed
