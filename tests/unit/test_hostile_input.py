@@ -195,7 +195,7 @@ def run_case(isr_batch: Run, tmp_path: Path, lake: Path, seed: int) -> str:
 @pytest.fixture
 def lake(isr_batch: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give a lake of server.log alone, made and read without Java, and without a session of earlier tests."""
-    monkeypatch.setenv("ISR_BATCH_SPARK__ENGINE", "local")
+    monkeypatch.setenv("ISR_BATCH__SPARK__ENGINE", "local")
     monkeypatch.delenv("SPARK_HOME")
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     target = tmp_path / "lake"
