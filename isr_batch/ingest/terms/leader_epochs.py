@@ -5,16 +5,7 @@ from functools import cached_property, partial
 
 import pyarrow as pa
 
-from isr_batch.broker_lines import metadata_log, server_log, server_log_zookeeper
-from isr_batch.broker_lines.forms import (
-    DELETED,
-    FOLLOWER,
-    ISR_UPDATED,
-    LEADER,
-    START_OFFSET,
-    STILL_LEADER,
-    STILL_LEADER_NOW,
-)
+from isr_batch.broker_lines import forms, metadata_log, server_log, server_log_zookeeper
 from isr_batch.broker_lines.log_sql import rows_of
 from isr_batch.ingest.engine.engine import Engine, Rows
 from isr_batch.ingest.requests.log_end_offsets import PARTITION
@@ -76,8 +67,8 @@ class Sources:
 
     @cached_property
     def isr_updates(self) -> pa.Table:
-        """Rows of `ISR_UPDATED`."""
-        return rows_of(self.sql, self.server, ISR_UPDATED)
+        """Rows of `forms.ISR_UPDATED`."""
+        return rows_of(self.sql, self.server, forms.ISR_UPDATED)
 
     @cached_property
     def isr_writes(self) -> pa.Table:
@@ -86,13 +77,13 @@ class Sources:
 
     @cached_property
     def led(self) -> pa.Table:
-        """Rows of `LEADER`."""
-        return rows_of(self.sql, self.state_changes, LEADER)
+        """Rows of `forms.LEADER`."""
+        return rows_of(self.sql, self.state_changes, forms.LEADER)
 
     @cached_property
     def stayed(self) -> pa.Table:
-        """Rows of `STILL_LEADER`."""
-        return rows_of(self.sql, self.state_changes, STILL_LEADER, STILL_LEADER_NOW)
+        """Rows of `forms.STILL_LEADER`."""
+        return rows_of(self.sql, self.state_changes, forms.STILL_LEADER, forms.STILL_LEADER_NOW)
 
     @cached_property
     def accepted(self) -> pa.Table:
@@ -117,7 +108,7 @@ class Sources:
             """,
             accepted=server_log_zookeeper.zookeeper_accepted(self.sql, self.state_changes),
             from_controller=self.from_controller,
-            begun=rows_of(self.sql, self.server, START_OFFSET),
+            begun=rows_of(self.sql, self.server, forms.START_OFFSET),
         )
 
     @cached_property
@@ -241,10 +232,10 @@ def term_starts(sources: Sources) -> pa.Table:
         FROM unlogged LEFT JOIN nearest USING (broker_id, topic, partition_id, leader_epoch, stamp_us)
         """,
         led=sources.led,
-        followed=rows_of(sources.sql, sources.state_changes, FOLLOWER),
-        deleted=rows_of(sources.sql, sources.server, DELETED),
+        followed=rows_of(sources.sql, sources.state_changes, forms.FOLLOWER),
+        deleted=rows_of(sources.sql, sources.server, forms.DELETED),
         accepted=sources.accepted,
-        lines=rows_of(sources.sql, sources.server, START_OFFSET),
+        lines=rows_of(sources.sql, sources.server, forms.START_OFFSET),
     )
 
 
