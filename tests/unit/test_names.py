@@ -11,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("isr_batch", "udfs", "pipelines")
+MOST_LINES = 400
 
 _TOLD = re.compile(r"(^|_)(un)?told(_|$)|Told")
 
@@ -89,3 +90,12 @@ def test_the_tree_names_every_file() -> None:
     }
     assert {str(file) for file in files - jobs if file.name not in {*named, "__init__.py"}} == set()
     assert named <= {Path(path).name for path, _ in modules()}
+
+
+def test_files_stay_short() -> None:
+    lines = {
+        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").count("\n")
+        for folder in (*PACKAGES, "tests", "docs/generate", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert {path: number for path, number in lines.items() if number > MOST_LINES} == {}

@@ -24,15 +24,7 @@ from udfs.batches.results import KINDS, RESULT_SCHEMA, SCORED, SET_COLUMNS, STAT
 from udfs.batches.segment_stream import one_row_an_event
 from udfs.batches.set_order import rows_of_piece, set_changes, set_of
 from udfs.batches.stream_columns import OF_BROKER
-from udfs.kernel.replay import (
-    advance_replay,
-    begin_replay_of_term,
-    close_day_of_replay,
-    end_replay_of_term,
-    pass_over_in_replay,
-    replay_has_room,
-    replay_room_for_a_row,
-)
+from udfs.kernel import replay as kernels
 from udfs.kernel.snapshot import packed_snapshot, unpacked_snapshot
 from udfs.kernel.state import PARAMS, State, new_state
 from udfs.records import (
@@ -102,7 +94,7 @@ class SetReplay:
         self.around = AroundShrinks() if shared and around_shrinks else None
         self.until_us = until_us
         self.codes = [list(REGISTRY).index(run.rule) for run in runs]
-        rows = max(RESULT_ROWS, 2 * replay_room_for_a_row(len(runs), WIDEST_ASSIGNMENT))
+        rows = max(RESULT_ROWS, 2 * kernels.replay_room_for_a_row(len(runs), WIDEST_ASSIGNMENT))
         self.out = new_kernel_output(rows, max(SCORE_ROWS, 2 * len(runs)))
         self.marks: list[tuple[Int64Array, dict[str, Any]]] = []  # rows filled when a term was left, and its identity
         self.key: tuple[Any, ...] | None = None
@@ -151,7 +143,7 @@ class SetReplay:
         self._identify(term["leader_epoch"], assigned, shown, start_us)
         yield from self._make_room()
         isr = sum(1 << assigned.index(replica) for replica in term["isr_at_start"] if replica in assigned)
-        begin_replay_of_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
+        kernels.begin_replay_of_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
 
     def _params_in(self, term: Mapping[str, Any]) -> tuple[npt.NDArray[np.void], list[str]]:
         """Parameters of all runs, as the kernel takes them and as they are shown; most terms have those of another."""
@@ -178,7 +170,7 @@ class SetReplay:
         }  # fmt: skip
 
     def _make_room(self) -> Iterator[pa.RecordBatch]:
-        if not replay_has_room(self.state, self.out):
+        if not kernels.replay_has_room(self.state, self.out):
             yield from self.flush()
 
     def advance(self, rows: Rows, until_us: int) -> Iterator[pa.RecordBatch]:
@@ -189,7 +181,7 @@ class SetReplay:
             recall_appends(self.state.history, self.passed)
             self.passed.clear()
         self.state.term["row"] = 0
-        while not advance_replay(self.state, rows, until_us, self.out):
+        while not kernels.advance_replay(self.state, rows, until_us, self.out):
             yield from self.flush()
 
     def pass_over(self, piece: QuietRows, rows: Callable[[], Rows]) -> Iterator[pa.RecordBatch]:
@@ -200,7 +192,7 @@ class SetReplay:
             yield from self.advance(NO_ROWS, piece.first_us)
             yield from self._make_room()
             around = piece.around
-            if pass_over_in_replay(self.state, around.quiet, around.latest, around.latencies, self.out):
+            if kernels.pass_over_in_replay(self.state, around.quiet, around.latest, around.latencies, self.out):
                 if around.quiet["appends"][0]:
                     self.passed.append(piece)
                 return
@@ -210,7 +202,7 @@ class SetReplay:
         """Let the timers run to the end of the term, and remember whose rows these were."""
         if self.state is not None and self.identity is not None and not self.term_is_over:
             yield from self.advance(NO_ROWS, int(NEVER_US))
-            end_replay_of_term(self.state, self.out)
+            kernels.end_replay_of_term(self.state, self.out)
             self.marks.append((self.out.filled.copy(), self.identity))
             self.term_is_over = True
 
@@ -224,7 +216,7 @@ class SetReplay:
             yield from self.advance(NO_ROWS, self.until_us - 1)
             if self.state.term["day_ends_us"][0] == self.until_us:
                 yield from self._make_room()
-                close_day_of_replay(self.state, self.out)
+                kernels.close_day_of_replay(self.state, self.out)
             self.marks.append((self.out.filled.copy(), self.identity))
         if STATE in self.kinds:
             named = {**self.identity, "params": self.identity["params_json"]}
