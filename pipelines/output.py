@@ -211,7 +211,10 @@ class _Logged(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         show = self.out.warn if record.levelno >= logging.WARNING else self.out.progress
-        show(record.getMessage())
+        try:
+            show(record.getMessage())
+        except (ValueError, OSError):  # its terminal is closed: the work goes on
+            self.handleError(record)
 
 
 def _printable_event(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

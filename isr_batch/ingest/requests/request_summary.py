@@ -182,3 +182,12 @@ def beginnings_of_requests(by_file: pa.Table) -> dict[int, int]:
         if row["reason"] is None and row["first_us"] is not None:
             begins_us[row["broker_id"]] = min(row["first_us"], begins_us.get(row["broker_id"], row["first_us"]))
     return begins_us
+
+
+def ends_of_requests(by_file: pa.Table) -> dict[int, int]:
+    """Find the end of each broker's request log, as `beginnings_of_requests` its start."""
+    ends_us: dict[int, int] = {}
+    for row in by_file.to_pylist():
+        if row["reason"] is None and row["last_us"] is not None:
+            ends_us[row["broker_id"]] = max(row["last_us"], ends_us.get(row["broker_id"], row["last_us"]))
+    return ends_us

@@ -65,7 +65,9 @@ def isr_shrinks_by_term(sources: Sources, terms: pa.Table, stretches: Sequence[S
     return with_stretch_number(_in_their_terms(sources.sql, lines, terms), stretches, "leader_id", "at_us")
 
 
-def isr_shrinks_in_read_logs(shrinks: pa.Table, files: pa.Table, begins_us: Mapping[int, int]) -> pa.Table:
+def isr_shrinks_in_read_logs(
+    shrinks: pa.Table, files: pa.Table, begins_us: Mapping[int, int], ends_us: Mapping[int, int]
+) -> pa.Table:
     """Select the shrinks of `isr_shrinks_by_term` of the time of the logs that are read.
 
     A Shrinking line may be in a file that is gone while the requests of its time are read: logs rotate at their own
@@ -76,12 +78,12 @@ def isr_shrinks_in_read_logs(shrinks: pa.Table, files: pa.Table, begins_us: Mapp
     shrinks : pa.Table
     files : pa.Table
         The small logs that are read: source_file.
-    begins_us : mapping of int to int
-        When the request log that is read of each broker begins.
+    begins_us, ends_us : mapping of int to int
+        When the request log that is read of each broker begins and ends: a night that comes late ends before others.
     """
     times = zip(shrinks["leader_id"].to_pylist(), shrinks["at_us"].to_pylist(), strict=True)
     with_requests = pa.array(
-        [leader in begins_us and at_us >= begins_us[leader] for leader, at_us in times], pa.bool_()
+        [leader in begins_us and begins_us[leader] <= at_us <= ends_us[leader] for leader, at_us in times], pa.bool_()
     )
     return shrinks.filter(pc.or_(pc.is_in(shrinks["source_file"], files["source_file"]), with_requests))
 

