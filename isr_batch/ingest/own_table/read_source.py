@@ -183,8 +183,9 @@ def _input(
         conditions.append(f"({replica}) >= 0 OR ({replica}) IS NULL")  # a negative one is a consumer
     if window != Window():
         times = [values[name].value for name in (TIMES[table.name], "arrival_time") if name in values]
-        time = f"coalesce({', '.join(times)})" if len(times) > 1 else times[0]
-        conditions.append(f"({window.within(time)}) OR ({time}) IS NULL")
+        if times:  # otherwise `checked_rows` says what is missing
+            time = f"coalesce({', '.join(times)})" if len(times) > 1 else times[0]
+            conditions.append(f"({window.within(time)}) OR ({time}) IS NULL")
     if source.is_csv:
         needed.add(CORRUPT)
     checked = checked_rows(table, section.columns, values, conditions, is_csv=source.is_csv)

@@ -119,14 +119,16 @@ class ParquetFiles:
         base = self.place if Path(self.place).is_dir() else None
         partitioning = ds.partitioning(flavor="hive") if base else None
         try:
-            return ds.dataset(
+            opened = ds.dataset(
                 [item.name for item in items], schema, "parquet", partitioning=partitioning,
                 **({"partition_base_dir": base} if base else {}),
             )  # fmt: skip
-        except (pa.ArrowInvalid, OSError) as error:
+            _ = opened.schema.names  # which a damaged file may have as bytes that are no text
+        except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
             if items[0].name.endswith(_PARQUET[:-1]):
                 raise _damaged(items[0].name, error) from error
             raise _not_readable(items[0].name, error, "parquet") from error
+        return opened
 
     def count(self, items: Sequence[Item]) -> int:  # noqa: D102 as `Source`
         return self._opened(items, self.schema).count_rows() if items else 0
