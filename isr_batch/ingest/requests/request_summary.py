@@ -1,6 +1,6 @@
 """Summaries of the request logs for the other tables: few rows, aggregated from all requests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -177,17 +177,17 @@ def _pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Table:
 
 def beginnings_of_requests(by_file: pa.Table) -> dict[int, int]:
     """Find the start of each broker's request log; ``by_file`` is the result of `requests_by_file`."""
-    begins_us: dict[int, int] = {}
-    for row in by_file.to_pylist():
-        if row["reason"] is None and row["first_us"] is not None:
-            begins_us[row["broker_id"]] = min(row["first_us"], begins_us.get(row["broker_id"], row["first_us"]))
-    return begins_us
+    return _by_broker(by_file, "first_us", min)
 
 
 def ends_of_requests(by_file: pa.Table) -> dict[int, int]:
     """Find the end of each broker's request log, as `beginnings_of_requests` its start."""
-    ends_us: dict[int, int] = {}
+    return _by_broker(by_file, "last_us", max)
+
+
+def _by_broker(by_file: pa.Table, column: str, choose: Callable[[int, int], int]) -> dict[int, int]:
+    found: dict[int, int] = {}
     for row in by_file.to_pylist():
-        if row["reason"] is None and row["last_us"] is not None:
-            ends_us[row["broker_id"]] = max(row["last_us"], ends_us.get(row["broker_id"], row["last_us"]))
-    return ends_us
+        if row["reason"] is None and row[column] is not None:
+            found[row["broker_id"]] = choose(row[column], found.get(row["broker_id"], row[column]))
+    return found
