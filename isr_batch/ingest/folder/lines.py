@@ -18,7 +18,8 @@ from isr_batch.ingest.log_files.content import (
     content_chunks,
     fingerprint,
 )
-from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Layout, LayoutConverter, LinesInKafkasLayout
+from isr_batch.ingest.log_files.layout_converter import LayoutConverter, LinesInKafkasLayout
+from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Layout
 from isr_batch.ingest.log_files.limits import BadFileError
 from udfs.arrow_types import arrow_columns
 

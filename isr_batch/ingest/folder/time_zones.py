@@ -18,7 +18,7 @@ from isr_batch.broker_lines.kinds import SERVER, STATE_CHANGE
 from isr_batch.errors import UsageError
 from isr_batch.ingest.folder.log_folder import LogFile
 from isr_batch.ingest.log_files.content import content_chunks
-from isr_batch.ingest.log_files.layouts import LayoutConverter
+from isr_batch.ingest.log_files.layout_converter import LayoutConverter
 from isr_batch.ingest.log_files.limits import BadFileError
 
 LOOK_AT_BYTES = 16 << 20

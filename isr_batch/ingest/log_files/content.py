@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 from isr_batch.ingest.log_files.archives import DAMAGED, file_on_disk, member_name, open_member
 from isr_batch.ingest.log_files.exports import BadExportError, is_export, lines_of_export, may_be_export
 from isr_batch.ingest.log_files.limits import MAX_RATIO, MAX_UNPACKED_BYTES, BadFileError, most_unpacked
+from isr_batch.ingest.log_files.otlp import is_otlp, lines_of_otlp
 
 CHUNK_BYTES = 1 << 20
 ZSTD_CHUNK_BYTES = 1 << 16
@@ -93,17 +95,27 @@ def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterato
     """
     chunks = _unpacked_chunks(path, start, end)
     try:
-        yield from lines_of_export(chunks) if start == 0 and may_be_export(path) else chunks
+        yield from _lines_of_any(path, chunks) if start == 0 else chunks
     except BadExportError as error:
         raise BadFileError(error.reason, error.detail) from error
 
 
+def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Lines of an export or of OTLP batches; any other file as it is."""
+    head = next(chunks, b"")
+    chunks = chain([head], chunks)
+    if is_otlp(head):
+        return lines_of_otlp(chunks)
+    return lines_of_export(chunks) if may_be_export(path) else chunks
+
+
 def is_export_file(path: str) -> bool:
-    """Whether a file is an export of a log viewer, which is read as a whole."""
+    """Whether a file's lines are not its events: an export of a log viewer, or OTLP batches."""
     try:
-        return may_be_export(path) and is_export(next(_unpacked_chunks(path, 0, None), b""))
+        head = next(_unpacked_chunks(path, 0, None), b"")
     except BadFileError:
         return False
+    return is_otlp(head) or (may_be_export(path) and is_export(head))
 
 
 def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:

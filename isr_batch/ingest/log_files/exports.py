@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from isr_batch.ingest.log_files.prefixes import BEGINS_AS_LOG, SOME
+from isr_batch.ingest.log_files.events import event_fields, flat
+from isr_batch.ingest.log_files.prefixes import BEGINS_AS_LOG, SOME, begins_with_time
 
 MOST_BYTES: Final = 1 << 27
 """Size of an export, which is read at once and takes ten times its size in memory. Viewers' exports are far smaller."""
@@ -94,8 +95,8 @@ def lines_of_export(chunks: Iterator[bytes]) -> Iterator[bytes]:
         yield from content
         return
     if named:
-        events = [{**event, LINE: _flat(event).get(named)} for event in events]
-    if _is_latest_first(events, LINE if named else "@timestamp"):
+        events = [{**event, LINE: flat(event).get(named)} for event in events]
+    if _is_latest_first(events, named):
         events.reverse()
     for event in events:
         yield json.dumps(event, ensure_ascii=False).encode(errors="replace") + b"\n"
@@ -192,23 +193,12 @@ def _of_fields(each: object) -> Event | None:
     return {str(field["field"]): field.get("value") for field in each if isinstance(field, dict) and "field" in field}
 
 
-def _flat(event: Mapping[str, object], within: str = "") -> Event:
-    """Fields of objects in an object by their path, with slashes."""
-    flat: Event = {}
-    for name, value in event.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{within}{name}/")
-        else:
-            flat[within + name] = value
-    return flat
-
-
 def _field_of_lines(events: Sequence[Event]) -> str | None:
     """Name the field whose texts begin most often as a line of a log does, and are the longest."""
     some = events[:_LOOKED_AT]
     found: dict[str, tuple[int, int]] = {}
     for event in some:
-        for name, value in _flat(event).items():
+        for name, value in flat(event).items():
             if isinstance(value, str) and BEGINS_AS_LOG.match(value.lstrip()) and len(value) > _STAMP:
                 begin, length = found.get(name, (0, 0))
                 found[name] = begin + 1, length + len(value)
@@ -220,7 +210,10 @@ _STAMP: Final = 40
 """A text up to this length is only a timestamp."""
 
 
-def _is_latest_first(events: Sequence[Event], by: str) -> bool:
-    texts = [re.sub(r"\D", "", str(event.get(by) or "")[:_STAMP])[:17] for event in events]
-    known = [text for text in texts if len(text) >= len("20261127163012")]
+def _is_latest_first(events: Sequence[Event], named: str | None) -> bool:
+    if named is None or not begins_with_time(str(flat(events[0]).get(named))):
+        fields = event_fields(events[:_LOOKED_AT])
+        named = fields[0].stamp if fields else None
+    texts = [re.sub(r"\D", "", str(flat(event).get(named or "") or "")[:_STAMP])[:17] for event in events]
+    known = [text for text in texts if len(text) >= len("1763742612")]
     return len(known) > 1 and known[0] > known[-1]

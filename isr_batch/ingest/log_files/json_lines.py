@@ -33,7 +33,8 @@ def _fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArra
     if not len(objects):
         return [pa.nulls(0, pa.string()) for _ in paths]
     text = "\n".join(objects.to_pylist()).encode()
-    options = arrow_json.ParseOptions(explicit_schema=_schema(paths), unexpected_field_behavior="ignore")
+    schema = _schema(paths, load_json_line(objects[0].as_py()))
+    options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
         read = arrow_json.read_json(
             pa.BufferReader(text), arrow_json.ReadOptions(block_size=len(text) + 1, use_threads=False), options
@@ -46,14 +47,15 @@ def _fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArra
     return [pa.array([json_text_at(each, path) for each in parsed], pa.string()) for path in paths]
 
 
-def _schema(paths: Sequence[str]) -> pa.Schema:
+def _schema(paths: Sequence[str], first: object) -> pa.Schema:
+    """Types of the fields: numbers where the first object has numbers, else texts."""
     tree: dict[str, Any] = {}
     for path in paths:
         *parents, leaf = path.split("/")
         at = tree
         for parent in parents:
             at = at.setdefault(parent, {})
-        at[leaf] = pa.int64() if leaf in {"epochSecond", "nanoOfSecond", "timeMillis"} else pa.string()
+        at[leaf] = _number_type(json_value_at(first, path)) or pa.string()
 
     def type_of(node: object) -> pa.DataType:
         return pa.struct([(k, type_of(v)) for k, v in node.items()]) if isinstance(node, dict) else node
@@ -68,8 +70,22 @@ def _column(table: pa.Table, path: str) -> pa.Array:
     return pc.struct_field(column, rest) if rest else column
 
 
+def _number_type(value: object) -> pa.DataType | None:
+    """Of a number; a time in seconds may have a fraction in the next line."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return pa.int64() if isinstance(value, int) and abs(value) > _MOST_SECONDS else pa.float64()
+
+
+_MOST_SECONDS = 10**11
+_SIX_DIGITS = pa.decimal128(24, 6)
+
+
 def _as_text(column: pa.Array) -> pa.StringArray:
-    return column if pa.types.is_string(column.type) else column.cast(pa.string())
+    if not pa.types.is_floating(column.type):
+        return column if pa.types.is_string(column.type) else column.cast(pa.string())
+    text = column.cast(_SIX_DIGITS).cast(pa.string())  # not 1.763742612613e+09
+    return pc.replace_substring_regex(pc.replace_substring_regex(text, "0+$", ""), r"\.$", "")
 
 
 def load_json_line(line: str) -> object:
@@ -80,7 +96,8 @@ def load_json_line(line: str) -> object:
         return None
 
 
-def _at(each: object, path: str) -> object:
+def json_value_at(each: object, path: str) -> object:
+    """Read a field of a parsed object; None if it is missing."""
     for name in path.split("/"):
         each = each.get(name) if isinstance(each, dict) else None
     return each
@@ -88,5 +105,5 @@ def _at(each: object, path: str) -> object:
 
 def json_text_at(each: object, path: str) -> str | None:
     """Read a field of a parsed object as text; None if it is missing."""
-    found = _at(each, path)
+    found = json_value_at(each, path)
     return None if found is None or isinstance(found, dict | list) else str(found)

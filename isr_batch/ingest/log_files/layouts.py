@@ -1,25 +1,33 @@
-"""Layouts of log lines: detect that of a file, and convert its lines to Kafka's own.
+"""Layouts of log lines: detect that of a file.
 
-Kafka's own is ``[2026-11-21 16:30:12,613] INFO message (logger)``, in UTC. Later steps only know this layout.
+Kafka's own is ``[2026-11-21 16:30:12,613] INFO message (logger)``, in UTC. Later steps only know this layout:
+`isr_batch.ingest.log_files.layout_converter` brings lines into it.
 """
 
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from isr_batch.ingest.log_files import prefixes
-from isr_batch.ingest.log_files.json_lines import json_text_at, load_json_line, read_json_fields
+from isr_batch.ingest.log_files.events import (
+    LEVELS,
+    SECONDS,
+    EventFields,
+    event_fields,
+    is_kafkas_logger,
+    json_objects,
+    names_of_fields,
+)
+from isr_batch.ingest.log_files.json_lines import json_value_at
 from isr_batch.ingest.log_files.prefixes import ENVELOPE, JoinerOfCutLines
-from isr_batch.ingest.log_files.stamps import AMBIGUOUS, FORMS, TIME_ALONE, StampForm, stamp_form, stamps_in_kafkas_form
+from isr_batch.ingest.log_files.stamps import AMBIGUOUS, FORMS, TIME_ALONE, StampForm, stamp_form
 
-_LEVEL = "(?P<level>TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|trace|debug|info|warn|warning|error)"
+_LEVEL = f"(?P<level>{LEVELS})"
 _LOGGER = r"(?P<logger>[A-Za-z_$][\w$]*(?:\.[\w$]+)*)"
 _BRACKETS = r"(?:[\[(][^\])]*[\])][ \t]+)?"
 _STAMP = r"[\[(]?(?P<stamp>STAMP)[\])]?,?"
@@ -39,18 +47,11 @@ ARRANGEMENTS = {
 }
 """Regular expressions for Python and for RE2; the first of those that fit most lines is taken."""
 JSON = "JSON"
-_FIELDS = {
-    "message": ("message", "msg", "@message", "short_message", "log/message"),
-    "stamp": ("@timestamp", "timestamp", "time", "ts", "timeMillis", "instant/epochSecond", "asctime", "date"),
-    "level": ("level", "log.level", "log/level", "severity", "levelname", "logLevel"),
-    "logger": ("logger", "loggerName", "logger_name", "log.logger", "log/logger", "category", "name"),
-}
-_NANOS = "instant/nanoOfSecond"
 _OWN = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] [A-Z]+ ")
 _FITS = 0.8
 """Share of a file's stamped lines that its layout must fit."""
-_COLOUR = re.compile("\x1b\\[[0-9;]*m")
-_THREAD = r"^\[[^\]=]*\]:?[ \t]+"
+COLOUR = re.compile("\x1b\\[[0-9;]*m")
+THREAD = r"^\[[^\]=]*\]:?[ \t]+"
 _NOT_A_THREAD = re.compile(r"\[[^\]]*(=|Partition |Controller |Broker )")
 
 
@@ -67,7 +68,7 @@ class Layout:
     stamp : str
         Name of the form of the stamps, or a format.
     fields : tuple of str
-        Of a JSON event: names of message, stamp, level and logger; empty for a missing one.
+        Of a JSON event: its `EventFields`.
     has_thread : bool
         Whether a thread in brackets stands between level and message.
     coloured : bool
@@ -78,6 +79,8 @@ class Layout:
         Whether the lines are in Kafka's own layout, after what comes in front of them.
     zone : str or None
         Time zone of stamps that name none; None is UTC.
+    beside : Layout or None
+        Layout of lines that this one does not fit: a start script's in front of JSON events, or another logger's.
     """
 
     prefixes: tuple[str, ...] = ()
@@ -89,16 +92,18 @@ class Layout:
     whole_seconds: bool = False
     is_own: bool = True
     zone: str | None = None
+    beside: "Layout | None" = None
 
     @property
     def unchanged(self) -> bool:
         """Whether lines are left unchanged, and events have one line each."""
-        return self.is_own and self.zone is None and not self.prefixes and not self.coloured
+        return self.is_own and not (self.zone or self.prefixes or self.coloured or self.beside)
 
     @property
     def has_sources(self) -> bool:
         """Whether the lines of several containers or hosts may be mixed in the file."""
-        return bool(self.prefixes) and not set(self.prefixes) <= {"CRI", "kubectl --timestamps"}
+        events = self.arrangement == JSON and EventFields(*self.fields).source
+        return bool(events) or not set(self.prefixes) <= {"CRI", "kubectl --timestamps"}
 
     def __str__(self) -> str:
         own = "Kafka's own layout" if self.is_own else f"{self.arrangement}, {self.stamp}"
@@ -106,7 +111,7 @@ class Layout:
             own = "JSON events"
         names = [name.split(" {")[0].split(" [")[0] for name in self.prefixes]
         more = (", whole seconds" if self.whole_seconds else "") + (f", {self.zone}" if self.zone else "")
-        return ", then ".join([*names, own]) + more
+        return ", then ".join([*names, own]) + more + (f"; beside it {self.beside}" if self.beside else "")
 
     def to_text(self) -> str:
         """Serialise it for a worker."""
@@ -115,8 +120,12 @@ class Layout:
     @classmethod
     def from_text(cls, text: str) -> "Layout":
         """Read what `to_text` wrote."""
-        read = json.loads(text)
-        return cls(**(read | {name: tuple(read[name]) for name in ("prefixes", "fields")}))
+        return cls._of(json.loads(text))
+
+    @classmethod
+    def _of(cls, read: "dict[str, Any]") -> "Layout":
+        beside = cls._of(read["beside"]) if read["beside"] else None
+        return cls(**(read | {name: tuple(read[name]) for name in ("prefixes", "fields")} | {"beside": beside}))
 
 
 KAFKAS_OWN = Layout()
@@ -142,7 +151,7 @@ def layout_of(lines: Sequence[str], stamp_format: str | None = None) -> Layout |
     lines = [line for line in lines if line.strip()]
     coloured = any("\x1b" in line for line in lines)
     if coloured:
-        lines = [_COLOUR.sub("", line) for line in lines]
+        lines = [COLOUR.sub("", line) for line in lines]
     names: list[str] = []
     while len(names) < 4 and (name := prefixes.prefix_of(lines)):  # noqa: PLR2004 a log is not nested deeper
         name = prefixes.envelope_prefix(lines) if name == ENVELOPE else name
@@ -154,7 +163,7 @@ def layout_of(lines: Sequence[str], stamp_format: str | None = None) -> Layout |
         lines = values.to_pylist()
         if coloured or any("\x1b" in line for line in lines):
             coloured = True
-            lines = [_COLOUR.sub("", line) for line in lines]
+            lines = [COLOUR.sub("", line) for line in lines]
     found = _inner(lines, stamp_format)
     if isinstance(found, UnreadableLayout):
         return found
@@ -163,24 +172,42 @@ def layout_of(lines: Sequence[str], stamp_format: str | None = None) -> Layout |
 
 def _inner(lines: Sequence[str], stamp_format: str | None) -> Layout | UnreadableLayout:
     events = _events(lines)
-    if events:
+    if events is None:
+        return _plain(lines, stamp_format)
+    others = [line for line in lines if not line.startswith("{")]
+    rest = _plain(others, stamp_format)
+    if isinstance(events, UnreadableLayout) or isinstance(rest, UnreadableLayout):  # of a start script
         return events
-    best, most = None, 0
+    has_requests = any("Completed request:" in line for line in others)
+    return replace(events, beside=rest, whole_seconds=events.whole_seconds or (rest.whole_seconds and has_requests))
+
+
+def _plain(lines: Sequence[str], stamp_format: str | None) -> Layout | UnreadableLayout:
+    best: Layout | None = None
+    most, rest = 0, []
     forms = [stamp_form(stamp_format)] if stamp_format else list(FORMS)
-    stamped = 0
     for form in forms:
         begins = re.compile(rf"(?:\[?{_LEVEL}\]?[ \t]+)?{_BRACKETS}[\[(]?{form.text}[\])]?[ \t,]")
         those = [line for line in lines if begins.match(line)]
-        stamped = max(stamped, len(those))
-        for name, pattern in ARRANGEMENTS.items():
-            compiled = re.compile(pattern.replace("STAMP", form.text))
-            matches = [match for line in those if (match := compiled.match(line))]
+        last = _matches(LOGGER_LAST, form, those)
+        others = {match.string for match in _matches(LOGGER_FIRST, form, those) if is_kafkas_logger(match["logger"])}
+        others -= {match.string for match in last}
+        if min(len(last), len(others)) < prefixes.SOME * len(those):
+            others = set()
+        for name in ARRANGEMENTS:
+            matches = _matches(name, form, those)
+            fits = len(matches) + (sum(line in others for line in those) if name == LOGGER_LAST else 0)
             # Lines without a logger fit into those with one less well: the more is read of a line, the better.
-            if len(matches) > most and len(matches) >= _FITS * len(those):
-                best, most = _layout(name, form, matches, those), len(matches)
+            if fits > most and fits >= _FITS * len(those):
+                best, most = _layout(name, form, matches, those), fits
+                read = {match.string for match in [*matches, *_matches(NO_LOGGER, form, those)]} - others
+                rest = [line for line in lines if line not in read]
                 break
     if best:
-        return best
+        beside = _plain(rest, stamp_format)
+        if isinstance(beside, UnreadableLayout):
+            return best
+        return replace(best, beside=beside, whole_seconds=best.whole_seconds or beside.whole_seconds)
     if any(AMBIGUOUS.match(line) for line in lines):
         first = next(line for line in lines if AMBIGUOUS.match(line))
         return UnreadableLayout("time stamps of an ambiguous form", f"day or month first? {first[:60]}")
@@ -191,8 +218,13 @@ def _inner(lines: Sequence[str], stamp_format: str | None) -> Layout | Unreadabl
     return UnreadableLayout("no readable time stamps", lines[0][:60] if lines else "no lines")
 
 
+def _matches(name: str, form: StampForm, lines: Sequence[str]) -> "list[re.Match[str]]":
+    compiled = re.compile(ARRANGEMENTS[name].replace("STAMP", form.text))
+    return [match for line in lines if (match := compiled.match(line))]
+
+
 def _layout(name: str, form: StampForm, matches: "Sequence[re.Match[str]]", stamped: Sequence[str]) -> Layout:
-    bracketed = [re.match(_THREAD, match["message"]) for match in matches]
+    bracketed = [re.match(THREAD, match["message"]) for match in matches]
     threads = sum(bool(found) and not _NOT_A_THREAD.match(found[0]) for found in bracketed if found)
     whole = not any(re.search(r"[.,]\d{1,9}$|:\d{3,9}$|\d{9}$", _without_zone(match["stamp"])) for match in matches)
     own = name in {LOGGER_LAST, NO_LOGGER} and all(_OWN.match(line) for line in stamped)
@@ -209,191 +241,19 @@ def _without_zone(stamp: str) -> str:
     return re.sub(r" ?(Z|UTC|GMT|[+-]\d\d(:?\d\d)?)$", "", stamp) if re.search(r"\d:\d\d:\d\d", stamp) else stamp
 
 
-def _events(lines: Sequence[str]) -> Layout | None:
-    objects = [each for line in lines if line.startswith("{") and isinstance(each := load_json_line(line), dict)]
-    if not objects or len(objects) < _FITS * len(lines):
+def _events(lines: Sequence[str]) -> Layout | UnreadableLayout | None:
+    """Layout of JSON events among the lines; None if there are none."""
+    objects = json_objects(lines)
+    if not objects or len(objects) < prefixes.SOME * len(lines):
         return None
-    fields = []
-    for candidates in _FIELDS.values():
-        counts = {path: sum(json_text_at(each, path) is not None for each in objects) for path in candidates}
-        best = max(candidates, key=lambda path: counts[path])
-        fields.append(best if counts[best] else "")
-    message, stamp, *_ = fields
-    if not message or not stamp:
-        return None
-    stamps = [text for each in objects if (text := json_text_at(each, stamp))]
-    if stamp == "instant/epochSecond":
-        form = "epoch milliseconds"
-    else:
-        form = next((f.name for f in FORMS if _share(f.pattern, stamps) >= _FITS), "")
-    if not form:
-        return None
-    whole = form == FORMS[0].name and not any(re.search(r"[.,]\d", _without_zone(s)) for s in stamps)
-    return Layout(arrangement=JSON, stamp=form, fields=tuple(fields), is_own=False, whole_seconds=whole)
-
-
-def _share(pattern: str, texts: Sequence[str]) -> float:
-    return sum(bool(re.fullmatch(pattern, text)) for text in texts) / len(texts)
-
-
-class LinesInKafkasLayout(NamedTuple):
-    """Lines in Kafka's own layout, and the numbers of their first lines in the file."""
-
-    values: pa.StringArray
-    numbers: npt.NDArray[np.int64]
-
-
-class LayoutConverter:
-    """Brings the lines of one file into Kafka's own layout, block by block.
-
-    Parameters
-    ----------
-    layout : Layout
-    source : str, optional
-        The container or host whose lines are wanted; by default those of all.
-    """
-
-    def __init__(self, layout: Layout, source: str | None = None) -> None:
-        self.layout = layout
-        self.source = source
-        self.last_source: str | None = None
-        self.joiners = [JoinerOfCutLines() for _ in layout.prefixes]
-        self.form = stamp_form(layout.stamp)
-        self.pattern = ARRANGEMENTS.get(layout.arrangement, "").replace("STAMP", self.form.text)
-        self.plain = ARRANGEMENTS[NO_LOGGER].replace("STAMP", self.form.text)
-
-    def convert(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
-        """Convert a block; a line of unknown form stays unchanged."""
-        if self.layout.unchanged:
-            return LinesInKafkasLayout(values, numbers)
-        return self._convert(values, numbers, 0)
-
-    def source_names(self, values: pa.StringArray) -> set[str]:
-        """Find the containers or hosts that wrote these lines; empty if nothing names them."""
-        for prefix in self.layout.prefixes:
-            if self.layout.coloured:
-                values = pc.replace_substring_regex(values, _COLOUR.pattern, "")
-            stripped = prefixes.strip_prefix(prefix, values)
-            if stripped.sources is not None:
-                return set(pc.unique(stripped.sources.drop_null()).to_pylist())
-            values = stripped.values
-        return set()
-
-    def rest(self) -> LinesInKafkasLayout:
-        """Return the remaining lines at the end of the file."""
-        lines = LinesInKafkasLayout(pa.array([], pa.string()), np.empty(0, np.int64))
-        for number, joiner in enumerate(self.joiners):
-            values, numbers = joiner.rest()
-            if len(values):
-                lines = self._convert(values, numbers, number + 1)
-        return lines
-
-    def _convert(self, values: pa.StringArray, numbers: npt.NDArray[np.int64], start: int) -> LinesInKafkasLayout:
-        is_own = self.source is None or start > 0
-        if self.layout.coloured:
-            values = pc.replace_substring_regex(values, _COLOUR.pattern, "")
-        for number in range(start, len(self.layout.prefixes)):
-            stripped = prefixes.strip_prefix(self.layout.prefixes[number], values)
-            values, goes_on = stripped.values, stripped.goes_on
-            if stripped.sources is not None and not is_own:
-                own = self._is_own(stripped.sources)  # before parts are joined: those of several sources are mixed
-                values, numbers, is_own = values.filter(pa.array(own)), numbers[own], True
-                goes_on = None if goes_on is None else goes_on[own]
-            if self.layout.prefixes[number].startswith(ENVELOPE):
-                values, numbers, goes_on = _lines_apart(values, numbers, goes_on)
-            if goes_on is not None:
-                values, numbers = self.joiners[number].join(values, numbers, goes_on)
-            if self.layout.coloured:
-                values = pc.replace_substring_regex(values, _COLOUR.pattern, "")
-        if self.layout.arrangement == JSON:
-            return self._from_events(values, numbers)
-        return LinesInKafkasLayout(self._arranged(values), numbers)
-
-    def _is_own(self, sources: pa.StringArray) -> npt.NDArray[np.bool_]:
-        """Whether each line is of the wanted source; a line without one has the source of the line before it."""
-        known = pc.fill_null_forward(pa.concat_arrays([pa.array([self.last_source], pa.string()), sources]))
-        self.last_source = known[-1].as_py()
-        return np.asarray(pc.fill_null(pc.equal(known[1:], self.source), False))
-
-    def _arranged(self, values: pa.StringArray) -> pa.StringArray:
-        found = pc.extract_regex(values, self.pattern)
-        has_logger = "<logger>" in self.pattern
-        logger = pc.struct_field(found, "logger") if has_logger else None
-        result = self._printed(pc.struct_field(found, "stamp"), self._level(found), self._message(found), logger)
-        if result.null_count and has_logger:
-            plain = pc.extract_regex(values, self.plain)
-            without = self._printed(
-                pc.struct_field(plain, "stamp"), pc.struct_field(plain, "level"), self._message(plain), None
-            )
-            result = pc.coalesce(result, without)
-        return pc.coalesce(result, values)
-
-    def _level(self, found: pa.StructArray) -> pa.StringArray:
-        if "<level>" in self.pattern:
-            return pc.struct_field(found, "level")
-        return pc.if_else(pc.is_valid(found), pa.scalar("INFO"), None)
-
-    def _message(self, found: pa.StructArray) -> pa.StringArray:
-        message = pc.struct_field(found, "message")
-        return pc.replace_substring_regex(message, _THREAD, "") if self.layout.has_thread else message
-
-    def _printed(
-        self, stamp: pa.StringArray, level: pa.StringArray, message: pa.StringArray, logger: pa.StringArray | None
-    ) -> pa.StringArray:
-        time = stamps_in_kafkas_form(stamp, self.form, self.layout.zone)
-        line = pc.binary_join_element_wise(
-            pc.binary_join_element_wise("[", time, "] ", ""), pc.utf8_upper(level), " ", message, ""
+    found = event_fields(objects)
+    if found is None:
+        return UnreadableLayout(
+            "JSON events without a known time and message",
+            f"their fields are {names_of_fields(objects)}: name three in cluster.yaml, "
+            "events: {time: ..., message: ..., logger: ...}",
         )
-        if logger is None:
-            return line
-        named = pc.binary_join_element_wise(line, " (", _whole_logger_name(logger, message), ")", "")
-        return pc.if_else(pc.greater(pc.binary_length(pc.fill_null(logger, "")), 0), named, line)
-
-    def _from_events(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
-        paths = [path for path in self.layout.fields if path]
-        nanos = "instant/epochSecond" in paths
-        columns = dict(zip([*paths, *([_NANOS] if nanos else [])],
-                           read_json_fields(values, [*paths, *([_NANOS] if nanos else [])]), strict=True))  # fmt: skip
-        message, stamp, level, logger = (columns.get(path) for path in self.layout.fields)
-        assert message is not None
-        assert stamp is not None
-        if nanos:
-            millis = pc.divide(pc.fill_null(columns[_NANOS].cast(pa.int64()), 0), 1_000_000)
-            stamp = pc.add(pc.multiply(stamp.cast(pa.int64()), 1000), millis).cast(pa.string())
-        # An event may hold many lines: the broker prints all its settings in one.
-        pieces = pc.split_pattern(pc.utf8_rtrim(message, "\r\n"), "\n")
-        first = pc.list_element(pc.fill_null(pieces, [""]), 0)
-        first = pc.if_else(pc.is_valid(message), first, None)
-        level = pa.array(["INFO"] * len(values)) if level is None else pc.fill_null(level, "INFO")
-        head = self._printed(stamp, level, first, logger)
-        whole = pc.coalesce(head, values)
-        if pc.max(pc.fill_null(pc.list_value_length(pieces), 1)).as_py() in {None, 1}:
-            return LinesInKafkasLayout(whole, numbers)
-        counts = np.asarray(pc.fill_null(pc.list_value_length(pieces), 1)).astype(np.int64)
-        parent = np.repeat(np.arange(len(values)), counts)
-        is_first = np.diff(parent, prepend=-1) > 0
-        text = pc.replace_with_mask(pc.list_flatten(pc.fill_null(pieces, [""])), pa.array(is_first), whole)
-        return LinesInKafkasLayout(text, numbers[parent])
-
-
-def _lines_apart(
-    values: pa.StringArray, numbers: npt.NDArray[np.int64], goes_on: npt.NDArray[np.bool_] | None
-) -> tuple[pa.StringArray, npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
-    """Split an event into its lines: the broker prints all its settings in one event."""
-    if not pc.any(pc.match_substring(values, "\n")).as_py():
-        return values, numbers, goes_on
-    pieces = pc.split_pattern(values, "\n")
-    parent = np.asarray(pc.list_parent_indices(pieces))
-    if goes_on is not None:
-        is_last = np.append(parent[1:] != parent[:-1], True)
-        goes_on = goes_on[parent] & is_last
-    return pc.list_flatten(pieces), numbers[parent], goes_on
-
-
-def _whole_logger_name(logger: pa.StringArray, message: pa.StringArray) -> pa.StringArray:
-    """Complete the names of Kafka's two special loggers where a layout has cut them short."""
-    request = pc.match_substring(message, "Completed request:")
-    short = pc.equal(logger, "logger")
-    state = pc.or_(pc.ends_with(logger, "change.logger"), pc.and_(short, pc.invert(request)))
-    asked = pc.or_(pc.ends_with(logger, "request.logger"), pc.and_(short, request))
-    return pc.if_else(state, "state.change.logger", pc.if_else(asked, "kafka.request.logger", logger))
+    fields, form = found
+    stamps = [str(text) for each in objects if (text := json_value_at(each, fields.stamp)) is not None]
+    whole = not any(re.search(r"[.,]\d|^1\d{12}", _without_zone(s)) for s in stamps) and fields.stamp != SECONDS
+    return Layout(arrangement=JSON, stamp=form.name, fields=fields, is_own=False, whole_seconds=whole)

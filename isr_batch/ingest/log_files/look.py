@@ -15,7 +15,8 @@ from isr_batch.broker_lines.forms import SERVER_LINES, SETTING, STATE_CHANGE_LIN
 from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE, LogKindFinder
 from isr_batch.ingest.log_files.archives import file_on_disk
 from isr_batch.ingest.log_files.content import content_chunks, is_export_file, is_packed
-from isr_batch.ingest.log_files.layouts import Layout, LayoutConverter, UnreadableLayout, layout_of
+from isr_batch.ingest.log_files.layout_converter import LayoutConverter
+from isr_batch.ingest.log_files.layouts import Layout, UnreadableLayout, layout_of
 from isr_batch.ingest.log_files.limits import BadFileError
 
 HEAD_BYTES = 1 << 20

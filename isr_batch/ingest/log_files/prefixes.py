@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.ingest.log_files.json_lines import _at, load_json_line, read_json_fields
+from isr_batch.ingest.log_files.events import LEVELS, MESSAGES, SOURCES, flat, json_objects, paths_named
+from isr_batch.ingest.log_files.json_lines import read_json_fields
 
 _RFC3339 = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
 BEGINS_AS_LOG = re.compile(
@@ -19,6 +20,8 @@ BEGINS_AS_LOG = re.compile(
     r"|(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\b|\{\")"
 )
 """How a line of a log begins: with a stamp, a level, or JSON."""
+_ONLY_A_LEVEL = re.compile(rf"\[?(?:{LEVELS})\b\]?:?[ \t]+(?![\[(]?(?:\d|[A-Z][a-z]{{2}} \d))")
+"""How a line begins whose time is elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,6 @@ PREFIXES = (
 )
 ENVELOPE = "JSON envelope"
 """The line is a field of a JSON object: docker's json-file, fluent-bit, an export of CloudWatch."""
-_LINE_FIELDS = ("log", "message", "MESSAGE", "@message", "msg", "_raw", "line", "textPayload", "jsonPayload/message",
-                "_source/message", "event/original")  # fmt: skip
-_SOURCE_FIELDS = ("kubernetes/pod_name", "kubernetes/pod/name", "resource/labels/pod_name", "logStreamName", "pod",
-                  "_HOSTNAME", "_source/host/name", "@logStream", "attributes/host", "host", "Host")  # fmt: skip
 _NAMED = {prefix.name: prefix for prefix in PREFIXES}
 _DOCKERS = "log"
 MOST = 0.9
@@ -108,16 +107,23 @@ def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
 
 
 def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None] | None:
-    objects = [each for line in lines if line.startswith("{") and isinstance(each := load_json_line(line), dict)]
-    if not objects or len(objects) < MOST * len(lines):
+    objects = json_objects(lines)
+    if not objects or len(objects) < SOME * len(lines):
         return None
-    for field in _LINE_FIELDS:
-        texts = [text for each in objects if isinstance(text := _at(each, field), str)]
-        stamped = sum(bool(BEGINS_AS_LOG.match(text.lstrip())) for text in texts)
+    fields = [flat(each) for each in objects]
+    paths = {path for each in fields for path in each}
+    for field in paths_named(paths, MESSAGES):
+        texts = [text for each in fields if isinstance(text := each.get(field), str)]
+        stamped = sum(begins_with_time(text.lstrip()) for text in texts)
         if len(texts) >= MOST * len(objects) and stamped > (0 if field == _DOCKERS else SOME * len(texts)):
-            source = next((name for name in _SOURCE_FIELDS if isinstance(_at(objects[0], name), str)), None)
-            return field, source
+            sources = (path for path in paths_named(paths, SOURCES) if isinstance(fields[0].get(path), str))
+            return field, next(sources, None)
     return None
+
+
+def begins_with_time(text: str) -> bool:
+    """Whether a text begins as a line of a log does, with its time in it."""
+    return bool(BEGINS_AS_LOG.match(text)) and not _ONLY_A_LEVEL.match(text)
 
 
 def envelope_prefix(lines: Sequence[str]) -> str:

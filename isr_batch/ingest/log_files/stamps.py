@@ -30,7 +30,7 @@ _DIRECTIVES = {
 class StampForm:
     """A form of time stamps: its name, and a regular expression with a group for each part.
 
-    Groups: Y, y, m, b (name of the month), d, H, M, S, f (fraction of a second), z (offset), and ms (epoch).
+    Groups: Y, y, m, b (name of the month), d, H, M, S, f (fraction of a second), z (offset); s, ms, us, ns since 1970.
     """
 
     name: str
@@ -59,6 +59,15 @@ FORMS = (
 )  # fmt: skip
 """Unambiguous forms."""
 
+EVENT_FORMS = (
+    *FORMS,
+    StampForm("epoch microseconds", r"(?P<us>1\d{15})"),
+    StampForm("epoch nanoseconds", r"(?P<ns>1\d{18})"),
+    StampForm("epoch seconds", r"(?P<s>1\d{9}(?:\.\d{1,9})?)"),
+)
+"""Forms of a field that has nothing but the time."""
+_SINCE_1970 = {"s", "ms", "us", "ns"}
+
 AMBIGUOUS = re.compile(r"[\[(]?\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)[ T]\d{1,2}:\d\d")
 TIME_ALONE = re.compile(r"[\[(]?([01]\d|2[0-3]):[0-5]\d:[0-5]\d[.,]\d{3}\b")
 
@@ -71,7 +80,7 @@ def stamp_form(name: str) -> StampForm:
     UsageError
         When a format has unknown directives, or lacks the day or the time.
     """
-    for form in FORMS:
+    for form in EVENT_FORMS:
         if form.name == name:
             return form
     if "%" not in name:
@@ -128,9 +137,11 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
     zone : str, optional
         Of the stamps that name none; by default UTC.
     """
-    if "ms" in form.groups:
-        found = pc.struct_field(pc.extract_regex(stamps, f"^{form.pattern}$"), "ms")
-        return _printed(found.cast(pa.int64()).cast(pa.timestamp("ms")))
+    for unit in form.groups & _SINCE_1970:
+        found = pc.struct_field(pc.extract_regex(stamps, f"^{form.pattern}$"), unit)
+        if unit == "s":
+            return _printed(pc.round(pc.multiply(found.cast(pa.float64()), 1000)).cast(pa.int64()).cast(pa.timestamp("ms")))
+        return _printed(found.cast(pa.int64()).cast(pa.timestamp(unit)).cast(pa.timestamp("ms"), safe=False))
     parts = pc.extract_regex(stamps, f"^{form.pattern}$")
     valid = pc.is_valid(parts)
 

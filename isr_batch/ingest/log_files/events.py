@@ -1,0 +1,184 @@
+"""Find the time, the logger and the message in the JSON events of log pipelines, whatever their fields are called.
+
+A field is chosen by its name and by what is in it: ``source`` is a logger in one pipeline, and a host in another.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.ingest.log_files.json_lines import load_json_line, read_json_fields
+from isr_batch.ingest.log_files.stamps import EVENT_FORMS, StampForm
+
+LEVELS: Final = "TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|trace|debug|info|warn|warning|error"
+_SYSLOG_LEVELS: Final = {"0": "FATAL", "1": "FATAL", "2": "FATAL", "3": "ERROR", "4": "WARN", "5": "INFO", "6": "INFO",
+                         "7": "DEBUG"}  # fmt: skip
+_NANOS: Final = "instant/nanoOfSecond"
+SECONDS: Final = "instant/epochSecond"
+_FITS: Final = 0.8
+"""Share of a field's values that must be what the field is taken for."""
+_LOGGER = re.compile(r"[A-Za-z_$][\w$-]*(\.[\w$-]+)*")
+_KAFKAS_LOGGER = re.compile(r"(kafka|org\.apache|state\.change)\.[\w$.]+")
+_COMPONENT = re.compile(r"[A-Z]\w+[ ,].*=.*")
+_NO_COMPONENT: Final = "unknown"
+"""What Filebeat's module for Kafka gives as the component of a line that has none."""
+_LEVEL_IN_FRONT: Final = rf"^\[?(?P<level>{LEVELS})\]?[ \t:]+"
+
+
+def is_kafkas_logger(name: str) -> bool:
+    """Whether a logger is one of Kafka's, by its whole name."""
+    return bool(_KAFKAS_LOGGER.fullmatch(name))
+
+
+class EventFields(NamedTuple):
+    """Paths of an event's fields, with slashes between the names; empty for a missing one.
+
+    ``front`` is what the pipeline has cut off the front of the message, as ``Partition t-0 broker=1``; ``source`` is
+    the container or host.
+    """
+
+    message: str
+    stamp: str
+    level: str = ""
+    logger: str = ""
+    front: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A field of events: the ends of its usual paths, best first, and what its values look like."""
+
+    names: tuple[str, ...]
+    fits: Callable[[str], object]
+
+
+MESSAGES: Final = ("message", "msg", "@message", "short_message", "log", "body", "logmessage", "logentry",
+                   "textpayload", "content", "event.original", "line", "_raw", "text")  # fmt: skip
+"""Names of fields with a message, or with the whole line."""
+SOURCES: Final = ("kubernetes.pod_name", "kubernetes.pod.name", "k8s.pod.name", "pod_name", "podname", "logstreamname",
+                  "@logstream", "pod", "_hostname", "host.name", "hostname", "host")  # fmt: skip
+_STAMPS: Final = ("@timestamp", "timestamp", "time", "ts", "timemillis", "asctime", "date", "_time", "eventtime",
+                  "timegenerated", "logentrytimestamp")  # fmt: skip
+_FIELDS: Final = {
+    "level": _Field(
+        ("level", "severity", "severitytext", "levelname", "level_name", "loglevel", "status", "priority"),
+        lambda text: re.fullmatch(LEVELS, text) or text in _SYSLOG_LEVELS,
+    ),
+    "logger": _Field(("logger", "loggername", "logger_name", "logger.name"), _LOGGER.fullmatch),
+    "front": _Field(
+        ("log.component", "component"), lambda text: text == _NO_COMPONENT or _COMPONENT.fullmatch(text)
+    ),
+    "source": _Field(SOURCES, bool),
+}  # fmt: skip
+_LOGGERS_BY_CONTENT: Final = _Field(
+    ("class", "category", "sourcecontext", "component", "source", "name"), is_kafkas_logger
+)
+
+
+def flat(event: Mapping[str, object], within: str = "") -> dict[str, object]:
+    """Fields of nested objects by their path, with slashes."""
+    fields: dict[str, object] = {}
+    for name, value in event.items():
+        if isinstance(value, dict):
+            fields |= flat(value, f"{within}{name}/")
+        else:
+            fields[within + name] = value
+    return fields
+
+
+def json_objects(lines: Iterable[str]) -> list[dict[str, Any]]:
+    """Parse those lines that are JSON objects."""
+    return [each for line in lines if line.startswith("{") and isinstance(each := load_json_line(line), dict)]
+
+
+def paths_named(paths: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Those paths that end in one of the names: in the order of the names, the shortest first."""
+    ends = {path: "." + path.replace("/", ".").lower() for path in sorted(paths, key=lambda path: (len(path), path))}
+    return [path for name in names for path, dotted in ends.items() if dotted.endswith("." + name)]
+
+
+def event_fields(events: Sequence[Mapping[str, object]]) -> tuple[EventFields, StampForm] | None:
+    """Find the fields of some events, and the form of their time; None if they have no message or no time."""
+    columns: dict[str, list[str]] = {}
+    for event in events:
+        for path, value in flat(event).items():
+            if value not in (None, "", "-") and not isinstance(value, list | bool):
+                columns.setdefault(path, []).append(str(value))
+    message = next((path for path in paths_named(columns, MESSAGES) if 2 * len(columns[path]) >= len(events)), "")
+    stamp, form = _stamp_field({path: texts for path, texts in columns.items() if 2 * len(texts) >= len(events)})
+    if not message or form is None:
+        return None
+    chosen = {name: _chosen(field, columns, message) for name, field in _FIELDS.items()}
+    chosen["logger"] = chosen["logger"] or _chosen(_LOGGERS_BY_CONTENT, columns, message)
+    return EventFields(message, stamp, **chosen), form
+
+
+def _chosen(field: _Field, columns: Mapping[str, Sequence[str]], message: str) -> str:
+    named = (path for path in paths_named(columns, field.names) if path != message)
+    return next((path for path in named if _share(field.fits, columns[path]) >= _FITS), "")
+
+
+def _stamp_field(columns: Mapping[str, Sequence[str]]) -> tuple[str, StampForm | None]:
+    """By its name; else the only field that has times."""
+    if SECONDS in columns:
+        return SECONDS, next(form for form in EVENT_FORMS if form.name == "epoch milliseconds")
+    timed = {path: form for path, texts in columns.items() if (form := form_of(texts))}
+    named = paths_named(timed, _STAMPS)
+    path = named[0] if named else (next(iter(timed)) if len(timed) == 1 else "")
+    return path, timed.get(path)
+
+
+def form_of(texts: Sequence[str]) -> StampForm | None:
+    """Find the form of most of these times."""
+    return next((f for f in EVENT_FORMS if _share(re.compile(f.pattern).fullmatch, texts) >= _FITS), None)
+
+
+def _share(fits: Callable[[str], object], texts: Sequence[str]) -> float:
+    return sum(bool(fits(text)) for text in texts) / max(len(texts), 1)
+
+
+def names_of_fields(events: Sequence[Mapping[str, object]], most: int = 12) -> str:
+    """List the fields that events have, as an error message shows them."""
+    names = sorted({path for event in events[:_LOOKED_AT] for path in flat(event)})
+    return ", ".join(names[:most]) + (", ..." if names[most:] else "")
+
+
+_LOOKED_AT: Final = 20
+
+
+class EventTexts(NamedTuple):
+    """Parts of events, one row per event; null where it has none."""
+
+    message: pa.StringArray
+    stamp: pa.StringArray
+    level: pa.StringArray
+    logger: pa.StringArray | None
+
+
+def event_texts(values: pa.StringArray, fields: EventFields) -> EventTexts:
+    """Read the parts of events, with what was cut off put back; null for lines that are no such events."""
+    paths = [path for path in (fields.message, fields.stamp, fields.level, fields.logger, fields.front) if path]
+    if fields.stamp == SECONDS:
+        paths.append(_NANOS)
+    columns = dict(zip(paths, read_json_fields(values, paths), strict=True))
+    message, stamp, nanos = columns[fields.message], columns[fields.stamp], columns.get(_NANOS)
+    if nanos is not None:
+        millis = pc.divide(pc.fill_null(nanos.cast(pa.int64()), 0), 1_000_000)
+        stamp = pc.add(pc.multiply(stamp.cast(pa.int64()), 1000), millis).cast(pa.string())
+    if fields.front:
+        front = columns[fields.front]
+        has_front = pc.fill_null(pc.and_(pc.not_equal(front, _NO_COMPONENT), pc.not_equal(front, "")), False)
+        message = pc.if_else(has_front, pc.binary_join_element_wise("[", front, "] ", message, ""), message)
+    level = columns.get(fields.level)
+    if level is None:
+        level = pc.struct_field(pc.extract_regex(message, _LEVEL_IN_FRONT), "level")
+        message = pc.replace_substring_regex(message, _LEVEL_IN_FRONT, "")
+    else:
+        place = pc.index_in(level, pa.array(list(_SYSLOG_LEVELS)))
+        level = pc.coalesce(pa.array(list(_SYSLOG_LEVELS.values())).take(place), level)
+    return EventTexts(message, stamp, pc.fill_null(level, "INFO"), columns.get(fields.logger))

@@ -1,0 +1,55 @@
+"""Expand OpenTelemetry's JSON, one batch of events per line, to one event per line."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_BEGINS = b'{"resourceLogs"'
+_SCALARS = ("stringValue", "intValue", "doubleValue", "boolValue")
+
+
+def is_otlp(head: bytes) -> bool:
+    """Whether a file is OTLP JSON, by its beginning."""
+    return b"".join(head[: 8 * len(_BEGINS)].removeprefix(b"\xef\xbb\xbf").split()).startswith(_BEGINS)
+
+
+def lines_of_otlp(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield one JSON object per log record; a line that is no batch comes out as it is."""
+    pending = b""
+    for chunk in chunks:
+        *lines, pending = (pending + chunk).split(b"\n")
+        if lines:
+            yield b"".join(map(_expanded, lines))
+    if pending:
+        yield _expanded(pending)
+
+
+def _expanded(line: bytes) -> bytes:
+    try:
+        events = list(_events(json.loads(line)))
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        return line + b"\n"
+    return b"".join(json.dumps(event, ensure_ascii=False).encode(errors="replace") + b"\n" for event in events)
+
+
+def _events(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for of_resource in batch["resourceLogs"]:
+        resource = _attributes(of_resource.get("resource", {}))
+        for of_scope in of_resource.get("scopeLogs", []):
+            scope = of_scope.get("scope", {}).get("name")
+            for record in of_scope.get("logRecords", []):
+                # The time at which a collector saw an event may be hours after it: it is not taken.
+                event = {"timestamp": record.get("timeUnixNano"), "severity": record.get("severityText"),
+                         "logger": scope, "body": _value(record.get("body", {})), "attributes": _attributes(record),
+                         "resource": resource}  # fmt: skip
+                yield {name: value for name, value in event.items() if value not in (None, "", "0", 0, {})}
+
+
+def _attributes(of: Mapping[str, Any]) -> dict[str, Any]:
+    return {each["key"]: _value(each.get("value", {})) for each in of.get("attributes", [])}
+
+
+def _value(typed: Mapping[str, Any]) -> Any:  # noqa: ANN401 any JSON
+    if "kvlistValue" in typed:
+        return {each["key"]: _value(each.get("value", {})) for each in typed["kvlistValue"].get("values", [])}
+    return next((typed[name] for name in _SCALARS if name in typed), None)
