@@ -6,7 +6,7 @@ from pathlib import Path
 
 from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST
 from isr_batch.errors import NothingToReplayError
-from isr_batch.ingest.folder.log_folder import LogFolder
+from isr_batch.ingest.folder.log_folder import WHOLE_SECONDS, LogFolder
 from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.limits import BadFileError
 
@@ -30,11 +30,21 @@ def require_follower_fetches(folder: Path, found: Iterable[LogFolder]) -> None:
     NothingToReplayError
         With what is missing, and how to get it.
     """
-    files = [file for cluster in found for file in cluster.files if file.kind in BROKER_KINDS]
+    found = list(found)
+    files = [
+        file for cluster in found for file in cluster.files
+        if file.kind in BROKER_KINDS and not file.layout.whole_seconds
+    ]  # fmt: skip
     requests = [file for file in files if file.kind == REQUEST]
     # The request logger may have been switched on after the first lines of a container's output.
     paths = dict.fromkeys(file.path for file in [*requests, *files])
     if not any(map(has_follower_fetch, paths)):
+        coarse = [each for cluster in found for each in cluster.refused if each.reason == WHOLE_SECONDS]
+        if coarse:
+            raise NothingToReplayError(
+                f"{coarse[0].source_file} has {WHOLE_SECONDS}, too coarse to replay",
+                "log milliseconds, as in %d{ISO8601}",
+            )
         if not requests:
             raise NothingToReplayError(
                 f"{folder} has no request log, and only a request log has the followers' fetches", _GETTING_LOGS

@@ -24,7 +24,7 @@ from isr_batch.ingest.log_files.archives import archive_members, is_archive, mem
 from isr_batch.ingest.log_files.content import Fingerprint, is_export_file
 from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Layout, UnreadableLayout
 from isr_batch.ingest.log_files.limits import BadFileError
-from isr_batch.ingest.log_files.look import look_at
+from isr_batch.ingest.log_files.look import SeenByLook, look_at
 from isr_batch.ingest.log_files.stamps import stamp_form, stamp_zone
 
 PROPERTIES, SNAPSHOT = "properties", "snapshot"
@@ -45,6 +45,8 @@ DOCUMENT = re.compile(r"readme.*|.*\.(md|rst|adoc|html?|pdf|docx?|xlsx?|csv|png|
 METADATA_NAME = re.compile(r".*(metadata|checkpoint).*\.(txt|log|json)(\.gz|\.zst)?")
 TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
 CLUSTER_FILE = "cluster.yaml"
+WHOLE_SECONDS = "requests with time stamps of whole seconds"
+_TOO_COARSE = "too coarse to replay: log milliseconds, as in %d{ISO8601}; other lines of the file are read"
 MAX_DEPTH = 6
 SHOWN = 3
 Inode = tuple[int, int]
@@ -103,10 +105,16 @@ class LogFolder:
     unreadable: list[Refused] = field(default_factory=list)
     left_out: list[Refused] = field(default_factory=list)
     given: ClusterSettings = field(default_factory=ClusterSettings)
+    stamp_format: str | None = None
 
     def of_kind(self, kind: str) -> list[LogFile]:
         """List the files of one kind."""
         return [file for file in self.files if file.kind == kind]
+
+    def seen(self, file: LogFile) -> SeenByLook:
+        """Say what was seen in the first lines of a file, of the source whose lines these are."""
+        look = look_at(file.path, file.default, self.stamp_format, self.given.events)
+        return look.sources.get(file.source, SeenByLook())
 
 
 @dataclass(frozen=True)
@@ -161,14 +169,15 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:
     UsageError
         If ``cluster.yaml`` has anything but a release and settings.
     """
-    found = LogFolder()
+    found = LogFolder(stamp_format=options.stamp_format)
     root = folder.resolve()
+    if _why_not(root, folder / CLUSTER_FILE) is None:
+        found.given = read_cluster_settings(folder / CLUSTER_FILE)
     candidates: list[Candidate] = []
     properties: dict[Path, dict[str, str]] = {}
     for path in _files(found, root, folder, folder, (set(), 0)):
         own_folder = path.parent == folder
         if own_folder and path.name == CLUSTER_FILE:
-            found.given = read_cluster_settings(path)
             _add_file(found, PROPERTIES, None, folder, path)
         elif path.suffix == ".properties":
             properties[path] = read_properties(path)
@@ -181,7 +190,10 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:
     _add_candidates(found, folder, candidates, properties, options)
     if not any(file.broker_id is not None for file in found.files) and not found.unreadable:
         unread = found.refused + found.left_out
-        left = "; ".join(f"{each.source_file}: {each.reason}" for each in unread[:SHOWN])
+        left = "; ".join(
+            f"{each.source_file}: {each.reason}" + (f" ({each.detail})" if each.detail else "")
+            for each in unread[:SHOWN]
+        )
         raise NoInputError(
             f"No broker logs in {folder}" + (f" ({left}{'; ...' if unread[SHOWN:] else ''})" if left else ""),
             "Expected request.log, server.log or state-change.log of each broker, or what its container printed "
@@ -249,7 +261,7 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
             found.left_out.append(Refused(name, "a document by its name", "if it is a log, call it server.log"))
             continue
         kind = next((kind for kind, pattern in LOG_NAMES.items() if pattern.fullmatch(base)), None)
-        look = look_at(each, kind or SERVER, options.stamp_format)
+        look = look_at(each, kind or SERVER, options.stamp_format, found.given.events)
         for source, seen in look.sources.items():
             label = name if source is None else f"{name} [{source}]"
             if kind is None and not seen.of_use:
@@ -300,14 +312,17 @@ def _add_candidate(found: LogFolder, each: Candidate, broker_id: int, options: L
         layout = replace(layout, zone=zone)
     kinds = [kind for kind in KINDS if each.seen.kinds[kind]] or [each.default]
     if layout.whole_seconds and each.seen.of_use[REQUEST]:
-        found.unreadable.append(Refused(
-            each.name, "time stamps of whole seconds", "too coarse for requests: log milliseconds, as in %d{ISO8601}"
-        ))  # fmt: skip
+        found.refused.append(Refused(_printable(each.name), WHOLE_SECONDS, _TOO_COARSE))
+        kinds = _read_kinds(kinds, layout)
     for number, kind in enumerate(kinds):
         found.files.append(LogFile(
             kind, broker_id, _printable(each.name), each.look.path, None, layout, each.default, each.source,
-            alone=len(kinds) == 1, first=number == 0,
+            alone=len(kinds) == 1 and not layout.whole_seconds, first=number == 0,
         ))  # fmt: skip
+
+
+def _read_kinds(kinds: Iterable[str], layout: Layout) -> list[str]:
+    return [kind for kind in kinds if not (kind == REQUEST and layout.whole_seconds)]
 
 
 def require_readable_logs(found: LogFolder) -> None:
@@ -348,9 +363,9 @@ def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Co
             continue
         seen.add(key)
         assert file.held is not None
-        kinds = [kind for kind in KINDS if counts[key][kind]] or [file.kind]
+        kinds = _read_kinds([kind for kind in KINDS if counts[key][kind]], file.layout) or [file.kind]
         listed += [
-            replace(file, kind=kind, alone=len(kinds) == 1, first=number == 0,
+            replace(file, kind=kind, alone=len(kinds) == 1 and not file.layout.whole_seconds, first=number == 0,
                     held=replace(file.held, lines=counts[key][kind]))
             for number, kind in enumerate(kinds)
         ]  # fmt: skip

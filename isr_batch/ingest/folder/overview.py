@@ -10,7 +10,7 @@ from isr_batch.broker_lines.vendors import vendor_release
 from isr_batch.ingest.folder.first_look import has_follower_fetch
 from isr_batch.ingest.folder.log_folder import LogFolder
 from isr_batch.ingest.log_files.archives import file_on_disk
-from isr_batch.ingest.log_files.look import SeenByLook, look_at
+from isr_batch.ingest.log_files.look import SeenByLook
 
 FILE_COLUMNS = ("file", "broker", "logs", "layout", "from", "until", "mb")
 LEFT_OUT_COLUMNS = ("file", "reason", "detail")
@@ -34,11 +34,7 @@ def file_rows(found: LogFolder) -> list[dict[str, Any]]:
     for file in found.files:
         if not file.first:
             continue
-        seen = (
-            look_at(file.path, file.default).sources.get(file.source, SeenByLook())
-            if file.kind in BROKER_KINDS
-            else SeenByLook()
-        )
+        seen = found.seen(file) if file.kind in BROKER_KINDS else SeenByLook()
         rows.append({
             "file": file.name, "broker": file.broker_id, "logs": ", ".join(kinds[file.name]),
             "layout": str(file.layout) if file.kind in BROKER_KINDS else "",
@@ -66,7 +62,7 @@ def capabilities(found: LogFolder) -> Iterator[Capability]:
         if file.broker_id is None or file.kind not in BROKER_KINDS:
             continue
         logs[file.broker_id].add(file.kind)
-        versions |= look_at(file.path, file.default).sources.get(file.source, SeenByLook()).versions
+        versions |= found.seen(file).versions
         if file.kind == REQUEST and has_follower_fetch(file.path):
             fetched.add(file.broker_id)
     if fetched:

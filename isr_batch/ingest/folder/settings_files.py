@@ -7,10 +7,13 @@ from typing import Any
 
 from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR
 from isr_batch.errors import UsageError
+from isr_batch.ingest.log_files.events import EventFields
 
 FETCHERS = "num.replica.fetchers"
 PROPERTIES_BYTES = 1 << 20
 MAX_INT = (1 << 31) - 1
+EVENTS = "events"
+_EVENT_FIELDS = {"time": "stamp", "message": "message", "logger": "logger", "level": "level", "source": "source"}
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,11 @@ class ClusterSettings:
     replica_lag_time_max_ms: int | None = None
     min_insync_replicas: int | None = None
     num_replica_fetchers: int | None = None
+    events: EventFields | None = None
 
 
 def read_cluster_settings(path: Path) -> ClusterSettings:
-    """Read ``cluster.yaml``: ``release``, and settings by their Kafka names.
+    """Read ``cluster.yaml``: ``release``, settings by their Kafka names, and ``events``: the fields of JSON events.
 
     Raises
     ------
@@ -57,8 +61,10 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
         raise UsageError(
             f"{path.name} has no settings", "write lines like `release: 3.6.2` or `replica.lag.time.max.ms: 30000`"
         )
-    mistakes = [f"{name}: unknown setting" for name in stated if name not in names]
-    values: dict[str, Any] = {}
+    mistakes = [f"{name}: unknown setting" for name in stated if name not in {*names, EVENTS}]
+    values: dict[str, Any] = {EVENTS: _event_fields(stated.get(EVENTS))}
+    if EVENTS in stated and not values[EVENTS]:
+        mistakes.append(f"{EVENTS}: expected {{time: FIELD, message: FIELD, logger: FIELD}}")
     for name, field_name in names.items():
         if name not in stated:
             continue
@@ -69,8 +75,17 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
         elif values[field_name] is None:
             mistakes.append(f"{name}: {text} is not a number")
     if mistakes:
-        raise UsageError(f"{path.name}: {'; '.join(mistakes)}", f"the known settings are {', '.join(names)}")
+        raise UsageError(f"{path.name}: {'; '.join(mistakes)}", f"the known settings are {', '.join([*names, EVENTS])}")
     return ClusterSettings(**values)
+
+
+def _event_fields(stated: object) -> EventFields | None:
+    """Fields by the names in ``cluster.yaml``; those of nested objects with slashes."""
+    if not isinstance(stated, dict) or not {"time", "message"} <= stated.keys() <= _EVENT_FIELDS.keys():
+        return None
+    if not all(isinstance(field, str) and field for field in stated.values()):
+        return None
+    return EventFields(**{_EVENT_FIELDS[name]: field for name, field in stated.items()})
 
 
 def is_release(text: str) -> bool:

@@ -6,7 +6,7 @@ of the same leader epoch within some milliseconds of each other. An offset of a 
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -67,7 +67,11 @@ def time_zone_shifts(files: Iterable[LogFile]) -> list[Shift]:
             elif found := _BEGUN.search(line):
                 begun[found[1], found[2]].setdefault(file.broker_id, ms)
     found_out = [shift for broker_id, ahead in sorted(behind.items()) if (shift := _from_utc(broker_id, ahead))]
-    return found_out or _between_brokers(begun)
+    for shift in found_out:
+        for at in begun.values():
+            if shift.broker_id in at:
+                at[shift.broker_id] -= shift.minutes * 60_000
+    return found_out + [each for each in _between_brokers(begun, behind) if each.broker_id not in behind]
 
 
 def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
@@ -85,17 +89,21 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
     UsageError
         With the shift, its evidence and the option that puts it right.
     """
+    files = list(files)
     found = time_zone_shifts(files)
     if not found:
         return
+    brokers = {file.broker_id for file in files if file.broker_id is not None}
     zones = {shift.zone for shift in found}
-    options = [zones.pop()] if len(zones) == 1 else [f"{shift.broker_id}={shift.zone}" for shift in found]
+    # A zone for all would move the brokers whose stamps are right.
+    is_same = len(zones) == 1 and {shift.broker_id for shift in found} == brokers
+    options = [zones.pop()] if is_same else [f"{shift.broker_id}={shift.zone}" for shift in found]
     given = " ".join(f"--time-zone {option}" for option in options)
     evidence = "; ".join(shift.evidence for shift in found)
     raise UsageError(
         f"{cluster}: {evidence}" if cluster else evidence,
         f"give {'its folder alone, and ' if cluster else ''}{given}, or the name of the zone, as in --time-zone "
-        "Europe/Helsinki",
+        f"{'' if is_same else f'{found[0].broker_id}='}Europe/Helsinki",
     )
 
 
@@ -140,9 +148,13 @@ def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
     )  # fmt: skip
 
 
-def _between_brokers(begun: dict[tuple[str, str], dict[int, int]]) -> list[Shift]:
-    """Compare the brokers' lines about the same leader epoch with those of the broker that has most of them."""
+def _between_brokers(begun: dict[tuple[str, str], dict[int, int]], known: Container[int]) -> list[Shift]:
+    """Compare the brokers' lines about the same leader epoch with those of the broker that has most of them.
+
+    If there is a broker whose zone is known, with its lines.
+    """
     counts = Counter(broker_id for at in begun.values() for broker_id in at)
+    counts = Counter({broker_id: n for broker_id, n in counts.items() if broker_id in known}) or counts
     if not counts:
         return []
     reference = counts.most_common(1)[0][0]

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.ingest.log_files.json_lines import load_json_line, read_json_fields
+from isr_batch.ingest.log_files.json_lines import json_text_at, load_json_line, read_json_fields
 from isr_batch.ingest.log_files.stamps import EVENT_FORMS, StampForm
 
 LEVELS: Final = "TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|trace|debug|info|warn|warning|error"
@@ -69,7 +69,7 @@ _FIELDS: Final = {
         ("level", "severity", "severitytext", "levelname", "level_name", "loglevel", "status", "priority"),
         lambda text: re.fullmatch(LEVELS, text) or text in _SYSLOG_LEVELS,
     ),
-    "logger": _Field(("logger", "loggername", "logger_name", "logger.name"), _LOGGER.fullmatch),
+    "logger": _Field(("logger", "loggername", "logger_name", "logger.name", "_logger"), _LOGGER.fullmatch),
     "front": _Field(
         ("log.component", "component"), lambda text: text == _NO_COMPONENT or _COMPONENT.fullmatch(text)
     ),
@@ -116,6 +116,16 @@ def event_fields(events: Sequence[Mapping[str, object]]) -> tuple[EventFields, S
     chosen = {name: _chosen(field, columns, message) for name, field in _FIELDS.items()}
     chosen["logger"] = chosen["logger"] or _chosen(_LOGGERS_BY_CONTENT, columns, message)
     return EventFields(message, stamp, **chosen), form
+
+
+def fields_with_form(
+    events: Sequence[Mapping[str, object]], fields: EventFields
+) -> tuple[EventFields, StampForm] | None:
+    """Find the form of the time in these fields; None if most events lack the time or the message."""
+    some = [(json_text_at(event, fields.stamp), json_text_at(event, fields.message)) for event in events]
+    texts = [stamp for stamp, message in some if stamp and message]
+    form = form_of(texts) if 2 * len(texts) >= len(events) else None
+    return (fields, form) if form else None
 
 
 def _chosen(field: _Field, columns: Mapping[str, Sequence[str]], message: str) -> str:

@@ -19,6 +19,7 @@ from isr_batch.ingest.log_files.events import (
     SECONDS,
     EventFields,
     event_fields,
+    fields_with_form,
     is_kafkas_logger,
     json_objects,
     names_of_fields,
@@ -37,7 +38,7 @@ LEVEL_FIRST, NO_LOGGER, NO_LEVEL = "level stamp message", "stamp level message",
 _HEAD = rf"^{_STAMP}[ \t]+{_BRACKETS}\[?{_LEVEL}\]?:?[ \t]+"
 _NAMED = rf"\[?{_LOGGER}(?::\d+)?\]?"
 ARRANGEMENTS = {
-    LOGGER_LAST: rf"{_HEAD}(?P<message>.*) \({_LOGGER}(?::[^)]*)?\)(?:[ \t]+\[[^\]]*\])?[ \t]*$",
+    LOGGER_LAST: rf"{_HEAD}(?P<message>.*) \({_LOGGER}(?::[^)\s]*)?\)(?:[ \t]+\[[^\]]*\])?[ \t]*$",
     LOGGER_FIRST: rf"{_HEAD}{_BRACKETS}(?:\d+[ \t]+---[ \t]+)?{_BRACKETS}{_NAMED}"
     rf"(?:[ \t]+[\[(][^\])]*[\])])?(?:[ \t]*:|[ \t]+-|\])[ \t]+(?P<message>.*)$",
     LEVEL_FIRST: rf"^\[?{_LEVEL}\]?[ \t]+{_BRACKETS}{_STAMP}[ \t]+"
@@ -139,7 +140,9 @@ class UnreadableLayout:
     detail: str
 
 
-def layout_of(lines: Sequence[str], stamp_format: str | None = None) -> Layout | UnreadableLayout:
+def layout_of(
+    lines: Sequence[str], stamp_format: str | None = None, given: EventFields | None = None
+) -> Layout | UnreadableLayout:
     """Find the layout of a file from its first lines.
 
     Parameters
@@ -147,13 +150,15 @@ def layout_of(lines: Sequence[str], stamp_format: str | None = None) -> Layout |
     lines : sequence of str
     stamp_format : str, optional
         Format of the timestamps in Python's strftime syntax, instead of the known forms.
+    given : EventFields, optional
+        Of JSON events, instead of those that are found.
     """
     lines = [line for line in lines if line.strip()]
     coloured = any("\x1b" in line for line in lines)
     if coloured:
         lines = [COLOUR.sub("", line) for line in lines]
     names: list[str] = []
-    while len(names) < 4 and (name := prefixes.prefix_of(lines)):  # noqa: PLR2004 a log is not nested deeper
+    while given is None and len(names) < 4 and (name := prefixes.prefix_of(lines)):  # noqa: PLR2004 a log is not nested deeper
         name = prefixes.envelope_prefix(lines) if name == ENVELOPE else name
         stripped = prefixes.strip_prefix(name, pa.array(lines, pa.string()))
         names.append(name)
@@ -164,14 +169,14 @@ def layout_of(lines: Sequence[str], stamp_format: str | None = None) -> Layout |
         if coloured or any("\x1b" in line for line in lines):
             coloured = True
             lines = [COLOUR.sub("", line) for line in lines]
-    found = _inner(lines, stamp_format)
+    found = _inner(lines, stamp_format, given)
     if isinstance(found, UnreadableLayout):
         return found
     return replace(found, prefixes=tuple(names), coloured=coloured)
 
 
-def _inner(lines: Sequence[str], stamp_format: str | None) -> Layout | UnreadableLayout:
-    events = _events(lines)
+def _inner(lines: Sequence[str], stamp_format: str | None, given: EventFields | None) -> Layout | UnreadableLayout:
+    events = _events(lines, given)
     if events is None:
         return _plain(lines, stamp_format)
     others = [line for line in lines if not line.startswith("{")]
@@ -241,12 +246,12 @@ def _without_zone(stamp: str) -> str:
     return re.sub(r" ?(Z|UTC|GMT|[+-]\d\d(:?\d\d)?)$", "", stamp) if re.search(r"\d:\d\d:\d\d", stamp) else stamp
 
 
-def _events(lines: Sequence[str]) -> Layout | UnreadableLayout | None:
+def _events(lines: Sequence[str], given: EventFields | None) -> Layout | UnreadableLayout | None:
     """Layout of JSON events among the lines; None if there are none."""
     objects = json_objects(lines)
     if not objects or len(objects) < prefixes.SOME * len(lines):
         return None
-    found = event_fields(objects)
+    found = event_fields(objects) if given is None else fields_with_form(objects, given)
     if found is None:
         return UnreadableLayout(
             "JSON events without a known time and message",

@@ -15,6 +15,7 @@ from isr_batch.broker_lines.forms import SERVER_LINES, SETTING, STATE_CHANGE_LIN
 from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE, LogKindFinder
 from isr_batch.ingest.log_files.archives import file_on_disk
 from isr_batch.ingest.log_files.content import content_chunks, is_export_file, is_packed
+from isr_batch.ingest.log_files.events import EventFields
 from isr_batch.ingest.log_files.layout_converter import LayoutConverter
 from isr_batch.ingest.log_files.layouts import Layout, UnreadableLayout, layout_of
 from isr_batch.ingest.log_files.limits import BadFileError
@@ -73,7 +74,9 @@ class Look:
     sources: dict[str | None, SeenByLook]
 
 
-def look_at(path: str, default: str = SERVER, stamp_format: str | None = None, zone: str | None = None) -> Look:
+def look_at(
+    path: str, default: str = SERVER, stamp_format: str | None = None, events: EventFields | None = None
+) -> Look:
     """Look at the first lines of a file, and at the last ones if it is not compressed.
 
     Parameters
@@ -81,17 +84,21 @@ def look_at(path: str, default: str = SERVER, stamp_format: str | None = None, z
     path : str
     default : str
         The log that the file is named after.
-    stamp_format, zone : str, optional
-        Of its stamps, as the operator gave them.
+    stamp_format : str, optional
+        Of its stamps, as the operator gave it.
+    events : EventFields, optional
+        Of its JSON events, as the operator gave them.
     """
     file = Path(file_on_disk(path))
     stat = file.stat() if file.exists() else None
     key = (stat.st_size, stat.st_mtime_ns) if stat else None
-    return _look(path, default, stamp_format, zone, key)
+    return _look(path, default, stamp_format, events, key)
 
 
 @lru_cache(maxsize=65536)
-def _look(path: str, default: str, stamp_format: str | None, zone: str | None, key: tuple[int, int] | None) -> Look:
+def _look(
+    path: str, default: str, stamp_format: str | None, events: EventFields | None, key: tuple[int, int] | None
+) -> Look:
     size = key[0] if key else 0
     parts, goes_on = _parts(path, size)
     head = [line for line in parts[0][:LAYOUT_LINES] if line.strip()] if parts else []
@@ -99,11 +106,9 @@ def _look(path: str, default: str, stamp_format: str | None, zone: str | None, k
         return Look(path, UnreadableLayout(bad.reason, bad.detail or ""), size, {None: SeenByLook()})
     if not head:
         return Look(path, UnreadableLayout("binary file" if size else "empty file", ""), size, {None: SeenByLook()})
-    layout = layout_of(head, stamp_format)
+    layout = layout_of(head, stamp_format, events)
     if isinstance(layout, UnreadableLayout):
         return Look(path, layout, size, {None: SeenByLook()})
-    if zone:
-        layout = Layout(**{**layout.__dict__, "zone": zone})
     named: set[str] = set()
     if layout.has_sources:
         every = LayoutConverter(layout)

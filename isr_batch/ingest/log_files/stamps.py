@@ -140,7 +140,9 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
     for unit in form.groups & _SINCE_1970:
         found = pc.struct_field(pc.extract_regex(stamps, f"^{form.pattern}$"), unit)
         if unit == "s":
-            return _printed(pc.round(pc.multiply(found.cast(pa.float64()), 1000)).cast(pa.int64()).cast(pa.timestamp("ms")))
+            return _printed(
+                pc.round(pc.multiply(found.cast(pa.float64()), 1000)).cast(pa.int64()).cast(pa.timestamp("ms"))
+            )
         return _printed(found.cast(pa.int64()).cast(pa.timestamp(unit)).cast(pa.timestamp("ms"), safe=False))
     parts = pc.extract_regex(stamps, f"^{form.pattern}$")
     valid = pc.is_valid(parts)

@@ -1,29 +1,30 @@
 """The same lines in any layout that is read give the same lines in Kafka's own, sorted into the same logs."""
 
 import gzip
+import itertools
 import json
+import random
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isr_batch.errors import QualityGateError, UsageError
+from isr_batch.errors import NoInputError, NothingToReplayError, QualityGateError, UsageError
+from isr_batch.ingest.folder.first_look import require_follower_fetches
 from isr_batch.ingest.folder.lines import Selection, count_lines, lines_of_file
 from isr_batch.ingest.folder.log_folder import LogOptions, find_logs, require_readable_logs, with_lines
 from isr_batch.ingest.folder.time_zones import require_utc
 from isr_batch.ingest.log_files import look
 from isr_batch.ingest.log_files.layouts import Layout, UnreadableLayout, layout_of
+from tests.pipeline_events import EVENTS, Write
 
 SAMPLES = Path(__file__).parents[3] / "data" / "samples" / "leader-stop"
 OWN = re.compile(r"\[(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d),(\d{3})\] (\w+) (.*) \(([\w.$]+)\)")
-
-Write = Callable[[str, str, str, str, str, str], str]
 
 
 def _wrapped(prefix: str) -> Write:
@@ -62,6 +63,7 @@ LAYOUTS: dict[str, Write] = {
     "ECS": lambda d, t, ms, lv, m, c: json.dumps(
         {"@timestamp": f"{d}T{t}.{ms}Z", "log.level": lv, "message": m, "log.logger": c, "ecs.version": "1.2.0"}
     ),
+    **EVENTS,
     "month name": lambda d, t, ms, lv, m, c: f"{int(d[8:])} {MONTHS[int(d[5:7]) - 1]} {d[:4]} {t},{ms} {lv} {m} ({c})",
 }
 PREFIXED = {"compose", "kubectl --prefix", "CRI", "journald", "aws logs tail", "grep", "stern"}
@@ -95,11 +97,12 @@ def lines_by_log(folder: Path, options: LogOptions = LogOptions()) -> dict[tuple
     found = find_logs(folder, options)
     require_readable_logs(found)
     counts, held = {}, {}
-    for file in found.files:
+    files = [file for file in found.files if file.broker_id is not None]
+    for file in files:
         key = file.path, file.source
         held[key], counts[key] = count_lines(file.path, [], Selection(file.layout, file.default, None, file.source))
     by_log: dict[tuple[int | None, str], Counter[str]] = {}
-    for file in with_lines([replace(file, held=held[file.path, file.source]) for file in found.files], counts):
+    for file in with_lines([replace(file, held=held[file.path, file.source]) for file in files], counts):
         selected = Selection(file.layout, file.default, None if file.alone else file.kind, file.source, file.first)
         lines = by_log.setdefault((file.broker_id, file.kind), Counter())
         read = 0
@@ -123,6 +126,32 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int | None,
     return lines_by_log(folder)
 
 
+PLAIN = ("own", "log4j", "T and Z", "month name")
+PAIRS = [*zip(PLAIN, ("logstash", "ECS", "a logger called source", "Log4j's template"), strict=True),
+         *itertools.permutations(PLAIN, 2)]  # fmt: skip
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.sampled_from(PAIRS), st.integers(0, 1 << 30))
+def test_layouts_may_be_mixed_line_by_line(
+    tmp_path_factory: pytest.TempPathFactory,
+    expected: dict[tuple[int | None, str], Counter[str]],
+    names: tuple[str, str],
+    seed: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("mixed") / "kafka-1"
+    folder.mkdir()
+    script = ["===> User", "uid=1000(appuser)", "Preparing to start", "  key=value"] * 18
+    choice = random.Random(seed)
+    lines = [written(line, choice.choice(names)) for line in STREAM]
+    (folder / "all.log").write_text("\n".join([*script, *lines]))
+    read = {
+        key: Counter({line: count for line, count in found.items() if line not in script})
+        for key, found in lines_by_log(folder.parent).items()
+    }
+    assert read == expected
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("file", ["server.log", "stdout.txt", "kafka-1.log.gz"])
 def test_one_stream_of_all_loggers_in_any_layout_gives_what_three_files_give(
@@ -134,7 +163,7 @@ def test_one_stream_of_all_loggers_in_any_layout_gives_what_three_files_give(
     assert lines_by_log(tmp_path) == expected
 
 
-@pytest.mark.parametrize("name", [name for name in LAYOUTS if name not in {"logstash", "ECS"}])
+@pytest.mark.parametrize("name", [name for name in LAYOUTS if name not in {"logstash", "ECS", *EVENTS}])
 def test_settings_after_their_line_are_of_the_same_log(tmp_path: Path, name: str) -> None:
     head = "[2026-11-21 16:30:12,613] INFO KafkaConfig values: (kafka.server.KafkaConfig)"
     lines = [_sample("request")[0], head, SETTING, *_sample("state-change")[:3], *_sample("server")[:5]]
@@ -253,9 +282,37 @@ def test_stamps_of_whole_seconds_do_for_a_server_log_and_not_for_requests(tmp_pa
     own = [line for line in lines if "kafka.request.logger" not in line]
     (tmp_path / "broker-1" / "server.log").write_text("\n".join(own))
     require_readable_logs(find_logs(tmp_path))
+    without_requests = lines_by_log(tmp_path)
     (tmp_path / "broker-1" / "server.log").write_text("\n".join(lines))
-    with pytest.raises(QualityGateError, match="whole seconds"):
-        require_readable_logs(find_logs(tmp_path))
+    found = find_logs(tmp_path)
+    assert "requests with time stamps of whole seconds" in {each.reason for each in found.refused}
+    with pytest.raises(NothingToReplayError, match="too coarse"):
+        require_follower_fetches(tmp_path, [found])
+    assert lines_by_log(tmp_path) == without_requests
+
+
+def test_events_of_unknown_fields_are_refused_with_their_names_and_can_be_named(
+    tmp_path: Path, expected: dict[tuple[int | None, str], Counter[str]]
+) -> None:
+    def unknown(line: str) -> str:
+        event = json.loads(written(line, "logstash"))
+        names = {"@timestamp": "when", "message": "what", "logger_name": "by", "level": "how"}
+        return json.dumps({"payload": {names[name]: text for name, text in event.items() if name in names}, "v": 2})
+
+    (tmp_path / "kafka-1").mkdir()
+    (tmp_path / "kafka-1" / "stdout.log").write_text("\n".join(map(unknown, STREAM)))
+    with pytest.raises(NoInputError, match=r"payload/by, payload/how, payload/what, payload/when, v: name three"):
+        find_logs(tmp_path)
+    (tmp_path / "cluster.yaml").write_text(
+        "events: {time: payload/when, message: payload/what, logger: payload/by, level: payload/how}"
+    )
+    assert lines_by_log(tmp_path) == expected
+    (tmp_path / "cluster.yaml").write_text("events: {time: payload/what, message: payload/when}")
+    with pytest.raises(NoInputError, match="JSON events without a known time and message"):
+        find_logs(tmp_path)
+    (tmp_path / "cluster.yaml").write_text("events: {when: x}")
+    with pytest.raises(UsageError, match="expected"):
+        find_logs(tmp_path)
 
 
 @pytest.mark.parametrize(("minutes", "option"), [(120, "+02:00"), (-210, "-03:30"), (330, "+05:30")])
@@ -307,8 +364,32 @@ def test_brokers_whose_clocks_are_in_different_zones_are_found_out(tmp_path: Pat
     assert "--time-zone" in error.value.hint
 
 
+def test_the_advice_moves_only_the_brokers_whose_stamps_are_wrong(tmp_path: Path) -> None:
+    """Broker 1 proves to be in UTC, broker 2 to be ahead of it, and broker 3 has only lines of leader epochs."""
+    ahead = {1: 0, 2: 2, 3: 3}
+    drop = "[Partition t-0 broker={}] Shrinking ISR from 1,2 to 1. Leader: (). Out of sync replicas: (brokerId: 2, "
+    for broker, hours in ahead.items():
+        (tmp_path / f"broker-{broker}").mkdir()
+        at = datetime(2026, 11, 21, 16, 30, tzinfo=UTC)
+        stamp = f"{at + timedelta(hours=hours):%Y-%m-%d %H:%M:%S},000"
+        epochs = [
+            f"[{stamp}] INFO [Broker id={broker}] Follower t-{n} starts at leader epoch 3 from offset 0 "
+            "(state.change.logger)" for n in range(9)
+        ]  # fmt: skip
+        (tmp_path / f"broker-{broker}" / "state-change.log").write_text("\n".join(epochs))
+        if broker < 3:
+            caught_up = f"lastCaughtUpTimeMs: {round(at.timestamp() * 1000) - 9000}). (kafka.cluster.Partition)"
+            (tmp_path / f"broker-{broker}" / "server.log").write_text(
+                f"[{stamp}] INFO {drop.format(broker)}{caught_up}"
+            )
+    with pytest.raises(UsageError) as error:
+        require_utc(find_logs(tmp_path).files)
+    assert "give --time-zone 2=+02:00 --time-zone 3=+03:00, or" in error.value.hint
+    require_utc(find_logs(tmp_path, LogOptions.parse(None, ["2=+02:00", "3=+03:00"])).files)
+
+
 def test_a_layout_survives_the_way_to_a_worker() -> None:
-    for name in LAYOUTS:
+    for name in LAYOUTS.keys() - {"OTLP", "OTLP, parsed"}:  # batches of events
         layout = layout_of([written(line, name) for line in STREAM[:50]])
         assert isinstance(layout, Layout), name
         assert Layout.from_text(layout.to_text()) == layout
