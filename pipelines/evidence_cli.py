@@ -15,7 +15,7 @@ def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, nothing: "No
     from isr_batch.broker_lines.kinds import SERVER
     from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer
     from isr_batch.evidence.evidence_table import read_evidence_table
-    from isr_batch.evidence.missing_logs import missing_logs
+    from isr_batch.evidence.missing_logs import metadata_alone, missing_logs
     from isr_batch.evidence.questions import answer_questions
     from isr_batch.lake.arrow_read import read_columns
     from isr_batch.report.evidence_page import write_evidence_page
@@ -31,6 +31,11 @@ def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, nothing: "No
             )
             for name, (_, found) in logs.clusters.items()
         }
+        for name, (_, found) in logs.clusters.items():
+            if not any(each.broker_id is not None for each in found.files):
+                of_change = ("kind", "made_by", "change_time")
+                changes = read_columns(job.lake, "observed_isr_changes", of_change, {"cluster_id": name})
+                missing[name] = metadata_alone(changes.to_pylist())
         with job.out.step(f"write {file}"):
             write_evidence_page(evidence, file, missing)
         for name, rows in evidence.items():

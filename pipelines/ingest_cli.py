@@ -86,14 +86,14 @@ def find_logs_of_command(
 
 
 def say_nothing_to_replay(folder: Path, logs: LogsOfCommand) -> "NothingToReplayError | None":
-    """Report that no log has a follower fetch, if there is a server.log; None if there is something to replay.
+    """Report that no log has a follower fetch, if another log shows ISR changes; None if there is something to replay.
 
     Raises
     ------
     NothingToReplayError
-        When the folder has no server.log either.
+        When the folder has no server.log, state-change.log or metadata dump either.
     """
-    from isr_batch.broker_lines.kinds import SERVER, STATE_CHANGE
+    from isr_batch.broker_lines.kinds import METADATA, SERVER, STATE_CHANGE
     from isr_batch.errors import NothingToReplayError
     from isr_batch.ingest.folder.first_look import require_follower_fetches
 
@@ -101,7 +101,7 @@ def say_nothing_to_replay(folder: Path, logs: LogsOfCommand) -> "NothingToReplay
     try:
         require_follower_fetches(folder, found)
     except NothingToReplayError as missing:
-        if not any(each.of_kind(SERVER) or each.of_kind(STATE_CHANGE) for each in found):
+        if not any(each.of_kind(kind) for each in found for kind in (SERVER, STATE_CHANGE, METADATA)):
             raise
         return missing
     return None

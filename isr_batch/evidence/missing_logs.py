@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import Final
 
 from isr_batch.evidence.evidence_table import Row
-from isr_batch.phrases import brokers_text
+from isr_batch.evidence.shrinks import LEADER
+from isr_batch.phrases import brokers_text, count_of, time_of_day
 
 AT_ONCE: Final = timedelta(seconds=1)
 """Logs of a broker that begin within this time begin together."""
@@ -42,3 +43,25 @@ def missing_logs(coverage: Iterable[Row], brokers: Collection[int], with_server_
         since = ", ".join(f"at {begin} ({brokers_text(ids)})" for begin, ids in sorted(late.items()))
         said.append(f"server.log begins {since}, after state-change.log: what leaders dropped before is not known.")
     return said
+
+
+def metadata_alone(changes: Iterable[Row]) -> list[str]:
+    """Say what the metadata log shows of a cluster without a broker's log.
+
+    Parameters
+    ----------
+    changes : iterable of dict
+        Rows of observed_isr_changes of one cluster: kind, made_by, change_time.
+    """
+    left = [row for row in changes if row["kind"] == "shrink"]
+    only = "Only the metadata log is here, and why a replica left is in its leader's server.log."
+    if not left:
+        return [f"No replica left an ISR. {only}"]
+    first, last = (pick(row["change_time"] for row in left) for pick in (min, max))
+    by_leader = sum(row["made_by"] == LEADER for row in left)
+    said = (
+        f"{count_of(len(left), 'replica')} left the ISR from {first:%Y-%m-%d} {time_of_day(first)} to "
+        f"{time_of_day(last)} UTC: {by_leader} dropped by their leader, {len(left) - by_leader} removed by the "
+        f"controller. {only}"
+    )
+    return [said]

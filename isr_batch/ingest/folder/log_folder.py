@@ -188,8 +188,12 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:
         else:
             candidates += _candidates(found, folder, path, options)
     _add_candidates(found, folder, candidates, properties, options)
-    if not any(file.broker_id is not None for file in found.files) and not found.unreadable:
-        unread = found.refused + found.left_out
+    if not any(file.broker_id is not None or file.kind == METADATA for file in found.files) and not found.unreadable:
+        listings = [
+            Refused(file.name, "a listing of partitions", "who is in the ISR at one moment, and not since when or why")
+            for file in found.of_kind(SNAPSHOT)
+        ]
+        unread = found.refused + listings + found.left_out
         left = "; ".join(
             f"{each.source_file}: {each.reason}" + (f" ({each.detail})" if each.detail else "")
             for each in unread[:SHOWN]

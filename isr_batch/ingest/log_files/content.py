@@ -103,7 +103,7 @@ def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterato
 def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Lines of an export or of OTLP batches; any other file as it is."""
     head = next(chunks, b"")
-    chunks = chain([head], chunks)
+    chunks = chain([head] if head else [], chunks)
     if is_otlp(head):
         return lines_of_otlp(chunks)
     return lines_of_export(chunks) if may_be_export(path) else chunks

@@ -213,6 +213,8 @@ def _plain(lines: Sequence[str], stamp_format: str | None) -> Layout | Unreadabl
         if isinstance(beside, UnreadableLayout):
             return best
         return replace(best, beside=beside, whole_seconds=best.whole_seconds or beside.whole_seconds)
+    if any(line.startswith(("# HELP ", "# TYPE ")) for line in lines):
+        return UnreadableLayout("metrics", "they count ISR changes and do not say which replica left, or when")
     if any(AMBIGUOUS.match(line) for line in lines):
         first = next(line for line in lines if AMBIGUOUS.match(line))
         return UnreadableLayout("time stamps of an ambiguous form", f"day or month first? {first[:60]}")

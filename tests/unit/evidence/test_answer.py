@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer
 from isr_batch.evidence.evidence_table import evidence_rows
-from isr_batch.evidence.missing_logs import missing_logs
+from isr_batch.evidence.missing_logs import metadata_alone, missing_logs
 from isr_batch.report.evidence_page import write_evidence_page
 from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, found_in, of_brokers, of_folder
 
@@ -137,6 +137,18 @@ def test_who_dropped_it_is_not_known_where_server_log_does_not_reach() -> None:
             "either it or the controller removed them."
         ),
     ]
+
+
+def test_a_metadata_log_alone_gives_who_left_and_by_whom() -> None:
+    def left(kind: str, made_by: str, second: int) -> dict[str, object]:
+        return {"kind": kind, "made_by": made_by, "change_time": datetime(2026, 1, 1, 0, 0, second)}  # noqa: DTZ001
+
+    changes = [left("shrink", "leader", 5), left("expand", "leader", 9), left("shrink", "controller", 3)]
+    (said,) = metadata_alone(changes)
+    assert said.startswith(
+        "2 replicas left the ISR from 2026-01-01 00:00:03.000 to 00:00:05.000 UTC: 1 dropped by their"
+    )
+    assert metadata_alone(changes[1:2])[0].startswith("No replica left an ISR.")
 
 
 def test_missing_logs_are_named() -> None:

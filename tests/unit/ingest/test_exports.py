@@ -37,11 +37,16 @@ def loki(rows: Sequence[Row]) -> str:
     return json.dumps({"status": "success", "data": {"resultType": "streams", "result": streams, "stats": {}}})
 
 
-def event(line: str) -> dict[str, object]:
-    """As an index has it whose collector has parsed the line."""
+def parts(line: str) -> tuple[str, ...]:
+    """Day, time, milliseconds, level, message and logger of a line."""
     found = OWN.fullmatch(line)
     assert found
-    day, time, ms, level, message, logger = found.groups()
+    return tuple(found.groups())
+
+
+def event(line: str) -> dict[str, object]:
+    """As an index has it whose collector has parsed the line."""
+    day, time, ms, level, message, logger = parts(line)
     log = {"level": level, "logger": logger}
     return {"@timestamp": f"{day}T{time}.{ms}Z", "message": message, "log": log}
 
@@ -59,6 +64,13 @@ EXPORTS: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
     "a column of another name, and line numbers": ("all.csv", lambda rows: table(
         ["line", "kafka/text"], [(n, line) for n, (_, line) in enumerate(rows)])),
     "Excel": ("search.csv", lambda rows: "\ufeff" + table(["Date", "Content"], rows, ";")),
+    "Graylog, the time in a column of its own": ("graylog.csv", lambda rows: table(
+        ["timestamp", "source", "level", "logger", "message"],
+        [(f"{d}T{t}.{ms}Z", "kafka-1", lv, c, m) for d, t, ms, lv, m, c in
+         (parts(line) for _, line in reversed(rows))])),
+    "Kibana, level and logger in the message": ("discover.csv", lambda rows: table(
+        ["Time", "Message"], [(f"{d} {t}.{ms}", f"{lv} {m} ({c})") for d, t, ms, lv, m, c in
+                              (parts(line) for _, line in rows)])),
     "Kibana": ("discover.csv", lambda rows: table(
         ["@timestamp", "kubernetes.pod.name", "message"], [(time, "kafka-1", line) for time, line in rows])),
     "Elasticsearch": ("hits.json", lambda rows: json.dumps({"took": 3, "hits": {"total": {"value": 9}, "hits": [

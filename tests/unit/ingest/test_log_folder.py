@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import re
 import tarfile
 import zipfile
 from pathlib import Path
@@ -222,3 +223,21 @@ def test_every_file_that_is_not_read_is_listed_with_its_reason(tmp_path: Path) -
         "controller.log": "not needed", "notes": "no readable time stamps", "app.log": "nothing of use in it",
         "heap.hprof": "binary file", "README.md": "a document by its name", "notes.html": "a document by its name",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("metrics.prom", "# HELP kafka_isrshrinks x\nkafka_isrshrinks 3\n", "metrics (they count ISR changes"),
+        ("topics.txt", "\tTopic: t\tPartition: 0\tLeader: 1\tReplicas: 1,2\tIsr: 1\n", "a listing of partitions"),
+    ],
+)  # fmt: skip
+def test_what_is_no_log_is_refused_by_its_name(tmp_path: Path, name: str, text: str, reason: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(NoInputError, match=re.escape(f"{name}: {reason}")):
+        find_logs(tmp_path)
+
+
+def test_a_metadata_dump_alone_is_read(tmp_path: Path) -> None:
+    (tmp_path / "metadata-dump.txt").write_text("| 2026-11-21 | x")
+    assert [file.kind for file in find_logs(tmp_path).files] == ["metadata"]
