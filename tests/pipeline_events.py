@@ -71,4 +71,4 @@ _EVENTS: dict[str, Callable[..., object]] = {
         _epoch(d, t, ms) * 1_000_000, severityText=lv),
 }  # fmt: skip
 EVENTS = {name: _event(write) for name, write in _EVENTS.items()}
-"""What log pipelines make of a line."""
+"""Writers of events, by the pipeline."""

@@ -190,7 +190,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:
     _add_candidates(found, folder, candidates, properties, options)
     if not any(file.broker_id is not None or file.kind == METADATA for file in found.files) and not found.unreadable:
         listings = [
-            Refused(file.name, "a listing of partitions", "who is in the ISR at one moment, and not since when or why")
+            Refused(file.name, "a listing of partitions", "it shows the ISR at one moment, and not its changes")
             for file in found.of_kind(SNAPSHOT)
         ]
         unread = found.refused + listings + found.left_out

@@ -20,7 +20,7 @@ _SYSLOG_LEVELS: Final = {"0": "FATAL", "1": "FATAL", "2": "FATAL", "3": "ERROR",
 _NANOS: Final = "instant/nanoOfSecond"
 SECONDS: Final = "instant/epochSecond"
 _FITS: Final = 0.8
-"""Share of a field's values that must be what the field is taken for."""
+"""Share of a field's values that must look like what its name says."""
 _LOGGER = re.compile(r"[A-Za-z_$][\w$-]*(\.[\w$-]+)*")
 _KAFKAS_LOGGER = re.compile(r"(kafka|org\.apache|state\.change)\.[\w$.]+")
 _COMPONENT = re.compile(r"[A-Z]\w+[ ,].*=.*")

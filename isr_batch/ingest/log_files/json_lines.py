@@ -71,7 +71,7 @@ def _column(table: pa.Table, path: str) -> pa.Array:
 
 
 def _number_type(value: object) -> pa.DataType | None:
-    """Of a number; a time in seconds may have a fraction in the next line."""
+    """Arrow's type of a number; a time in seconds may have a fraction in the next line."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return pa.int64() if isinstance(value, int) and abs(value) > _MOST_SECONDS else pa.float64()

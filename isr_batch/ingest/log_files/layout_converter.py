@@ -38,7 +38,7 @@ class LayoutConverter:
         self.source = source
         self.last_source: str | None = None
         self.joiners = [JoinerOfCutLines() for _ in layout.prefixes]
-        self.beside = LayoutConverter(replace(layout.beside, zone=layout.zone)) if layout.beside else None
+        self.other = LayoutConverter(replace(layout.other, zone=layout.zone)) if layout.other else None
         self.form = stamp_form(layout.stamp)
         self.pattern = ARRANGEMENTS.get(layout.arrangement, "").replace("STAMP", self.form.text)
         self.plain = ARRANGEMENTS[NO_LOGGER].replace("STAMP", self.form.text)
@@ -96,14 +96,14 @@ class LayoutConverter:
     def inner(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
         """Convert lines without a prefix."""
         convert = self._from_events if self.layout.arrangement == JSON else self._arranged
-        if self.beside is None:
+        if self.other is None:
             return convert(values, numbers)
         # Positions instead of numbers: an event of several lines may stand in front of a line of the other layout.
         place = np.arange(len(values))
         fits = np.asarray(pc.fill_null(pc.match_substring_regex(values, self.pattern or r"^\{"), False))
         both = [
             convert(values.filter(pa.array(fits)), place[fits]),
-            self.beside.inner(values.filter(pa.array(~fits)), place[~fits]),
+            self.other.inner(values.filter(pa.array(~fits)), place[~fits]),
         ]
         place = np.concatenate([lines.numbers for lines in both])
         order = np.argsort(place, kind="stable")

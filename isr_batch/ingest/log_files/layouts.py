@@ -80,7 +80,7 @@ class Layout:
         Whether the lines are in Kafka's own layout, after what comes in front of them.
     zone : str or None
         Time zone of stamps that name none; None is UTC.
-    beside : Layout or None
+    other : Layout or None
         Layout of lines that this one does not fit: a start script's in front of JSON events, or another logger's.
     """
 
@@ -93,12 +93,12 @@ class Layout:
     whole_seconds: bool = False
     is_own: bool = True
     zone: str | None = None
-    beside: "Layout | None" = None
+    other: "Layout | None" = None
 
     @property
     def unchanged(self) -> bool:
         """Whether lines are left unchanged, and events have one line each."""
-        return self.is_own and not (self.zone or self.prefixes or self.coloured or self.beside)
+        return self.is_own and not (self.zone or self.prefixes or self.coloured or self.other)
 
     @property
     def has_sources(self) -> bool:
@@ -112,7 +112,7 @@ class Layout:
             own = "JSON events"
         names = [name.split(" {")[0].split(" [")[0] for name in self.prefixes]
         more = (", whole seconds" if self.whole_seconds else "") + (f", {self.zone}" if self.zone else "")
-        return ", then ".join([*names, own]) + more + (f"; beside it {self.beside}" if self.beside else "")
+        return ", then ".join([*names, own]) + more + (f"; other lines {self.other}" if self.other else "")
 
     def to_text(self) -> str:
         """Serialise it for a worker."""
@@ -125,8 +125,8 @@ class Layout:
 
     @classmethod
     def _of(cls, read: "dict[str, Any]") -> "Layout":
-        beside = cls._of(read["beside"]) if read["beside"] else None
-        return cls(**(read | {name: tuple(read[name]) for name in ("prefixes", "fields")} | {"beside": beside}))
+        other = cls._of(read["other"]) if read["other"] else None
+        return cls(**(read | {name: tuple(read[name]) for name in ("prefixes", "fields")} | {"other": other}))
 
 
 KAFKAS_OWN = Layout()
@@ -184,7 +184,7 @@ def _inner(lines: Sequence[str], stamp_format: str | None, given: EventFields | 
     if isinstance(events, UnreadableLayout) or isinstance(rest, UnreadableLayout):  # of a start script
         return events
     has_requests = any("Completed request:" in line for line in others)
-    return replace(events, beside=rest, whole_seconds=events.whole_seconds or (rest.whole_seconds and has_requests))
+    return replace(events, other=rest, whole_seconds=events.whole_seconds or (rest.whole_seconds and has_requests))
 
 
 def _plain(lines: Sequence[str], stamp_format: str | None) -> Layout | UnreadableLayout:
@@ -209,10 +209,10 @@ def _plain(lines: Sequence[str], stamp_format: str | None) -> Layout | Unreadabl
                 rest = [line for line in lines if line not in read]
                 break
     if best:
-        beside = _plain(rest, stamp_format)
-        if isinstance(beside, UnreadableLayout):
+        other = _plain(rest, stamp_format)
+        if isinstance(other, UnreadableLayout):
             return best
-        return replace(best, beside=beside, whole_seconds=best.whole_seconds or beside.whole_seconds)
+        return replace(best, other=other, whole_seconds=best.whole_seconds or other.whole_seconds)
     if any(line.startswith(("# HELP ", "# TYPE ")) for line in lines):
         return UnreadableLayout("metrics", "they count ISR changes and do not say which replica left, or when")
     if any(AMBIGUOUS.match(line) for line in lines):
@@ -249,7 +249,7 @@ def _without_zone(stamp: str) -> str:
 
 
 def _events(lines: Sequence[str], given: EventFields | None) -> Layout | UnreadableLayout | None:
-    """Layout of JSON events among the lines; None if there are none."""
+    """Layout of JSON events among the lines; None without any."""
     objects = json_objects(lines)
     if not objects or len(objects) < prefixes.SOME * len(lines):
         return None

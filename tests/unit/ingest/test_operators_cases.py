@@ -91,7 +91,7 @@ def test_the_same_lines_in_another_layout_give_the_tables_of_three_files(case: s
 
 @pytest.mark.parametrize("case", ["N2-json-after-start-script", "N4-otlp-file"])
 def test_the_drops_of_a_shippers_events_are_those_of_plain_lines(case: str) -> None:
-    """Both were made from the same recording, of which N1 has the plain logs."""
+    """Both were made from the same recording as the plain logs of N1."""
     shrinks = [row for row in rows(read(CASES / case / "input"), OBSERVED_ISR_CHANGES.name) if row["kind"] == "shrink"]
     plain = rows(read(CASES / "N1-request-log-after-incident" / "input"), OBSERVED_ISR_CHANGES.name)
     dropped = {(row["change_time"], row["topic"], row["partition_id"]) for row in plain if row["kind"] == "shrink"}
