@@ -102,7 +102,7 @@ class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without 
     def _load_overload(self, sig: object, target_context: Any) -> object:  # noqa: ANN401
         """Take what came with the package where the user has none."""
         own = super()._load_overload(sig, target_context)
-        if own is not None:
+        if own is not None or not SHIPPED.is_dir():  # in a zip, none can be opened
             return own
         stamp = self._impl.locator.get_source_stamp()
         (triple, *_), code = self._index_key(sig, target_context.codegen())[1:]
