@@ -1,5 +1,6 @@
 """Machine code on disk: the sources from which it may be made, and the folders from which it is taken."""
 
+import gc
 import logging
 import os
 import subprocess
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from numba import config, njit
+from numba.core.errors import TypingError
 
 from isr_batch import numba_cache
 from isr_batch.numba_cache import ROOMS, SourcesLocator, _sources_in, digest_of, is_ours_alone, keep_compiled
@@ -152,3 +154,22 @@ def test_code_for_any_processor_comes_with_the_package(tmp_path: Path) -> None:
     for folder in shipped.iterdir():
         folder.rename(folder.with_name(f"{folder.name}-of-other-sources"))
     assert not spread(shipped, **own)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("collects", [True, False])
+def test_garbage_is_collected_after_a_compilation_if_it_was_before(
+    monkeypatch: pytest.MonkeyPatch, *, collects: bool
+) -> None:
+    seen = []
+    monkeypatch.setattr(numba_cache, "_say_compiling", lambda: seen.append(gc.isenabled()))
+    try:
+        (gc.enable if collects else gc.disable)()
+        assert not kept()
+        assert gc.isenabled() == collects
+        with pytest.raises(TypingError):
+            kernel_of("udfs.kernel.replay")("no number")
+        assert gc.isenabled() == collects
+    finally:
+        gc.enable()
+    assert seen
