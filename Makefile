@@ -15,7 +15,7 @@ ROUNDS ?= 3
 PAGE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-all bench setup java chromium lint type kernels sample unit spark witnesses sql doctor lock docs zip archive clean
+.PHONY: help run check test test-all bench setup java chromium lint type kernels sample unit spark witnesses sql doctor lock docs wheel zip archive clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,7 +113,15 @@ zip: $(VENV)/run.stamp ## build/isr_batch.zip for spark-submit --py-files
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 	mv build/wheel/isr_batch-*.whl build/isr_batch.zip
 
-archive: $(VENV)/run.stamp ## build/packages.tar.gz for executors that have Python alone (docs/engines-and-sizes.md)
+wheel: isr_batch/kernels ## build/wheel/*.whl, with machine code that any processor of this kind runs without compiling
+	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
+
+isr_batch/kernels: $(wildcard udfs/*.py udfs/*/*.py) | $(VENV)/run.stamp
+	rm -rf build/kernels $@
+	export NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(CURDIR)/build/kernels; $(COMPILE)
+	mv build/kernels $@
+
+archive: isr_batch/kernels ## build/packages.tar.gz for executors that have Python alone (docs/engines-and-sizes.md)
 	mkdir -p build
 	tar -czf build/packages.tar.gz --exclude '*.pyc' -C $(VENV)/lib/python3.11/site-packages $(FOR_EXECUTORS) \
 		$(notdir $(wildcard $(VENV)/lib/python3.11/site-packages/_duckdb*.so)) \
@@ -121,4 +129,4 @@ archive: $(VENV)/run.stamp ## build/packages.tar.gz for executors that have Pyth
 FOR_EXECUTORS := numpy numpy.libs numba llvmlite pandas pytz dateutil pyarrow duckdb deltalake arro3 typing_extensions.py
 
 clean: ## remove .venv, build/ and caches
-	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build isr_batch/kernels .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -2,8 +2,11 @@
 
 It is numba's own cache, in a folder that is named by the sources of all that a function may call: numba itself does not
 see a change in another file. Index and code are pickles, which can run anything, so the user alone may write there.
+
+A package may bring machine code for any processor (`make wheel`), in folders of the same names next to its sources.
 """
 
+import gc
 import hashlib
 import logging
 import os
@@ -17,6 +20,7 @@ from typing import Any, Self
 
 from numba import config
 from numba.core import event
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 import udfs
 
@@ -24,6 +28,11 @@ logger = logging.getLogger(__name__)
 
 ROOMS = ("request_log",)
 """Rooms of ``udfs`` that no replay uses: a change there compiles no rule again."""
+
+SHIPPED = Path(__file__).parent / "kernels"
+"""Machine code that came with the package."""
+ANY_PROCESSOR = "generic", ""
+"""`NUMBA_CPU_NAME` and `NUMBA_CPU_FEATURES` of the process that makes it."""
 
 
 class SourcesLocator:
@@ -39,14 +48,14 @@ class SourcesLocator:
         Returns
         -------
         SourcesLocator or None
-            None where no folder can be written by this user alone.
+            Where no folder can be written by this user alone: what came with the package, or None.
         """
         room = next((room for room in ROOMS if function.__module__.startswith(f"{udfs.__name__}.{room}.")), "")
+        name = f"isr-batch-{room or 'replay'}-{digest_of(room)[:32]}"
         for parent in _parents():
-            folder = parent / f"isr-batch-{room or 'replay'}-{digest_of(room)[:32]}"
-            if is_ours_alone(folder):
-                return cls(folder, function.__module__)
-        return None
+            if is_ours_alone(parent / name):
+                return cls(parent / name, function.__module__)
+        return cls(SHIPPED / name, function.__module__) if (SHIPPED / name).is_dir() else None
 
     def ensure_cache_path(self) -> None:
         """Make the folder again if it was removed since."""
@@ -88,16 +97,43 @@ def is_ours_alone(folder: Path) -> bool:
     return status.st_uid == os.geteuid() and not status.st_mode & 0o077 and os.access(folder, os.W_OK)
 
 
+class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without types
+    """Machine code of one function: the user's, or what came with the package."""
+
+    def _load_overload(self, sig: object, target_context: Any) -> object:  # noqa: ANN401
+        """Take what came with the package where the user has none."""
+        own = super()._load_overload(sig, target_context)
+        if own is not None or not SHIPPED.is_dir():  # in a zip, none can be opened
+            return own
+        stamp = self._impl.locator.get_source_stamp()
+        (triple, *_), code = self._index_key(sig, target_context.codegen())[1:]
+        shipped = IndexDataCacheFile(str(SHIPPED / stamp), self._impl.filename_base, stamp)
+        found = shipped.load((sig, (triple, *ANY_PROCESSOR), code))
+        return found and self._impl.rebuild(target_context, found)
+
+    def _save_overload(self, sig: object, data: object) -> None:
+        """Write only where the user alone can."""
+        if SHIPPED not in Path(self.cache_path).parents:
+            super()._save_overload(sig, data)
+
+
 class _Listener(event.Listener):  # type: ignore[misc]  # numba comes without types
-    """Hears of each function that is not in the cache."""
+    """Hears of each function that is not in the cache, and of those that are compiled with it."""
+
+    def __init__(self) -> None:
+        self.collecting: list[bool] = []
 
     def on_start(self, event: event.Event) -> None:
-        """It is compiled now, which takes a while."""
+        """It is compiled now, which takes a while: a fifth more with a garbage collector that finds next to nothing."""
         if str(event.data["dispatcher"].py_func.__module__).startswith(f"{udfs.__name__}."):
             _say_compiling()
+        self.collecting.append(gc.isenabled())
+        gc.disable()
 
-    def on_end(self, event: event.Event) -> None:
-        """Nothing more to say."""
+    def on_end(self, event: event.Event) -> None:  # noqa: ARG002
+        """Collect again, if the process did so before the first of them."""
+        if self.collecting.pop():
+            gc.enable()
 
 
 @lru_cache
@@ -139,7 +175,7 @@ def keep_compiled(functions: Sequence[Callable[..., object]]) -> None:
     try:
         for function in functions:
             kernel: Any = function
-            kernel.enable_caching()
+            kernel._cache = _MachineCode(kernel.py_func)  # noqa: SLF001  # `enable_caching` takes no class
     except RuntimeError as error:
         logger.warning("compiled kernels are not kept, which takes half a minute in each process: %s", error)
     finally:

@@ -1,12 +1,16 @@
 """Machine code on disk: the sources from which it may be made, and the folders from which it is taken."""
 
+import gc
 import logging
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from numba import config, njit
+from numba.core.errors import TypingError
 
 from isr_batch import numba_cache
 from isr_batch.numba_cache import ROOMS, SourcesLocator, _sources_in, digest_of, is_ours_alone, keep_compiled
@@ -115,3 +119,57 @@ def test_what_is_compiled_for_the_first_time_is_said_once(caplog: pytest.LogCapt
         assert [kept(), kept("udfs.kernel.isr"), kept()] == [False, False, True]
     said = [record.getMessage() for record in caplog.records]
     assert said == ["compiling kernels, once after an install or an upgrade: half a minute or more"]
+
+
+SPREAD = """
+import sys
+from pathlib import Path
+import numpy as np
+from isr_batch import numba_cache
+from udfs.batches.segments import spread_steps
+
+numba_cache.SHIPPED = Path(sys.argv[1])
+if "nowhere to write" in sys.argv:
+    numba_cache.is_ours_alone = lambda _folder: False
+numba_cache.keep_compiled([spread_steps])
+spread_steps(np.empty((4, 0), np.int64), np.empty((6, 0), np.int64), np.empty((10, 0), np.int64))
+print(sum(spread_steps.stats.cache_hits.values()))
+"""
+
+
+def spread(shipped: Path, *how: str, **environment: str) -> bool:
+    """Whether a process of its own finds machine code."""
+    command = [sys.executable, "-c", SPREAD, str(shipped), *how]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
+    return bool(int(done.stdout))
+
+
+def test_code_for_any_processor_comes_with_the_package(tmp_path: Path) -> None:
+    shipped, own = tmp_path / "shipped", {"NUMBA_CACHE_DIR": str(tmp_path / "own")}
+    generic = dict(zip(("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"), numba_cache.ANY_PROCESSOR, strict=True))
+    assert not spread(tmp_path / "nothing", NUMBA_CACHE_DIR=str(shipped), **generic)
+    assert spread(shipped, **own)
+    assert spread(shipped, "nowhere to write", **own)
+    assert not any((tmp_path / "own").rglob("*.nbc")), "what came with the package is copied"
+    for folder in shipped.iterdir():
+        folder.rename(folder.with_name(f"{folder.name}-of-other-sources"))
+    assert not spread(shipped, **own)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("collects", [True, False])
+def test_garbage_is_collected_after_a_compilation_if_it_was_before(
+    monkeypatch: pytest.MonkeyPatch, *, collects: bool
+) -> None:
+    seen = []
+    monkeypatch.setattr(numba_cache, "_say_compiling", lambda: seen.append(gc.isenabled()))
+    try:
+        (gc.enable if collects else gc.disable)()
+        assert not kept()
+        assert gc.isenabled() == collects
+        with pytest.raises(TypingError):
+            kernel_of("udfs.kernel.replay")("no number")
+        assert gc.isenabled() == collects
+    finally:
+        gc.enable()
+    assert seen
