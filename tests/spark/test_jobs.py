@@ -18,7 +18,7 @@ from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG
 from isr_batch.lake.tables.outputs import ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES, REPLICA_SCORES
-from isr_batch.replay.days import InputFingerprints, mark_days
+from isr_batch.replay.days import DaysOfReplay, InputFingerprints
 from isr_batch.replay.replay import ReplaySummary
 from isr_batch.scoring.broker_check import BrokerCheckSummary, require_match, summary
 from isr_batch.scoring.scores import rules_side_by_side
@@ -116,6 +116,10 @@ def write_results(lake: Lake) -> None:
         lake.replace(table, frame(lake.spark, table, *rows[table.name]), "true")
 
 
+def replayed_days(lake: Lake, known: InputFingerprints) -> DaysOfReplay:
+    return DaysOfReplay(lake, Window(), [RuleRun("kafka-3.7")], known, Window(), None)
+
+
 def test_summaries(lake: Lake) -> None:
     write_results(lake)
     rows = rules_side_by_side(lake)
@@ -177,7 +181,7 @@ def test_run_ends_with_tables_report_and_exit_code(
     def replay(lake: Lake, *_: object, **__: object) -> ReplaySummary:
         replays.append(lake.run_id)
         write_results(lake)
-        return ReplaySummary(50, {"shrink_verdicts": 3}, InputFingerprints({}))
+        return ReplaySummary(50, {"shrink_verdicts": 3}, replayed_days(lake, InputFingerprints({})))
 
     monkeypatch.setattr("isr_batch.nightly.replay", replay)
     monkeypatch.setattr("isr_batch.nightly.write_disagreements", lambda *_: 1)
@@ -209,7 +213,7 @@ def test_run_ends_with_tables_report_and_exit_code(
 
 def test_sql_answers_and_tells_mistakes(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     write_results(lake)
-    mark_days(lake, Window(), [RuleRun("kafka-3.7")], InputFingerprints({date(2026, 1, 1): "line"}))
+    replayed_days(lake, InputFingerprints({date(2026, 1, 1): "line"})).mark()
     for query, code, told in (
         ("SELECT rule FROM spurious_shrinks", 0, '"rule": "kafka-3.7"'),
         ("SELECT rule FROM spurious_shrink", 2, "spurious_shrinks"),
