@@ -32,13 +32,13 @@ from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs, survey_
 from isr_batch.ingest.lake_of_earlier_logs import fetches_without_offset, keep_for_later_logs, read_earlier_logs
 from isr_batch.ingest.log_files.content import text_bytes
 from isr_batch.ingest.replace_rows import CUT_BY, replace_covered_rows, rows_of_cluster
+from isr_batch.ingest.runs_taken_apart import take_runs_apart
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.duckdb_engine import replace_arrow
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import RunCounts
-from isr_batch.lake.runs_taken_apart import take_runs_apart
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE

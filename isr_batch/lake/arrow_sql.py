@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from isr_batch.errors import unreadable_file_error
-from isr_batch.lake.arrow_rows import damaged_file_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -138,7 +137,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
                 yield query.sql(text)
             except duckdb.Error:
                 for rows in stored.values():
-                    if isinstance(rows, ds.Dataset) and (damaged := damaged_file_of(rows)):
+                    if isinstance(rows, ds.Dataset) and (damaged := _damaged_file_of(rows)):
                         raise unreadable_file_error(damaged) from None
                 raise
 
@@ -154,3 +153,14 @@ def without_zones(rows: pa.Table) -> pa.Table:
         if pa.types.is_timestamp(field.type):
             rows = rows.set_column(number, field.name, rows[field.name].cast(pa.timestamp("us")))
     return rows
+
+
+def _damaged_file_of(rows: ds.Dataset) -> str | None:
+    """Find the unreadable file after a query on a dataset failed; None if there is another reason."""
+    for fragment in rows.get_fragments():
+        try:
+            for _ in fragment.to_batches():
+                pass
+        except (pa.ArrowInvalid, OSError):
+            return f"{getattr(fragment.filesystem, 'base_path', '')}{fragment.path}"
+    return None

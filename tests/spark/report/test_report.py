@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from isr_batch.incidents.own_shrinks import drops_of_incidents, own_shrinks
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.report.page import MATCH_COLUMNS
@@ -254,15 +255,16 @@ def test_a_lag_grows_until_the_follower_has_caught_up(sample_lake: Lake) -> None
     _, shown = choose_shrinks_on_page(own, drops_of_incidents(own))
     places = {one.id: (one.cluster_id, one.topic, one.partition_id) for one in shown}
     known: dict[tuple[Any, ...], dict[str, Any]] = {}
-    rows = (
-        sample_lake.read("replica_changes")
-        .where("rule = 'kafka-3.7'")
-        .withColumn(
-            "lag_ms", F.expr("IF(lag_messages = 0, 0, greatest(0, unix_millis(time) - last_caught_up_time_ms))")
-        )
-    )
-    for row in rows.withColumn("us", F.unix_micros("time")).orderBy("leader_epoch", "time").collect():
-        known.setdefault((row["cluster_id"], row["topic"], row["partition_id"], row["replica_id"]), {})[row["us"]] = row
+    key = ("cluster_id", "topic", "partition_id", "replica_id")
+    with InProcess(sample_lake) as engine:
+        text = f"""
+            SELECT {", ".join(key)}, leader_epoch, last_caught_up_time_ms, epoch_us(time) AS us,
+              CASE WHEN lag_messages = 0 THEN 0 ELSE greatest(0, epoch_ms(time) - last_caught_up_time_ms) END AS lag_ms
+            FROM {{changes}} WHERE rule = 'kafka-3.7' ORDER BY leader_epoch, time
+        """
+        for row in engine.listed(engine(text, changes=engine.table("replica_changes"))):
+            if tuple(row[name] for name in key[:3]) in places.values():
+                known.setdefault(tuple(row[name] for name in key), {})[row["us"]] = row
     verdicts = sample_lake.read("shrink_verdicts").where("rule = 'kafka-3.7' AND lag_ms IS NOT NULL")
     dropped = {
         (row["cluster_id"], row["topic"], row["partition_id"], row["replica_id"], row["us"]): row["lag_ms"]
