@@ -174,7 +174,7 @@ def test_run_ends_with_tables_report_and_exit_code(
     monkeypatch.setattr(
         broker_logs,
         "ingest_broker_logs",
-        lambda *_: broker_logs.IngestOfBrokerLogs(RunCounts(100, 50, 0), [Tally("server", "read", "", 100)]),
+        lambda *_, **__: broker_logs.IngestOfBrokerLogs(RunCounts(100, 50, 0), [Tally("server", "read", "", 100)]),
     )
 
     replays = []

@@ -259,7 +259,7 @@ def test_a_lag_grows_until_the_follower_has_caught_up(sample_lake: Lake) -> None
     with InProcess(sample_lake) as engine:
         text = f"""
             SELECT {", ".join(key)}, leader_epoch, last_caught_up_time_ms, epoch_us(time) AS us,
-              CASE WHEN lag_messages = 0 THEN 0 ELSE greatest(0, epoch_ms(time) - last_caught_up_time_ms) END AS lag_ms
+              greatest(0, epoch_us(time) // 1000 - last_caught_up_time_ms) * coalesce(lag_messages <> 0, true)::INT AS lag_ms
             FROM {{changes}} WHERE rule = 'kafka-3.7' ORDER BY leader_epoch, time
         """
         for row in engine.listed(engine(text, changes=engine.table("replica_changes"))):
