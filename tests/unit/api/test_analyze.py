@@ -116,11 +116,11 @@ def test_rows_are_those_of_the_commands(mapping: str, names: list[str] | None, k
 
 
 @pytest.fixture(scope="module")
-def by_mapping() -> isr_batch.Analysis:
+def by_mapping() -> isr_batch.Analysis[Any]:
     return isr_batch.analyze(frames()["fetches"], mapping=SAMPLE / "shortest.yaml", rules=RULES)
 
 
-def test_columns_are_found_by_name(by_mapping: isr_batch.Analysis) -> None:
+def test_columns_are_found_by_name(by_mapping: isr_batch.Analysis[Any]) -> None:
     rows = frames()["fetches"]
     us = rows["handled_us"].cast(pa.timestamp("us", "UTC"))
     named = rows.rename_columns({"leader": "leader_id", "follower": "replica_id", "offset": "fetch_offset"})
@@ -134,7 +134,7 @@ def of_partition(rows: pa.Table, topic: str, number: int) -> pa.Table:
     return rows.filter(pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], number)))
 
 
-def test_partitions_one_by_one(by_mapping: isr_batch.Analysis) -> None:
+def test_partitions_one_by_one(by_mapping: isr_batch.Analysis[Any]) -> None:
     """The function for `applyInArrow` gives the same rows, each partition in any order and by itself."""
     rows = frames()["fetches"]
     settings: dict[str, Any] = {"mapping": SAMPLE / "shortest.yaml"}
