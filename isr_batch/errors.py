@@ -5,7 +5,7 @@ exits with 70.
 """
 
 import re
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from isr_batch.store_faults import store_fault
 
@@ -67,6 +67,10 @@ class WriteConflictError(IsrBatchError):
     """When other writers kept changing the table while this one retried; running again may help."""
 
     exit_code = 6
+
+
+RETRIES: Final = 3
+"""Times that a write is tried again after others committed first."""
 
 
 def write_conflict_error(name: str) -> WriteConflictError:

@@ -13,7 +13,6 @@ from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES, RULE_DISAGREEMENTS
 from isr_batch.lake.tables.scores import RULE_SCORES, RULE_SCORES_BY_BROKER
 from isr_batch.lake.tables.timelines import Timelines
-from isr_batch.replay.days import mark_days
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import replay
 from isr_batch.replay.timeline_tables import take_out_unnamed
@@ -88,7 +87,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
             run.add(counts)
             shown |= {"rows": counts.rows_out}
         turn.require()
-        mark_days(lake, window, runs, summary.fingerprints)
+        summary.days.mark()
 
 
 def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:

@@ -201,7 +201,7 @@ def report_command(
 
 @app.command("sql", epilog='Example: isr-batch sql --lake build/lake "SELECT * FROM worst_partitions LIMIT 5"')
 def sql_command(
-    query: Annotated[str, typer.Argument(metavar="SELECT", help="Of Spark, or with --engine local of DuckDB.")],
+    query: Annotated[str, typer.Argument(metavar="SELECT", help="Of DuckDB, or with --engine spark of Spark.")],
     unrestricted: Annotated[bool, typer.Option("--unrestricted", help="Any statement of Spark's.")] = False,
     engine: EngineOf = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
@@ -210,7 +210,7 @@ def sql_command(
     if not query.strip():
         raise UsageError("the query is empty", 'such as "SELECT * FROM spurious_shrinks"')
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, engine=engine), lake, catalog)
-    from isr_batch.lake.plain_sql import answer
+    from isr_batch.lake.user_sql import answer
 
     rows, columns = answer(job.lake, query, unrestricted=unrestricted)
     job.out.table("", rows, columns)

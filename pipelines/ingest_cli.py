@@ -147,7 +147,7 @@ def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
     for name, (folder, found) in logs.clusters.items():
         _show_files(job.out, name, found)
         with job.out.step(f"ingest {folder}") as facts:
-            ingest = ingest_broker_logs(job.lake, folder, name, logs.release, logs.options)
+            ingest = ingest_broker_logs(job.lake, folder, name, logs.release, logs.options, listed=found)
             counts = ingest.counts
             done.add(counts)
             facts |= {"lines": counts.rows_in, "rows": counts.rows_out, "quarantined": counts.rows_quarantined}

@@ -39,7 +39,7 @@ LONG = {
     "spark/test_submit.py": "starts a JVM for a job, as spark-submit does",
     "spark/lake/test_other_engines.py": "has other engines read every table",
     "spark/lake/test_sql_cookbook.py": "asks each query of the cookbook by two engines",
-    "spark/lake/test_plain_sql.py": "asks the same queries of Spark and without it",
+    "spark/lake/test_user_sql.py": "asks each query of the cookbook, and starts commands",
     "spark/replay/test_timeline_files.py": "replays a sample a dozen times",
     "spark/lake/test_engines.py": "explains each kind of shrink by Spark, and without it",
     "spark/lake/test_small_tables.py": "writes input tables in two ways",
@@ -72,7 +72,7 @@ LONGEST_FIRST = (
     "test_nights.py", "test_broker_check.py", "test_engine.py", "test_windows.py", "test_eligible_leaders.py",
     "test_recorded_clusters.py", "test_engines.py", "test_worker_files.py", "test_timeline_files.py",
     "test_small_tables.py", "test_both_engines.py", "test_kills.py", "test_table_kills.py", "test_own_table.py",
-    "test_notebook.py", "test_plain_sql.py", "test_kafka_logs.py", "test_partition.py", "test_analyze.py",
+    "test_notebook.py", "test_kafka_logs.py", "test_partition.py", "test_analyze.py",
     "test_operators_cases.py", "test_cli.py",
 )  # fmt: skip
 """Files whose tests take longest in all."""
@@ -168,9 +168,10 @@ def spark(spark_session: "SparkSession") -> "Iterator[SparkSession]":
     """Give the session, and forget afterwards what a test registered in it."""
     yield spark_session
     spark_session.catalog.clearCache()
-    # The catalog's own list needs what is compiled.
-    for view in spark_session.sql("SHOW VIEWS").where("isTemporary").collect():
-        spark_session.catalog.dropTempView(view["viewName"])
+    # Not by a query, which each of some hundred tests would wait for.
+    views = spark_session._jsparkSession.sessionState().catalog().listLocalTempViews("*")
+    for name in [views.apply(number).table() for number in range(views.size())]:
+        spark_session.catalog.dropTempView(name)
 
 
 @pytest.fixture(scope="module")

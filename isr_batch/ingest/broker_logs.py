@@ -14,21 +14,14 @@ from isr_batch.errors import QualityGateError, UsageError
 from isr_batch.evidence.evidence_table import evidence_rows, write_evidence_table
 from isr_batch.ingest.engine.engine import Engine, ingest_engine_for
 from isr_batch.ingest.engine.in_spark import InSpark, packets_at_once
-from isr_batch.ingest.folder.log_folder import REQUEST, LogOptions
+from isr_batch.ingest.folder.log_folder import REQUEST, LogFolder, LogOptions
 from isr_batch.ingest.ingested_files import (
     IngestedFile,
     PlanOfFiles,
+    ReadFiles,
     beginnings_of_file,
-    days_of_files,
-    days_of_read_files,
-    later_request_logs,
-    overlaps_of_files,
     plan_files_to_ingest,
-    records_of_files,
-    remaining_files,
-    rows_of_files,
     sql_instant,
-    time_of_gone_files,
 )
 from isr_batch.ingest.kafka_logs.assumptions import Note, note_on_later_logs, note_on_shorter_copies
 from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
@@ -39,13 +32,13 @@ from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs, survey_
 from isr_batch.ingest.lake_of_earlier_logs import fetches_without_offset, keep_for_later_logs, read_earlier_logs
 from isr_batch.ingest.log_files.content import text_bytes
 from isr_batch.ingest.replace_rows import CUT_BY, replace_covered_rows, rows_of_cluster
+from isr_batch.ingest.runs_taken_apart import take_runs_apart
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.duckdb_engine import replace_arrow
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import RunCounts
-from isr_batch.lake.runs_taken_apart import take_runs_apart
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
@@ -83,9 +76,15 @@ class IngestOfBrokerLogs:
     notes: list[Note] = field(default_factory=list)
 
 
-def ingest_broker_logs(
-    lake: Lake, folder: Path, cluster_id: str, release: str | None = None, options: LogOptions = LogOptions()  # noqa: B008
-) -> IngestOfBrokerLogs:  # fmt: skip
+def ingest_broker_logs(  # noqa: PLR0913 three of them have a default
+    lake: Lake,
+    folder: Path,
+    cluster_id: str,
+    release: str | None = None,
+    options: LogOptions = LogOptions(),  # noqa: B008 frozen
+    *,
+    listed: LogFolder | None = None,
+) -> IngestOfBrokerLogs:
     """Ingest a folder of broker logs into the lake, unless it has been ingested already.
 
     `isr_batch.ingest.ingested_files` decides which rows of earlier ingests are replaced. Quarantine has the refused
@@ -103,6 +102,8 @@ def ingest_broker_logs(
         Of the brokers, in place of what their logs or ``cluster.yaml`` say.
     options : LogOptions, optional
         The operator's options about timestamps.
+    listed : LogFolder, optional
+        Content of the folder, if it has been listed.
 
     Raises
     ------
@@ -112,12 +113,17 @@ def ingest_broker_logs(
         When lines were lost or counted twice on the way; nothing was written.
     """
     with log_sql() as sql:
-        return _ingest(SmallTables(lake, sql), folder, cluster_id, release, options)
+        return _ingest(SmallTables(lake, sql), folder, cluster_id, release, options, listed)
 
 
-def _ingest(
-    small: SmallTables, folder: Path, cluster_id: str, release: str | None, options: LogOptions
-) -> IngestOfBrokerLogs:  # fmt: skip
+def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
+    small: SmallTables,
+    folder: Path,
+    cluster_id: str,
+    release: str | None,
+    options: LogOptions,
+    listed: LogFolder | None,
+) -> IngestOfBrokerLogs:
     lake = small.lake
     if read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"], {"cluster_id": cluster_id}).num_rows:
         raise UsageError(
@@ -127,7 +133,7 @@ def _ingest(
     known = _known(lake, cluster_id)
     engine = ingest_engine_for(lake, small.sql, text_bytes(folder))
     work = plan_files_to_ingest(
-        survey_logs(engine, folder, lambda file: beginnings_of_file(known, file), options), known
+        survey_logs(engine, folder, lambda file: beginnings_of_file(known, file), options, listed), known
     )
     if release:
         work.found.given = replace(work.found.given, release=release)
@@ -152,13 +158,13 @@ def _read_and_write(
     work.found.brokers = dict(earlier.brokers)
     logs = read_kafka_logs(engine, folder, cluster_id, lake.run_id, found=work.found, sql=small.sql, earlier=earlier)
     account = logs.account()
-    times = logs.times()
-    rows_out, broken = _write(small, logs, work, times, earlier, cluster_id)
+    read = ReadFiles(work, logs.times())
+    rows_out, broken = _write(small, logs, read, earlier, cluster_id)
     _weigh(small, logs.read_lines, logs.lines, cluster_id)
     keep_for_later_logs(small, cluster_id, logs, earlier)
-    later = later_request_logs(work, times)
+    later = read.later_request_logs
     lacking = fetches_without_offset(lake, cluster_id, later) if later else 0
-    now = records_of_files(work, times, lake.run_id, datetime.now(UTC))
+    now = read.records(lake.run_id, datetime.now(UTC))
     rows = pa.Table.from_pylist(
         [{"cluster_id": cluster_id, **asdict(record)} for record in now], arrow_schema(INGESTED_FILES)
     )
@@ -182,32 +188,26 @@ def _known(lake: Lake, cluster_id: str) -> list[IngestedFile]:
     return [IngestedFile(**row) for row in rows.to_pylist(maps_as_pydicts="strict")]
 
 
-def _write(  # noqa: PLR0913, PLR0917 all that decides what is replaced
-    small: SmallTables,
-    logs: KafkaLogs,
-    work: PlanOfFiles,
-    times: dict[str, dict[str, Any]],
-    earlier: EarlierLogs,
-    cluster_id: str,
+def _write(
+    small: SmallTables, logs: KafkaLogs, read: ReadFiles, earlier: EarlierLogs, cluster_id: str
 ) -> tuple[int, int]:
     """Write the rows; return their number, and the number of rows that no table accepted."""
-    still = {record.source_file for record in remaining_files(work, times)} - {
-        refused.source_file for refused in work.found.refused
-    }
-    for of_file, span in overlaps_of_files(work, times):
+    refused = {refused.source_file for refused in read.work.found.refused}
+    still = {record.source_file for record in read.remaining} - refused
+    for of_file, span in read.overlaps:
         take_runs_apart(small.lake, f"{rows_of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
     others = f"source_file NOT IN ({', '.join(map(sql_literal, sorted(still)))})" if still else "true"
-    replaced = {name: rows_of_files(work, times, done_at) for name, done_at in _DONE_AT.items()}
+    replaced = {name: read.rows(done_at) for name, done_at in _DONE_AT.items()}
     replaced[APPEND_LOG.name] = " OR ".join([replaced[APPEND_LOG.name], *map(_is_append, logs.replaced_appends)])
     written, broken = replace_covered_rows(
-        small.lake, logs.tables, cluster_id, small=small, replaced_days=days_of_files(work, times),
+        small.lake, logs.tables, cluster_id, small=small, replaced_days=read.days_of_rows,
         replaced={QUARANTINE.name: others} | replaced,
         left_alone={
-            table.name: _left_alone(work, times, earlier, table, time)
+            table.name: _left_alone(read, earlier, table, time)
             for table, time in CUT_BY if table.name in _BROKER
         },
     )  # fmt: skip
-    days = ", ".join(f"DATE'{day}'" for day in sorted(days_of_read_files(work, times)))
+    days = ", ".join(f"DATE'{day}'" for day in sorted(read.days))
     if days and small.lake.has(LATE_CHECKS.name):
         # They may have been derived from a log that has changed.
         none = arrow_schema(LATE_CHECKS).empty_table()
@@ -221,16 +221,14 @@ def _write(  # noqa: PLR0913, PLR0917 all that decides what is replaced
     return sum(rows for name, rows in written.items() if name != QUARANTINE.name), broken
 
 
-def _left_alone(
-    work: PlanOfFiles, times: dict[str, dict[str, Any]], earlier: EarlierLogs, table: Table, time: str
-) -> str:
+def _left_alone(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str) -> str:
     """SQL condition of a table's rows from request logs that are gone and that are not derived again."""
     broker = _BROKER[table.name]
-    alone = time_of_gone_files(work, times, broker, time, _UNTIL.get(table.name))
+    alone = read.time_of_gone_files(broker, time, _UNTIL.get(table.name))
     if table is COVERAGE:
         return f"log = '{REQUEST}' AND ({alone})"
     if table is BROKER_EVENTS:  # a silence is seen by what comes after it
-        silent = time_of_gone_files(work, times, broker, "end_time")
+        silent = read.time_of_gone_files(broker, "end_time")
         alone = f"kind = 'silent' AND ({silent}) OR kind <> 'silent' AND ({alone})"
     again = {LEADER_EPOCHS.name: "true", BROKER_EVENTS.name: "kind = 'check'"}.get(table.name)
     since_time = "end_time" if table is BROKER_EVENTS else time

@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from isr_batch import __version__
@@ -140,12 +141,9 @@ def _identity(name: str, size: int, content_hash: str) -> tuple[str, int, str]:
     return name, size, content_hash
 
 
-def records_of_files(
-    work: PlanOfFiles, times: dict[str, dict[str, Any]], run_id: str, now: datetime
-) -> list[IngestedFile]:
-    """Rows of ``ingested_files`` after an ingest, for the files that were read and those that are gone.
-
-    A day keeps the time of its last change, unless a file now has more lines of it.
+@dataclass(frozen=True)
+class ReadFiles:
+    """A plan whose files have been read: decides what is replaced, and what stays.
 
     Parameters
     ----------
@@ -153,116 +151,118 @@ def records_of_files(
         The executed plan.
     times : dict
         By file: ``first_time``, ``last_time`` and ``days``, a list of dates.
-    run_id : str
-        The ingest.
-    now : datetime
-        When its rows were written.
     """
-    rows = []
-    for file in work.found.files:
-        assert file.held is not None
-        time = times.get(file.name, {"first_time": None, "last_time": None, "days": []})
-        before = [record for record in work.superseded if _began_as(file, record)]
-        days = dict.fromkeys(time["days"], now)
-        for record in sorted(before, key=lambda record: record.content_bytes):
-            same = record.content_hash == file.held.content_hash and record.code_version == __version__
-            for day, changed in record.days.items():
-                if day in days and (same or (record.last_time and day < record.last_time.date())):
-                    days[day] = changed
-        rows.append(IngestedFile(
-            file.name, file.kind, file.broker_id, file.held.size_bytes, file.held.content_bytes, file.held.content_hash,
-            file.held.lines, time["first_time"], time["last_time"], days, list(file.held.first_hashes),
-            __version__, run_id,
-        ))  # fmt: skip
-    return rows + remaining_files(work, times)
 
+    work: PlanOfFiles
+    times: dict[str, dict[str, Any]]
 
-def remaining_files(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> list[IngestedFile]:
-    """Files that are gone and still have rows: no file that is read covers their whole period."""
-    read = _read_spans(work, times)
-    return [record for record in work.gone if not any(_swallows(file, span, record) for file, span in read)]
+    @cached_property
+    def _requests(self) -> list[tuple[LogFile, Span]]:
+        """Request logs that were read, and their time."""
+        return [
+            (file, (self.times[file.name]["first_time"], self.times[file.name]["last_time"]))
+            for file in self.work.found.of_kind(REQUEST)
+            if file.name in self.times
+        ]
+
+    def records(self, run_id: str, now: datetime) -> list[IngestedFile]:
+        """Rows of ``ingested_files`` after the ingest ``run_id``, for the files that were read and those that are gone.
+
+        A day keeps the time of its last change, unless a file now has more lines of it.
+        """
+        rows = []
+        for file in self.work.found.files:
+            assert file.held is not None
+            time = self.times.get(file.name, {"first_time": None, "last_time": None, "days": []})
+            before = [record for record in self.work.superseded if _began_as(file, record)]
+            days = dict.fromkeys(time["days"], now)
+            for record in sorted(before, key=lambda record: record.content_bytes):
+                same = record.content_hash == file.held.content_hash and record.code_version == __version__
+                for day, changed in record.days.items():
+                    if day in days and (same or (record.last_time and day < record.last_time.date())):
+                        days[day] = changed
+            rows.append(IngestedFile(
+                file.name, file.kind, file.broker_id, file.held.size_bytes, file.held.content_bytes,
+                file.held.content_hash, file.held.lines, time["first_time"], time["last_time"], days,
+                list(file.held.first_hashes), __version__, run_id,
+            ))  # fmt: skip
+        return rows + self.remaining
+
+    @property
+    def remaining(self) -> list[IngestedFile]:
+        """Files that are gone and still have rows: no file that is read covers their whole period."""
+        return [record for record in self.work.gone if not any(_swallows(*read, record) for read in self._requests)]
+
+    @property
+    def overlaps(self) -> list[tuple[str, Span]]:
+        """Overlapping copies: rows of files that are gone, as SQL, and the period that a file being read covers."""
+        return [
+            (f"leader_id = {file.broker_id} AND source_file = {sql_literal(record.source_file)}", span)
+            for file, span in self._requests
+            for record in self.work.gone
+            if record.kind == REQUEST and record.broker_id == file.broker_id and _overlap(record.span, span)
+        ]
+
+    @property
+    def days(self) -> set[date]:
+        """Days covered by the files being read, now or at their last ingest."""
+        before = {day for record in self.work.superseded for day in record.days}
+        return before | {day for of_file in self.times.values() for day in of_file["days"]}
+
+    @property
+    def _day_bounds(self) -> tuple[date, date] | None:
+        """First and last day of rows of the files that are read; late timestamps may belong to an earlier day."""
+        days = self.days
+        return (min(days) - timedelta(days=1), max(days) + timedelta(days=1)) if days else None
+
+    def rows(self, done_at: Sequence[str]) -> str:
+        """Condition of the rows of fetches or appends that are replaced, as SQL.
+
+        Parameters
+        ----------
+        done_at : sequence of str
+            Column with the time at which the request was done; then the one that stands for it where that is null.
+        """
+        names = {record.source_file for record in self.work.superseded} | {file.name for file in self.work.found.files}
+        condition = f"source_file IN ({', '.join(map(sql_literal, sorted(names)))})"
+        overlapping = [f"({rows} AND {_done(done_at, span)})" for rows, span in self.overlaps]
+        if days := self._day_bounds:  # says nothing new, but spares Delta the files of all other days
+            condition = f"({condition}) AND event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}'"
+        return " OR ".join([condition, *overlapping])
+
+    @property
+    def days_of_rows(self) -> tuple[str, str] | None:
+        """First and last event_date of the rows selected by `rows`; None if unbounded."""
+        days = self._day_bounds
+        return (str(days[0]), str(days[1])) if days and not self.overlaps else None
+
+    @property
+    def later_request_logs(self) -> list[str]:
+        """Request logs that were read before, and begin after one of their broker that is read now has ended."""
+        return sorted(
+            record.source_file for record in self.work.gone
+            if record.kind == REQUEST and record.span
+            and any(file.broker_id == record.broker_id and span[1] < record.span[0] for file, span in self._requests)
+        )  # fmt: skip
+
+    def time_of_gone_files(self, broker: str, time: str, until: str | None = None) -> str:
+        """Condition of the rows, by broker and time, that come from request logs that are gone, as SQL.
+
+        Rows that last ``until`` an instant, or ended shortly before the files that are read, belong to those.
+        """
+        requests = [r for r in self.work.gone if r.kind == REQUEST and r.span and r.broker_id is not None]
+        kept = []
+        for broker_id in sorted({r.broker_id for r in requests if r.broker_id is not None}):
+            gone = sorted(r.span for r in requests if r.broker_id == broker_id and r.span)
+            read = sorted(span for file, span in self._requests if file.broker_id == broker_id)
+            read_times = [_meets(time, until, *bounds) for bounds in time_covered_by_files(read, gone)]
+            kept.append(f"({broker} = {broker_id}" + (f" AND NOT ({' OR '.join(read_times)}))" if read_times else ")"))
+        return " OR ".join(kept) or "false"
 
 
 def _swallows(file: LogFile, span: Span, record: IngestedFile) -> bool:
     same = record.kind == REQUEST and record.broker_id == file.broker_id and _overlap(record.span, span)
     return bool(same and record.span and span[0] <= record.span[0] and record.span[1] <= span[1])
-
-
-def rows_of_files(work: PlanOfFiles, times: dict[str, dict[str, Any]], done_at: Sequence[str]) -> str:
-    """Condition of the rows of fetches or appends that are replaced, as SQL.
-
-    Parameters
-    ----------
-    work : PlanOfFiles
-        What is done.
-    times : dict
-        As for `records_of_files`, of the files that are read.
-    done_at : sequence of str
-        Column with the time at which the request was done; then the one that stands for it where that is null.
-    """
-    names = {record.source_file for record in work.superseded} | {file.name for file in work.found.files}
-    days = _days(work, times)
-    condition = f"source_file IN ({', '.join(map(sql_literal, sorted(names)))})"
-    overlapping = [f"({rows} AND {_done(done_at, span)})" for rows, span in overlaps_of_files(work, times)]
-    if days:  # says nothing new, but spares Delta the files of all other days
-        condition = f"({condition}) AND event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}'"
-    return " OR ".join([condition, *overlapping])
-
-
-def days_of_files(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> tuple[str, str] | None:
-    """First and last event_date of the rows selected by `rows_of_files`; None if unbounded."""
-    days = _days(work, times)
-    return (str(days[0]), str(days[1])) if days and not overlaps_of_files(work, times) else None
-
-
-def days_of_read_files(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> set[date]:
-    """Days covered by the files being read, now or at their last ingest."""
-    before = {day for record in work.superseded for day in record.days}
-    return before | {day for of_file in times.values() for day in of_file["days"]}
-
-
-def _days(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> tuple[date, date] | None:
-    """First and last day of rows of the files that are read; late timestamps may belong to an earlier day."""
-    days = days_of_read_files(work, times)
-    return (min(days) - timedelta(days=1), max(days) + timedelta(days=1)) if days else None
-
-
-def overlaps_of_files(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> list[tuple[str, Span]]:
-    """Overlapping copies: rows of files that are gone, as SQL, and the period that a file being read covers."""
-    return [
-        (f"leader_id = {file.broker_id} AND source_file = {sql_literal(record.source_file)}", span)
-        for file, span in _read_spans(work, times)
-        for record in work.gone
-        if record.kind == REQUEST and record.broker_id == file.broker_id and _overlap(record.span, span)
-    ]
-
-
-def later_request_logs(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> list[str]:
-    """List the request logs that were read before, and begin after one of their broker that is read now has ended."""
-    read = _read_spans(work, times)
-    return sorted(
-        record.source_file for record in work.gone
-        if record.kind == REQUEST and record.span
-        and any(file.broker_id == record.broker_id and span[1] < record.span[0] for file, span in read)
-    )  # fmt: skip
-
-
-def time_of_gone_files(
-    work: PlanOfFiles, times: dict[str, dict[str, Any]], broker: str, time: str, until: str | None = None
-) -> str:
-    """Condition of the rows, by broker and time, that come from request logs that are gone, as SQL.
-
-    Rows that last ``until`` an instant, or ended shortly before the files that are read, belong to those.
-    """
-    kept = []
-    for broker_id in sorted(
-        {r.broker_id for r in work.gone if r.kind == REQUEST and r.span and r.broker_id is not None}
-    ):
-        gone = sorted(r.span for r in work.gone if r.kind == REQUEST and r.broker_id == broker_id and r.span)
-        read = sorted(span for file, span in _read_spans(work, times) if file.broker_id == broker_id)
-        read_times = [_meets(time, until, *bounds) for bounds in time_covered_by_files(read, gone)]
-        kept.append(f"({broker} = {broker_id}" + (f" AND NOT ({' OR '.join(read_times)}))" if read_times else ")"))
-    return " OR ".join(kept) or "false"
 
 
 def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[datetime | None, datetime | None]]:
@@ -292,14 +292,6 @@ def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[date
         )
         for n, (first, last, is_read) in enumerate(runs)
         if is_read
-    ]
-
-
-def _read_spans(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> list[tuple[LogFile, Span]]:
-    return [
-        (file, (times[file.name]["first_time"], times[file.name]["last_time"]))
-        for file in work.found.of_kind(REQUEST)
-        if file.name in times
     ]
 
 

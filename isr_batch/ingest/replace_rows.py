@@ -17,6 +17,7 @@ from isr_batch.ingest.engine.in_spark import (
     spark_frame_of_spread,
     worker_sql,
 )
+from isr_batch.ingest.runs_taken_apart import take_runs_apart
 from isr_batch.lake import sizes
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
@@ -24,7 +25,6 @@ from isr_batch.lake.delta_files.open import Days
 from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.delta_files.write import REPORTS, FileOfWorker, reported_files, with_files_written
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.runs_taken_apart import take_runs_apart
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.controller import CONTROLLER_RECORDS

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from isr_batch.lake.tables.contract import Table
 from udfs.arrow_types import ARROW_TYPES
@@ -37,14 +36,3 @@ def cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def table_of_batches(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """Put Arrow batches together as a table with the columns and types of a schema."""
     return pa.concat_tables([schema.empty_table(), *(cast_rows(pa.table(batch), schema) for batch in batches)])
-
-
-def damaged_file_of(rows: ds.Dataset) -> str | None:
-    """Find the unreadable file after a query on a dataset failed; None if there is another reason."""
-    for fragment in rows.get_fragments():
-        try:
-            for _ in fragment.to_batches():
-                pass
-        except (pa.ArrowInvalid, OSError):
-            return f"{getattr(fragment.filesystem, 'base_path', '')}{fragment.path}"
-    return None

@@ -1,15 +1,16 @@
 """SQL over Arrow tables by DuckDB in this process, for tables with too few rows to be worth Spark jobs."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from isr_batch.errors import unreadable_file_error
-from isr_batch.lake.arrow_rows import damaged_file_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -66,7 +67,9 @@ class ArrowView:
 
 
 class ArrowSql(AbstractContextManager["ArrowSql"]):
-    """A separate DuckDB engine that reads Arrow tables without copying them, and returns Arrow tables.
+    """DuckDB that reads Arrow tables without copying them, and returns Arrow tables.
+
+    One engine of a process serves all with the same macros; the tables of a query are known to it alone.
 
     Parameters
     ----------
@@ -77,16 +80,10 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
     """
 
     def __init__(self, macros: Iterable[str] = (), threads: int = 2) -> None:
-        import duckdb  # a large library, which most processes that import this module do not use
-
-        self._engine = duckdb.connect(":memory:", config=_OPTIONS | {"threads": threads})
-        # No query reaches a file, or a variable of Python's, by its name.
-        self._engine.execute("SET enable_external_access = false; SET python_enable_replacements = false")
-        for text in (*SPARK_FUNCTIONS, *macros):
-            self._engine.execute(f"CREATE MACRO {text}")
+        self._engine = _engine_of_process(tuple(macros), threads, os.getpid())
 
     def __exit__(self, *_: object) -> None:
-        self._engine.close()
+        """Leave the engine to others; a query closes its own connection."""
 
     def __call__(self, text: str, **tables: pa.Table | ds.Dataset | ArrowView) -> pa.Table:
         """Run a query.
@@ -138,9 +135,22 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
                 yield query.sql(text)
             except duckdb.Error:
                 for rows in stored.values():
-                    if isinstance(rows, ds.Dataset) and (damaged := damaged_file_of(rows)):
+                    if isinstance(rows, ds.Dataset) and (damaged := _damaged_file_of(rows)):
                         raise unreadable_file_error(damaged) from None
                 raise
+
+
+@cache
+def _engine_of_process(macros: tuple[str, ...], threads: int, _process: int) -> "duckdb.DuckDBPyConnection":
+    """Open an engine once in a process: it takes 35 ms of CPU, and a night asked for hundreds."""
+    import duckdb  # a large library, which most processes that import this module do not use
+
+    engine = duckdb.connect(":memory:", config=_OPTIONS | {"threads": threads})
+    # No query reaches a file, or a variable of Python's, by its name.
+    engine.execute("SET enable_external_access = false; SET python_enable_replacements = false")
+    for text in (*SPARK_FUNCTIONS, *macros):
+        engine.execute(f"CREATE MACRO {text}")
+    return engine
 
 
 def quoted(text: str) -> str:
@@ -154,3 +164,14 @@ def without_zones(rows: pa.Table) -> pa.Table:
         if pa.types.is_timestamp(field.type):
             rows = rows.set_column(number, field.name, rows[field.name].cast(pa.timestamp("us")))
     return rows
+
+
+def _damaged_file_of(rows: ds.Dataset) -> str | None:
+    """Find the unreadable file after a query on a dataset failed; None if there is another reason."""
+    for fragment in rows.get_fragments():
+        try:
+            for _ in fragment.to_batches():
+                pass
+        except (pa.ArrowInvalid, OSError):
+            return f"{getattr(fragment.filesystem, 'base_path', '')}{fragment.path}"
+    return None

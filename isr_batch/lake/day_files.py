@@ -3,7 +3,6 @@
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Sequence
 from datetime import date
 
 from isr_batch.lake.arrow_read import read_columns
@@ -37,9 +36,3 @@ def made_from(lake: Lake, name: str, column: str) -> dict[date, str]:
         return dict(lake.read(name).select(columns).distinct().collect())
     rows = read_columns(lake, name, columns).group_by(columns).aggregate([])
     return dict(zip(*(rows[name].to_pylist() for name in columns), strict=True))
-
-
-def days_as_sql(days: Sequence[date]) -> str:
-    """Write a condition on ``event_date``: one of these days."""
-    listed = ", ".join(f"DATE'{day}'" for day in days)
-    return f"event_date IN ({listed})"

@@ -1,7 +1,8 @@
 """Write the SQL that creates a table by its contract, and compare a stored table with it."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from typing import Any, Final
 
 from pyspark.sql.types import StructType
@@ -109,3 +110,9 @@ def constraint_statements(identifier: str, constraints: Mapping[str, str]) -> It
 def sql_literal(text: str) -> str:
     """Text as a literal of Spark's SQL, in DDL or a condition: a name may hold anything."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def days_as_sql(days: Sequence[date]) -> str:
+    """Write a condition on ``event_date``: one of these days."""
+    listed = ", ".join(f"DATE'{day}'" for day in days)
+    return f"event_date IN ({listed})"

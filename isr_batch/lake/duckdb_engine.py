@@ -16,7 +16,7 @@ from isr_batch.lake.arrow_read import contract_of, contract_schema, open_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql, ArrowView, quoted, without_zones
 from isr_batch.lake.contract_sql import rows_that_meet
-from isr_batch.lake.day_files import days_as_sql
+from isr_batch.lake.ddl import days_as_sql
 from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import (
@@ -33,7 +33,6 @@ from isr_batch.lake.lake_engine import (
 )
 from isr_batch.lake.memory_lake import MemoryLake
 from isr_batch.lake.small_tables import SmallTables
-from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
@@ -97,9 +96,6 @@ class InProcess(LakeEngine):
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
         """As `LakeEngine.fetches`."""
-        if not self.reads(FETCH_LOG.name):
-            with BySpark(self._lake) as spark:
-                return without_zones(spark.arrow(spark.fetches(spark.rows(spans), days)))
         # Only the first and last fetch of a run are read until it is known to be near.
         names = [*FOLLOWER, *(f"{name}_time" for name in INSTANTS), *FIGURES, "run_length", "later_by", "event_date"]
         runs = self(
@@ -127,9 +123,6 @@ class InProcess(LakeEngine):
 
     def appends(self, spans: Rows, days: Days) -> Rows:
         """As `LakeEngine.appends`."""
-        if not self.reads(APPEND_LOG.name):
-            with BySpark(self._lake) as spark:
-                return without_zones(spark.arrow(spark.appends(spark.rows(spans), days)))
         names = [*FOLLOWER[:-1], "append_time", "event_date"]
         return self(appends_text(days), append_log=self.table(APPEND_LOG.name, names), spans=spans)
 

@@ -5,17 +5,36 @@ from contextlib import contextmanager
 
 from isr_batch.lake import sizes
 from isr_batch.lake.arrow_read import stored_bytes
+from isr_batch.lake.arrow_sql import without_zones
 from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.lake_engine import LakeEngine, Rows
+from isr_batch.lake.lake_engine import Days, LakeEngine, Rows
 from isr_batch.lake.spark_engine import BySpark
-from isr_batch.lake.tables.inputs import FETCH_LOG
+from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
+
+
+class NearSpark(InProcess):
+    """In this process, but by Spark for fetches and appends in files that it cannot read."""
+
+    def fetches(self, spans: Rows, days: Days) -> Rows:
+        """As `LakeEngine.fetches`."""
+        if self.reads(FETCH_LOG.name):
+            return super().fetches(spans, days)
+        with BySpark(self._lake) as spark:
+            return without_zones(spark.arrow(spark.fetches(spark.rows(spans), days)))
+
+    def appends(self, spans: Rows, days: Days) -> Rows:
+        """As `LakeEngine.appends`."""
+        if self.reads(APPEND_LOG.name):
+            return super().appends(spans, days)
+        with BySpark(self._lake) as spark:
+            return without_zones(spark.arrow(spark.appends(spark.rows(spans), days)))
 
 
 def engine_for(lake: Lake, names: Sequence[str]) -> LakeEngine:
     """Choose the engine by the size of the tables that a query holds in memory."""
     few = sum(stored_bytes(lake, name) for name in names) <= sizes.QUERIED_BYTES
-    return InProcess(lake) if few else BySpark(lake)
+    return NearSpark(lake) if few else BySpark(lake)
 
 
 def engine_for_a_partition(lake: Lake) -> LakeEngine:

@@ -10,8 +10,7 @@ from delta.tables import DeltaMergeBuilder, DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from isr_batch.errors import SchemaError, write_conflict_error
-from isr_batch.lake.delta_files.commit import RETRIES
+from isr_batch.errors import RETRIES, SchemaError, write_conflict_error
 from isr_batch.lake.tables.contract import Table
 
 # Delta's conflicts have no common base class in Python.

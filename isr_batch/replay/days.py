@@ -15,6 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from isr_batch.errors import NoInputError
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -34,6 +35,7 @@ from udfs.kernel.ledger import DAY_US
 
 HOLE_DAYS: Final = 7
 """Days without input that are counted as days to replay: a term may go on over them. More have nothing to replay."""
+_LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 DONE, STALE, MISSING = "done", "stale", "not replayed"
 
 
@@ -118,19 +120,79 @@ def states_key(runs: Sequence[RuleRun]) -> str:
     return _hash(digest_of_sources(), *([run.rule, sorted(run.params.items())] for run in runs))
 
 
-def states_kept_before(
+@dataclass(frozen=True)
+class DaysOfReplay:
+    """The days that a replay of a window through rule runs is about: from where it goes on, and what it leaves.
+
+    They count as not replayed until `mark` is called.
+    """
+
+    lake: Lake
+    window: Window
+    runs: Sequence[RuleRun]
+    known: InputFingerprints
+    """Fingerprints of the input when the replay began."""
+    to_replay: Window
+    """It begins where kept states end, or is unbounded without states."""
+    states_of: date | None
+    """The day at whose end these states were kept."""
+
+    @property
+    def days(self) -> list[date]:
+        """Days of the window with input."""
+        return self.known.days(self.window)
+
+    def kept_states(self, engine: LakeEngine) -> Rows | None:
+        """Rows of ``replay_state`` from which the replay goes on, or None."""
+        if self.states_of is None:
+            return None
+        where = f"runs = '{states_key(self.runs)}' AND event_date = DATE'{self.states_of}'"
+        return engine(f"SELECT * FROM {{states}} AS states WHERE {where}", states=engine.table(REPLAY_STATE.name))
+
+    def keep_states(self, engine: LakeEngine, results: Rows) -> dict[str, int]:
+        """Write the states at the end of the window, unless it has none; returns how many, by table."""
+        last = self.window.last_day
+        if last is None:
+            return {}
+        key = states_key(self.runs)
+        named = {"runs": f"'{key}'", "line": f"'{self.known.at(last)}'", "event_date": f"DATE'{last}'"}
+        columns = ", ".join(f"{named[name]} AS {name}" if name in named else name for name in REPLAY_STATE.column_names)
+        states = engine(f"SELECT {columns} FROM {{results}} AS results WHERE result = '{STATE}'", results=results)
+        where = f"runs = '{key}' AND event_date = DATE'{last}'"
+        return {REPLAY_STATE.name: engine.replace(REPLAY_STATE, states, where, (str(last), str(last)))}
+
+    def mark(self) -> None:
+        """Mark the days as replayed, after everything that is made of them was written."""
+        now, key = datetime.now(UTC), states_key(self.runs)
+        rows = [
+            {"event_date": day, "rule": rule, "runs": key, "line": self.known.at(day), "run_id": self.lake.run_id,
+             "replayed_time": now}
+            for day in self.days
+            for rule in sorted({run.rule for run in self.runs})
+        ]  # fmt: skip
+        _mark(self.lake, rows, self.window, self.runs)
+
+
+def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysOfReplay:
+    """Begin to replay a window: its days are not replayed from now on, until they are marked.
+
+    Raises
+    ------
+    NoInputError
+        When the lake has no input within the window.
+    """
+    known = fingerprints(lake)
+    if not known.days(window):
+        raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
+    lake.ensure_all((REPLAYED_DAYS, REPLAY_STATE))
+    _mark(lake, [], window, runs)
+    return DaysOfReplay(lake, window, runs, known, *_latest_states(lake, window, runs, known))
+
+
+def _latest_states(
     lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints
 ) -> tuple[Window, date | None]:
-    """Find the latest states from which a replay of a window can continue.
-
-    Returns
-    -------
-    window
-        The window to replay: it begins where the states end, or is unbounded without states.
-    day
-        The day of these states, or None.
-    """
-    lake.ensure(REPLAY_STATE)
+    """The window to replay after the latest states before it that still hold, and the day of these."""
     if not window.start:
         return window, None
     rows = read_columns(lake, REPLAY_STATE.name, ["event_date", "line"], {"runs": states_key(runs)})
@@ -139,44 +201,6 @@ def states_kept_before(
     if not good:
         return window.from_day(None), None
     return window.from_day(str(max(good) + timedelta(days=1))), max(good)
-
-
-def kept_states(engine: LakeEngine, runs: Sequence[RuleRun], day: date) -> Rows:
-    """Rows of ``replay_state`` that were kept at the end of a day."""
-    where = f"runs = '{states_key(runs)}' AND event_date = DATE'{day}'"
-    return engine(f"SELECT * FROM {{states}} AS states WHERE {where}", states=engine.table(REPLAY_STATE.name))
-
-
-def keep_states(
-    engine: LakeEngine, results: Rows, window: Window, runs: Sequence[RuleRun], known: InputFingerprints
-) -> dict[str, int]:
-    """Write the states at the end of a window, unless it has none; returns how many, by table."""
-    last = window.last_day
-    if last is None:
-        return {}
-    key = states_key(runs)
-    named = {"runs": f"'{key}'", "line": f"'{known.at(last)}'", "event_date": f"DATE'{last}'"}
-    columns = ", ".join(f"{named[name]} AS {name}" if name in named else name for name in REPLAY_STATE.column_names)
-    states = engine(f"SELECT {columns} FROM {{results}} AS results WHERE result = '{STATE}'", results=results)
-    where = f"runs = '{key}' AND event_date = DATE'{last}'"
-    return {REPLAY_STATE.name: engine.replace(REPLAY_STATE, states, where, (str(last), str(last)))}
-
-
-def unmark_days(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> None:
-    """Before days are replayed: they are not, until it is done."""
-    _mark(lake, [], window, runs)
-
-
-def mark_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> None:
-    """After days were replayed, and all that is made of them was written."""
-    now, key = datetime.now(UTC), states_key(runs)
-    rows = [
-        {"event_date": day, "rule": rule, "runs": key, "line": known.at(day), "run_id": lake.run_id,
-         "replayed_time": now}
-        for day in known.days(window)
-        for rule in sorted({run.rule for run in runs})
-    ]  # fmt: skip
-    _mark(lake, rows, window, runs)
 
 
 def _mark(lake: Lake, rows: list[dict[str, object]], window: Window, runs: Sequence[RuleRun]) -> None:

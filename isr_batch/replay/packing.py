@@ -21,7 +21,8 @@ from isr_batch.lake import sizes
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
-from isr_batch.lake.day_files import day_of_file, days_as_sql, files_by_day, made_from
+from isr_batch.lake.day_files import day_of_file, files_by_day, made_from
+from isr_batch.lake.ddl import days_as_sql
 from isr_batch.lake.delta_files.read import rows_of_groups
 from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.delta_files.write import REPORTS, reported_files, with_files_written

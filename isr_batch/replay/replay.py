@@ -24,17 +24,8 @@ from isr_batch.lake.engines import engine_for, engine_for_results
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.spark_engine import BySpark
-from isr_batch.lake.tables.outputs import REPLAY_STATE, REPLAYED_DAYS
 from isr_batch.lake.tables.timelines import RULE_RUNS, Timelines
-from isr_batch.replay.days import (
-    InputFingerprints,
-    fingerprints,
-    keep_states,
-    kept_states,
-    of_rules,
-    states_kept_before,
-    unmark_days,
-)
+from isr_batch.replay.days import DaysOfReplay, days_to_replay, of_rules
 from isr_batch.replay.event_stream import event_stream, stream_facts
 from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.replay.packing import damaged_segments_explained, pack_stale_days
@@ -61,7 +52,6 @@ from udfs.batches.results import KINDS, SCORED, SET_COLUMNS, STATE
 from udfs.records import ROW_ORDER
 from udfs.rules import REGISTRY
 
-_LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
 """Sort order of the stream."""
 
@@ -72,8 +62,8 @@ class ReplaySummary:
 
     rows_in: int
     rows_out: dict[str, int]
-    fingerprints: InputFingerprints
-    """Fingerprint of the replayed input."""
+    days: DaysOfReplay
+    """To be marked once everything that is made of them is written."""
     timelines: str = "all"
     """Which were written."""
 
@@ -176,18 +166,14 @@ def replay(
         When the workers cannot write timelines to where the lake is.
     """
     ready_to_replay(lake)
-    known = fingerprints(lake)
-    if not known.days(window):
-        raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
-    lake.ensure_all((REPLAYED_DAYS, REPLAY_STATE, RULE_RUNS, *SCORED_TABLES))
     stores, chosen, written = _stores(lake, window, timelines)
-    unmark_days(lake, window, runs)
-    from_state, kept_on = states_kept_before(lake, window, runs, known)
+    days = days_to_replay(lake, window, runs)
+    lake.ensure_all((RULE_RUNS, *SCORED_TABLES))
     kinds = (*SCORED, STATE) if window.end else SCORED
     where = f"{of_rules(runs)} AND {window.condition}"
-    with engine_of_replay(lake, from_state) as engine:
-        states = kept_states(engine, runs, kept_on) if kept_on else None
-        stream = event_stream(engine, engine.keep(stream_facts(engine)), from_state, states)
+    with engine_of_replay(lake, days.to_replay) as engine:
+        facts = engine.keep(stream_facts(engine))
+        stream = event_stream(engine, facts, days.to_replay, days.kept_states(engine))
         around_shrinks = chosen == "around-shrinks"
         result_files = None if engine.in_process else result_files_for(lake, where, window)
         results = replayed_stream(
@@ -200,15 +186,15 @@ def replay(
             reports = near.listed(near(f"SELECT result, {FILE} FROM {{few}} AS f WHERE {FILE} IS NOT NULL", few=few))
             files = [json.loads(row[FILE]) for row in reports if row["result"] == FILE]
             files_of_results = reported_result_files([row[FILE] for row in reports if row["result"] == RESULT_FILE])
-            rows_out = commit_timelines(lake, stores, files, where, window.days, replayed=known.days(window))
+            rows_out = commit_timelines(lake, stores, files, where, window.days, replayed=days.days)
             in_window = f"SELECT * FROM {{rows}} AS in_table WHERE {window.condition}"
             scored = {table: near(in_window, rows=rows) for table, rows in scored_result_tables(near, few).items()}
             rows_out |= replace_together(near, scored, where, window.days, files_of_results)
-        rows_out |= keep_states(engine, results, window, runs, known)
+        rows_out |= days.keep_states(engine, results)
         near_enough = nullcontext(engine) if engine.in_process else engine_for(lake, RESTORED_BY)
         with near_enough as near:
             restore_in_results(near, of_rules(runs), window)
-    return ReplaySummary(events_to_replay(lake, window), rows_out, known, written)
+    return ReplaySummary(events_to_replay(lake, window), rows_out, days, written)
 
 
 def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mapping[str, Store], Timelines, str]:

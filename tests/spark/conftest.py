@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 from isr_batch.ingest.broker_logs import ingest_broker_logs
 from isr_batch.ingest.folder.clusters import find_clusters
 from isr_batch.lake.lake import Lake
-from isr_batch.replay.days import mark_days
 from isr_batch.replay.replay import replay, rule_runs
 from isr_batch.report import write_report
 from isr_batch.scoring.broker_check import validate
@@ -37,7 +36,7 @@ def sample_lake(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFa
     write_disagreements(lake, Window())
     write_eligible_leaders(lake, "auto")
     write_scores(lake)
-    mark_days(lake, Window(), runs, done.fingerprints)
+    done.days.mark()
     validate(lake)
     return lake
 

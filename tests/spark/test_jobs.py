@@ -1,24 +1,26 @@
 """Around the analysis: ingest into a lake, the run log, exit codes, the tables at the end of a run."""
 
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.ingest import broker_logs
 from isr_batch.ingest.folder.clusters import find_clusters
 from isr_batch.ingest.folder.log_folder import LogFolder, LogOptions
 from isr_batch.ingest.kafka_logs.line_account import Tally
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import RunCounts, write_run_log
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG
 from isr_batch.lake.tables.outputs import ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES, REPLICA_SCORES
-from isr_batch.replay.days import InputFingerprints, mark_days
+from isr_batch.replay.days import DaysOfReplay, InputFingerprints
 from isr_batch.replay.replay import ReplaySummary
 from isr_batch.scoring.broker_check import BrokerCheckSummary, require_match, summary
 from isr_batch.scoring.scores import rules_side_by_side
@@ -28,16 +30,14 @@ from pipelines.ingest_cli import LogsOfCommand
 from udfs.batches.replay import RuleRun
 
 PARAMS = '{"replica_lag_time_max_ms": 10000}'
+DAY, NOON = date(2026, 1, 1), datetime(2026, 1, 1, 12, tzinfo=UTC)
 SET = {"cluster_id": "c", "topic": "t", "partition_id": 0, "leader_epoch": 1, "leader_id": 1}
 
 
-def frame(spark: SparkSession, table: Table, *rows: dict[str, Any]) -> DataFrame:
-    """Rows of a contract; times are text."""
-    types = ", ".join(f"{c.name} {'STRING' if c.type in ('TIMESTAMP', 'DATE') else c.type}" for c in table.columns)
+def given(table: Table, rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows of a contract."""
     full = [dict.fromkeys(table.column_names) | SET | row for row in rows]
-    kept = [{name: row[name] for name in table.column_names} for row in full]
-    data = spark.createDataFrame(kept, types)
-    return data.selectExpr(*(f"CAST({c.name} AS {c.type}) AS {c.name}" for c in table.columns))
+    return pa.Table.from_pylist(full, arrow_schema(table))
 
 
 def test_too_much_in_quarantine_fails() -> None:
@@ -66,7 +66,7 @@ def verdict(rule: str, verdict: str, cause: str) -> dict[str, Any]:
     return {
         "rule": rule,
         "params_json": PARAMS,
-        "change_time": "2026-01-01 12:00:00",
+        "change_time": NOON,
         "kind": "shrink",
         "replica_id": 2,
         "isr_before": [1, 2],
@@ -75,12 +75,11 @@ def verdict(rule: str, verdict: str, cause: str) -> dict[str, Any]:
         "verdict": verdict,
         "primary_cause": cause,
         "causes": [cause],
-        "event_date": "2026-01-01",
+        "event_date": DAY,
     }
 
 
 def check(status: str, error_ms: float, observed_hw: int = 5) -> dict[str, Any]:
-    at = "2026-01-01 12:00:00"
     pair = dict.fromkeys(("follower_log_end_offset", "leader_log_end_offset", "high_watermark"), 5)
     return {
         "rule": "kafka-3.7",
@@ -88,10 +87,10 @@ def check(status: str, error_ms: float, observed_hw: int = 5) -> dict[str, Any]:
         "replica_id": 2,
         "kind": "shrink",
         "status": status,
-        "observed_time": None if status == "extra" else at,
-        "replayed_time": None if status == "missing" else at,
+        "observed_time": None if status == "extra" else NOON,
+        "replayed_time": None if status == "missing" else NOON,
         "time_error_ms": error_ms,
-        "event_date": "2026-01-01",
+        "event_date": DAY,
         **{f"observed_{name}": value for name, value in pair.items()},
         **{f"replayed_{name}": value for name, value in pair.items()},
         "observed_high_watermark": observed_hw,
@@ -100,7 +99,7 @@ def check(status: str, error_ms: float, observed_hw: int = 5) -> dict[str, Any]:
 
 def write_results(lake: Lake) -> None:
     nothing = {column.name: 0 for column in PARTITION_SCORES.columns if column.type == "BIGINT"}
-    cost = nothing | {"params_json": PARAMS, "exposure_us": 1, "event_date": "2026-01-01"}
+    cost = nothing | {"params_json": PARAMS, "exposure_us": 1, "event_date": DAY}
     rows: dict[str, list[dict[str, Any]]] = {
         ISR_CHANGES.name: [],
         REPLICA_SCORES.name: [],
@@ -112,8 +111,14 @@ def write_results(lake: Lake) -> None:
         ],
         REPLAY_CHECK.name: [check("matched", 1.5), check("matched", -3.0, observed_hw=4), check("missing", 0.0)],
     }
-    for table in (ISR_CHANGES, REPLICA_SCORES, PARTITION_SCORES, SHRINK_VERDICTS, REPLAY_CHECK):
-        lake.replace(table, frame(lake.spark, table, *rows[table.name]), "true")
+    with InProcess(lake) as engine:
+        for table in (ISR_CHANGES, REPLICA_SCORES, PARTITION_SCORES, SHRINK_VERDICTS, REPLAY_CHECK):
+            lake.ensure(table)
+            engine.replace(table, engine.rows(given(table, rows[table.name])), "true")
+
+
+def replayed_days(lake: Lake, known: InputFingerprints) -> DaysOfReplay:
+    return DaysOfReplay(lake, Window(), [RuleRun("kafka-3.7")], known, Window(), None)
 
 
 def test_summaries(lake: Lake) -> None:
@@ -169,7 +174,7 @@ def test_run_ends_with_tables_report_and_exit_code(
     monkeypatch.setattr(
         broker_logs,
         "ingest_broker_logs",
-        lambda *_: broker_logs.IngestOfBrokerLogs(RunCounts(100, 50, 0), [Tally("server", "read", "", 100)]),
+        lambda *_, **__: broker_logs.IngestOfBrokerLogs(RunCounts(100, 50, 0), [Tally("server", "read", "", 100)]),
     )
 
     replays = []
@@ -177,14 +182,14 @@ def test_run_ends_with_tables_report_and_exit_code(
     def replay(lake: Lake, *_: object, **__: object) -> ReplaySummary:
         replays.append(lake.run_id)
         write_results(lake)
-        return ReplaySummary(50, {"shrink_verdicts": 3}, InputFingerprints({}))
+        return ReplaySummary(50, {"shrink_verdicts": 3}, replayed_days(lake, InputFingerprints({})))
 
     monkeypatch.setattr("isr_batch.nightly.replay", replay)
     monkeypatch.setattr("isr_batch.nightly.write_disagreements", lambda *_: 1)
     monkeypatch.setattr("isr_batch.nightly.write_eligible_leaders", lambda *_: 1)
     late_checks = iter((0, 12, 0))
     monkeypatch.setattr("isr_batch.scoring.late_checks.find_late_checks", lambda _: next(late_checks))
-    run = ["run", "--logs", str(tmp_path), "--lake", lake.root, "--rules", "kafka-3.7"]
+    run = ["run", "--logs", str(tmp_path), "--lake", lake.root, "--rules", "kafka-3.7", "--engine", "local"]
     told = {}
     for options in ((), ("--all",), ("--json",)):
         with pytest.raises(SystemExit) as exited:
@@ -209,7 +214,7 @@ def test_run_ends_with_tables_report_and_exit_code(
 
 def test_sql_answers_and_tells_mistakes(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     write_results(lake)
-    mark_days(lake, Window(), [RuleRun("kafka-3.7")], InputFingerprints({date(2026, 1, 1): "line"}))
+    replayed_days(lake, InputFingerprints({date(2026, 1, 1): "line"})).mark()
     for query, code, told in (
         ("SELECT rule FROM spurious_shrinks", 0, '"rule": "kafka-3.7"'),
         ("SELECT rule FROM spurious_shrink", 2, "spurious_shrinks"),

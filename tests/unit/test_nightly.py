@@ -28,11 +28,11 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     step("derive_tables", None)
     step("leased", nullcontext(SimpleNamespace(require=lambda: names.append("require"))))
     rows_out = {"isr_changes": 2, "shrink_verdicts": 1}
-    step("replay", SimpleNamespace(rows_in=7, rows_out=rows_out, fingerprints=None, timelines="all"))
+    days = SimpleNamespace(mark=lambda: names.append("mark"))
+    step("replay", SimpleNamespace(rows_in=7, rows_out=rows_out, days=days, timelines="all"))
     step("write_disagreements", 4)
     step("write_eligible_leaders", 3)
     step("write_scores", 5)
-    step("mark_days", None)
     return names
 
 
@@ -45,7 +45,7 @@ def test_days_are_marked_last(called: list[str]) -> None:
     nightly.replay_window(lake(), RUNS, Window(), run)  # type: ignore[arg-type]
     assert called == [
         "leased", "derive_tables", "replay", "write_disagreements", "write_eligible_leaders", "write_scores", "require",
-        "mark_days",
+        "mark",
     ]  # fmt: skip
     assert run.counts == RunCounts(7, 15)
 
@@ -57,5 +57,5 @@ def test_a_step_that_fails_leaves_the_days_unmarked_and_what_was_done_counted(
     run = Run()
     with pytest.raises(ZeroDivisionError):
         nightly.replay_window(lake(), RUNS, Window(), run)  # type: ignore[arg-type]
-    assert "mark_days" not in called
+    assert "mark" not in called
     assert run.counts == RunCounts(7, 3)

@@ -1,7 +1,7 @@
 """Read a folder of broker logs into the input tables; calls all other modules of this package in order."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -139,8 +139,9 @@ def survey_logs(
     folder: Path,
     beginnings: Callable[[log_folder.LogFile], list[int]] = lambda _: [],
     options: log_folder.LogOptions = log_folder.LogOptions(),  # noqa: B008 frozen
+    listed: log_folder.LogFolder | None = None,
 ) -> log_folder.LogFolder:
-    """List the logs in a folder, and compute the fingerprint of each.
+    """Compute the fingerprint of each log in a folder.
 
     A file with the same content as another of its broker and kind, such as a log next to its compressed copy, is
     refused as a whole.
@@ -155,13 +156,15 @@ def survey_logs(
         Returns the prefix lengths of a file, in decompressed bytes, whose hashes are wanted.
     options : LogOptions
         The operator's options about timestamps.
+    listed : LogFolder, optional
+        Content of the folder, if it has been listed.
 
     Raises
     ------
     NoInputError
         When the folder holds no broker log.
     """
-    found = log_folder.find_logs(folder, options)
+    found = log_folder.find_logs(folder, options) if listed is None else replace(listed, refused=[*listed.refused])
     looked_at = lines.fingerprint_files(engine, found.files, [beginnings(file) for file in found.files])
     seen: dict[tuple[str, int | None, str | None, str], str] = {}
     found.files = []

@@ -25,8 +25,8 @@ from isr_batch.ingest.own_table.silences import leader_silences
 from isr_batch.lake.arrow_read import contract_schema, open_columns, read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql, without_zones
-from isr_batch.lake.day_files import days_as_sql, files_by_day, made_from
-from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.day_files import files_by_day, made_from
+from isr_batch.lake.ddl import days_as_sql, sql_literal
 from isr_batch.lake.duckdb_engine import InProcess, replace_arrow
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.memory_lake import MemoryLake

@@ -10,8 +10,7 @@ from isr_batch.ingest.own_table.broker_days import SECOND_US
 from isr_batch.ingest.own_table.silences import SILENCES, quiet_where_logs_grew
 from isr_batch.lake.arrow_read import contract_schema, open_columns, read_columns
 from isr_batch.lake.arrow_sql import ArrowSql, ArrowView, quoted, without_zones
-from isr_batch.lake.day_files import days_as_sql
-from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.ddl import days_as_sql, sql_literal
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.inputs import BROKER_EVENTS, FETCH_LOG
 

@@ -3,20 +3,19 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from isr_batch.errors import write_conflict_error
+from isr_batch.errors import RETRIES, write_conflict_error
 from isr_batch.lake.ddl import constraints_since
 from isr_batch.lake.delta_files.open import DirectTable
 from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.tables.contract import Table
 
-RETRIES: Final = 3
 Actions = Sequence[AddAction | RemoveAction]
 
 

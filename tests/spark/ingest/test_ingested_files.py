@@ -150,7 +150,7 @@ def test_a_folder_over_three_days(lake: Lake, tmp_path: Path, monkeypatch: pytes
     write("request.log", first[:6])
     write("state-change.log", [-5])
     with monkeypatch.context() as broken:  # cut off just before its end, and done again
-        broken.setattr(broker_logs, "records_of_files", lambda *_: 1 / 0)
+        broken.setattr(broker_logs.ReadFiles, "records", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             again()
     again()

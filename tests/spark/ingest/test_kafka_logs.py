@@ -7,19 +7,19 @@ import gzip
 import re
 from collections import Counter
 from collections.abc import Iterator
-from datetime import date, datetime
-from itertools import groupby
+from datetime import date, datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 
+from isr_batch.broker_lines.log_sql import log_sql
+from isr_batch.ingest.engine.engine import Engine, Here
 from isr_batch.ingest.engine.in_spark import InSpark, Spread, spark_frame_of_spread
 from isr_batch.ingest.kafka_logs.line_account import refused_as_bad
 from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs
 from isr_batch.lake.arrow_rows import arrow_schema
-from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.tables.inputs import INPUT_TABLES
 from tests.spark.broker_logs import (
     ACCOUNT,
@@ -48,33 +48,50 @@ from tests.spark.broker_logs import (
     write_controlled,
 )
 
-
-def ingested(spark: SparkSession, folder: Path) -> Iterator[tuple[KafkaLogs, dict[str, list[dict[str, Any]]]]]:
-    logs = read_kafka_logs(InSpark(spark), folder, "c", "run-1")
-    tables = logs.tables | {"fetches": single_fetches(in_spark(logs, "fetch_log"))}
-    yield logs, {name: rows_of(table) for name, table in tables.items()}
+Tables = dict[str, list[dict[str, Any]]]
+INSTANTS = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time")
 
 
-def in_spark(logs: KafkaLogs, name: str) -> DataFrame:
-    rows = logs.tables[name]
-    if isinstance(rows, Spread):
-        return spark_frame_of_spread(rows)
-    # No rows: these are in the driver.
-    return SparkSession.active().createDataFrame(rows)
+@pytest.fixture(scope="module", params=["local", pytest.param("spark", marks=pytest.mark.long)])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """Of this process; and of Spark's workers, which get the same rows a packet at a time."""
+    if request.param == "spark":
+        yield InSpark(request.getfixturevalue("spark_session"))
+        return
+    with log_sql() as sql:
+        yield Here(sql)
+
+
+def ingested(engine: Engine, folder: Path) -> tuple[KafkaLogs, Tables]:
+    logs = read_kafka_logs(engine, folder, "c", "run-1")
+    tables = {name: rows_of(table) for name, table in logs.tables.items()}
+    return logs, tables | {"fetches": [*singly(tables["fetch_log"])]}
+
+
+def singly(runs: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Rows of fetch_log, each fetch of a run by itself."""
+    for run in runs:
+        later = [0] * 6 + (run["later_by"] or [])
+        for n in range(run["run_length"]):
+            *more_us, lines = later[6 * n : 6 * n + 6]
+            for name, us in zip(INSTANTS, more_us, strict=True):
+                run[name] += timedelta(microseconds=us)
+            run["source_line"] += lines
+            yield dict(run)
 
 
 @pytest.fixture(scope="module")
-def cases(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def cases(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> tuple[KafkaLogs, Tables]:
     folder = tmp_path_factory.mktemp("cases")
     write_cases(folder)
-    yield from ingested(spark_session, folder)
+    return ingested(engine, folder)
 
 
 @pytest.fixture(scope="module")
-def controlled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def controlled(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> tuple[KafkaLogs, Tables]:
     folder = tmp_path_factory.mktemp("controlled")
     write_controlled(folder)
-    yield from ingested(spark_session, folder)
+    return ingested(engine, folder)
 
 
 def chosen(tables: dict[str, list[dict[str, Any]]], broker: int, table: str, *columns: str) -> list[tuple[Any, ...]]:
@@ -111,8 +128,7 @@ def test_fetches_of_a_session_with_their_instants(rows: Rows) -> None:
     columns = ("topic", "partition_id", "leader_epoch", "replica_id", "fetch_offset", "event_date")
     day = date(2026, 11, 21)
     assert rows(SESSION, "fetches", *columns) == [(f"my-t.{SESSION}", 0, 4, 99, 5, day)] * 2
-    times = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time")
-    assert rows(SESSION, "fetches", *times) == [
+    assert rows(SESSION, "fetches", *INSTANTS) == [
         (10.0, 10.002, 10.005, 10.505, 10.71), (11.0, 11.001, 11.002, 11.002, 11.003)
     ]  # fmt: skip
 
@@ -287,26 +303,25 @@ def test_isr_changes_and_brokers_by_the_controller(controlled: tuple[KafkaLogs, 
 
 @traces
 @pytest.mark.traces
-def test_recorded_stuck_cluster(spark: SparkSession) -> None:
-    logs = read_kafka_logs(InSpark(spark), TRACES / "r12-stuck-min-isr", "r12", "run-1")
+def test_recorded_stuck_cluster(engine: Engine) -> None:
+    logs, tables = ingested(engine, TRACES / "r12-stuck-min-isr")
     account = {tally.what: tally.lines for tally in logs.account() if tally.log == "request"}
     assert account == {"": 2729, "follower fetch": 1159, "produce": 1443, "other": 127}
-    assert single_fetches(in_spark(logs, "fetch_log")).count() == 9236
-    made = Counter((row["kind"], row["made_by"]) for row in rows_of(logs.tables["observed_isr_changes"]))
+    assert len(tables["fetches"]) == 9236
+    made = Counter((row["kind"], row["made_by"]) for row in tables["observed_isr_changes"])
     assert made == {("shrink", "leader"): 10, ("shrink", "controller"): 38}
-    assert in_spark(logs, "append_log").where("source_file IS NULL").isEmpty()
+    assert all(row["source_file"] for row in tables["append_log"])
 
 
 @traces
 @pytest.mark.traces
-def test_fetches_are_those_that_the_broker_recorded(spark: SparkSession) -> None:
+def test_fetches_are_those_that_the_broker_recorded(engine: Engine) -> None:
     run = TRACES / "r4-leader-stop"
-    logs = read_kafka_logs(InSpark(spark), run, "r4", "run-1")
-    key = ("leader_id", "topic", "partition_id", "replica_id")
-    good = single_fetches(in_spark(logs, "fetch_log")).where("error_code = 0").orderBy(*key, "handled_time")
-    read = good.select(*key, "fetch_offset").toArrow().to_pydict()
-    in_order = groupby(zip(*read.values(), strict=True), lambda row: row[:-1])
-    derived = {partition: [row[-1] for row in same] for partition, same in in_order}
+    derived: dict[Any, list[int]] = {}
+    for row in sorted(ingested(engine, run)[1]["fetches"], key=itemgetter("handled_time")):
+        if row["error_code"] == 0:
+            key = (row["leader_id"], row["topic"], row["partition_id"], row["replica_id"])
+            derived.setdefault(key, []).append(row["fetch_offset"])
     recorded: dict[Any, list[int]] = {}
     update = re.compile(
         r"\[Partition (\S+)-(\d+) broker=(\d+)\] Recorded replica (\d+) log end offset \(LEO\) position (\d+)"

@@ -8,17 +8,19 @@ import pytest
 from isr_batch.ingest.own_table.broker_days import DAY_SECONDS, SECOND_US, FetchDay
 from isr_batch.ingest.own_table.silences import LEAST_US, leader_silences, quiet_where_logs_grew
 from isr_batch.lake.arrow_sql import ArrowSql
-from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.user_sql import _view
 
 
 @pytest.mark.parametrize("cluster", ["leader-stop", "follower-stop", "restart", "quiet"])
 def test_one_instant_tells_the_silences_that_the_logs_show(sample_lake: Lake, cluster: str) -> None:
     def rows(table: str, *columns: str) -> pa.Table:
-        found = sample_lake.read(table).where(f"cluster_id = '{cluster}'")
-        return (single_fetches(found) if table == "fetch_log" else found).selectExpr(*columns).toArrow()
+        of_view = {"fetch_log": _view(sample_lake, "fetch_log")} if table == "fetches" else {}
+        text = f"SELECT {', '.join(columns)} FROM {table} WHERE cluster_id = '{cluster}'"
+        with ArrowSql() as sql:
+            return sql(text, **of_view, **{table: _view(sample_lake, table)})
 
-    fetches = rows("fetch_log", "leader_id", "replica_id", "unix_micros(handled_time) AS handled_us", "topic",
+    fetches = rows("fetches", "leader_id", "replica_id", "unix_micros(handled_time) AS handled_us", "topic",
                    "partition_id", "fetch_offset", "leader_log_end_offset")  # fmt: skip
     at_us = fetches["handled_us"].to_numpy()
     (day,) = set(at_us // (DAY_SECONDS * SECOND_US))

@@ -14,6 +14,7 @@ from isr_batch.explain.shrink_text import shrink_lines
 from isr_batch.explain.swimlane_data import swimlane_scene
 from isr_batch.lake import arrow_read, engines, sizes
 from isr_batch.lake.duckdb_engine import InProcess
+from isr_batch.lake.engines import NearSpark
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine
 from isr_batch.lake.spark_engine import BySpark
@@ -72,7 +73,7 @@ def test_files_that_cannot_be_read_here(sample_lake: Lake, monkeypatch: pytest.M
     assert all(here)
     monkeypatch.setattr(Lake, "reached", lambda *_: None)
     assert arrow_read.open_columns(elsewhere, "leader_epochs", ("topic",)) is None
-    assert asked(InProcess(elsewhere)) == here
+    assert asked(NearSpark(elsewhere)) == here
     monkeypatch.setattr(sizes, "QUERIED_BYTES", arrow_read.stored_bytes(elsewhere, "leader_epochs") - 1)
     assert isinstance(engines.engine_for(elsewhere, ["leader_epochs"]), BySpark)
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
+from isr_batch.ingest.runs_taken_apart import take_runs_apart
 from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.runs_taken_apart import take_runs_apart
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS

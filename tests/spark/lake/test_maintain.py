@@ -16,7 +16,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.inputs import FETCH_LOG
 from isr_batch.lake.tables.outputs import ISR_CHANGES, REPLAY_STATE, TABLES
 from isr_batch.nightly import maintain_and_pack, replay_window
-from isr_batch.replay.days import fingerprints, mark_days, undone_days
+from isr_batch.replay.days import fingerprints, undone_days
 from isr_batch.replay.replay import replay, rule_runs
 from isr_batch.settings import ReplaySettings
 from isr_batch.simulation.generate_scenario import generate_scenario
@@ -34,7 +34,7 @@ FIRST = Window("2023-12-31", "2024-01-01")
 def test_tables_say_what_they_said(lake: Lake, monkeypatch: pytest.MonkeyPatch, by_spark: bool) -> None:
     monkeypatch.setattr("isr_batch.simulation.generate_scenario.START_MS", START_MS - 20_000)
     generate_scenario(lake, FleetOfGroups("kip-501-example"))
-    mark_days(lake, FIRST, RUNS, replay(lake, RUNS, FIRST).fingerprints)
+    replay(lake, RUNS, FIRST).days.mark()
     kept = lake.read("replay_state")
     (day,) = {row["event_date"] for row in kept.collect()}
     assert day == date(2023, 12, 31)

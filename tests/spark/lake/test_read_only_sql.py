@@ -10,13 +10,14 @@ from pyspark.sql import SparkSession
 
 from isr_batch.errors import UsageError
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.engine_choice import EngineChoice
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.plain_sql import answer
 from isr_batch.lake.read_only_sql import require_query
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.inputs import INGESTED_FILES
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS
+from isr_batch.lake.user_sql import answer
 
 NAMES = [*TABLES, *VIEWS, *sql_texts()]
 COOKBOOK = re.findall(r"```sql\n(.*?)```", Path("docs/sql-cookbook.md").read_text(), re.DOTALL)
@@ -68,6 +69,13 @@ NO_QUERIES = {
 }  # fmt: skip
 
 
+@pytest.fixture
+def lake(lake: Lake) -> Lake:
+    lake.ensure(INGESTED_FILES)
+    lake.engine = EngineChoice("spark")
+    return lake
+
+
 @pytest.mark.parametrize("text", [*QUERIES, *COOKBOOK[::4]])
 def test_a_query_is_one(spark: SparkSession, text: str) -> None:
     require_query(spark, text, NAMES)
@@ -81,12 +89,10 @@ def test_what_is_none_is_refused_with_its_reason(spark: SparkSession, tmp_path: 
 
 
 def test_the_environment_is_no_part_of_a_query(lake: Lake) -> None:
-    lake.ensure(INGESTED_FILES)
     assert answer(lake, "SELECT '${env:HOME}' AS home")[0] == [{"home": "${env:HOME}"}]
 
 
 def test_who_wants_all_says_so(lake: Lake) -> None:
-    lake.ensure(INGESTED_FILES)
     text = f"DELETE FROM delta.`{lake.root}/ingested_files`"
     with pytest.raises(UsageError, match="delete from table"):
         answer(lake, text)
@@ -95,14 +101,13 @@ def test_who_wants_all_says_so(lake: Lake) -> None:
 
 @pytest.mark.parametrize("text", ["SELECT raise_error('no')", "SELECT CAST('a' AS INT)", "SELECT 1 / 0", "SELECT x.y"])
 def test_a_query_that_cannot_be_computed(lake: Lake, text: str) -> None:
-    lake.ensure(INGESTED_FILES)
     with pytest.raises(UsageError):
         answer(lake, text)
 
 
 @pytest.mark.parametrize("text", ["FROM '{file}'", "FROM ingested_files, '{file}'", "FROM ingested_files AS a, file"])
 def test_no_file_and_no_variable_is_read_in_this_process(lake: Lake, tmp_path: Path, text: str) -> None:
-    lake.ensure(INGESTED_FILES)
+    lake.engine = EngineChoice()
     file = tmp_path / "other.csv"
     file.write_text("a\nsecret\n")
     with pytest.raises(UsageError):

@@ -13,10 +13,9 @@ from delta.exceptions import ConcurrentAppendException
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
+from isr_batch.errors import RETRIES, NoInputError, SchemaError, UsageError, WriteConflictError
 from isr_batch.lake.catalogs import require_catalog_schema, require_tables
 from isr_batch.lake.ddl import create_statement
-from isr_batch.lake.delta_files.commit import RETRIES
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.spark_writes import retrying
 from isr_batch.lake.sql_files import sql_texts

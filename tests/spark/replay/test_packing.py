@@ -75,6 +75,7 @@ def test_days_that_changed_are_packed_again_and_no_others(lake: Lake) -> None:
     assert days(lake) == {DAY: (350, 100)}
 
 
+@pytest.mark.long
 def test_rows_are_read_by_spark_where_files_do_not_say_all(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     def packed_anew() -> list[Row]:
         assert pack_stale_days(lake) == 1

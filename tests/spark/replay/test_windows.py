@@ -16,7 +16,7 @@ from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.inputs import INPUT_TABLES
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES, REPLAY_STATE, REPLAYED_DAYS, RUN_LEASE, RUN_LOG
 from isr_batch.lake.tables.timelines import RULE_RUNS, TIMELINES, VIEWS
-from isr_batch.replay.days import DONE, MISSING, STALE, days_status, fingerprints, mark_days, undone_days
+from isr_batch.replay.days import DONE, MISSING, STALE, DaysOfReplay, days_status, fingerprints, undone_days
 from isr_batch.replay.event_stream import _kept, stream_facts
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import ORDER, rule_runs
@@ -98,7 +98,7 @@ def test_day_by_day_is_as_in_one_go(stories: Lake, tmp_path: Path) -> None:
     pack_stale_days(by_day)
     assert told(by_day) == [(FIRST, STALE), (SECOND, STALE)]
     runs = rule_runs(job(by_day).settings.replay)
-    mark_days(by_day, days[0], runs, fingerprints(by_day))
+    DaysOfReplay(by_day, days[0], runs, fingerprints(by_day), days[0], None).mark()
     assert undone_days(by_day, Window(), runs, fingerprints(by_day)) == [SECOND]
     other_rules = runs[:1]
     assert undone_days(by_day, Window(), other_rules, fingerprints(by_day)) == [FIRST, SECOND]

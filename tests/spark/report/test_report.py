@@ -12,8 +12,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from isr_batch.incidents.own_shrinks import drops_of_incidents, own_shrinks
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
+from isr_batch.lake.user_sql import answer
 from isr_batch.report.page import MATCH_COLUMNS
 from isr_batch.report.pictures import sql_of_picture
 from isr_batch.report.shrinks_on_page import ShrinkInQuery, choose_shrinks_on_page
@@ -58,17 +60,20 @@ def sections_of(page: str) -> dict[str, str]:
 
 
 def test_the_first_screen_has_the_numbers_of_the_tables(page: str, sample_lake: Lake) -> None:
-    """By another way than the page's: Spark's joins."""
+    """By another way than the page's: one join."""
     sections = sections_of(page)
     clusters = {row[0] for row in sample_lake.read("leader_epochs").select("cluster_id").distinct().collect()}
     assert {*sections} == clusters
-    answered, _ = sample_lake.query("""
+    answered, _ = answer(
+        sample_lake,
+        """
         SELECT cluster_id, verdict, CAST(count(*) AS INT) AS n FROM replay_check c
         JOIN shrink_verdicts v
         USING (cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, rule, params_json)
         WHERE c.kind = 'shrink' AND v.change_time = c.replayed_time AND c.observed_time IS NOT NULL
         GROUP BY ALL
-    """)
+    """,
+    )
     judged = Counter({(row["cluster_id"], row["verdict"]): row["n"] for row in answered})
     logged = sample_lake.read("observed_isr_changes").where("kind = 'shrink' AND made_by = 'leader'")
     for row in logged.groupBy("cluster_id").count().collect():
@@ -86,11 +91,14 @@ def test_the_first_screen_has_the_numbers_of_the_tables(page: str, sample_lake: 
 
 
 def test_it_says_what_a_leaders_death_would_have_cost_without_and_with_elr(page: str, sample_lake: Lake) -> None:
-    prices, _ = sample_lake.query("""
+    prices, _ = answer(
+        sample_lake,
+        """
         SELECT cluster_id, sum(leader_alone_us) / 1e6 AS alone, sum(offline_without_elr_us) / 1e6 AS without,
           sum(offline_with_elr_us) / 1e6 AS with_elr
         FROM leader_death_by_rule_and_day WHERE rule = 'kafka-3.7' GROUP BY cluster_id
-    """)
+    """,
+    )
     assert {row["cluster_id"] for row in prices} == {"leader-stop", "restart", "follower-stop"}
     for row in prices:
         section = sections_of(page)[str(row["cluster_id"])]
@@ -224,21 +232,26 @@ def test_swim_lanes_show_the_verdicts(sample_lake: Lake) -> None:
 
 def test_a_bar_in_the_lanes_is_when_the_follower_is_out(sample_lake: Lake) -> None:
     """Also where a term begins without it, and where one ends before it is back."""
-    sample_lake.register_views()
-    (back, *_) = sample_lake.spark.sql("""
+    (back, *_), _ = answer(
+        sample_lake,
+        """
         SELECT cluster_id, topic, partition_id, params_json, unix_micros(change_time) AS us
         FROM isr_changes i WHERE rule = 'kafka-3.7' AND kind = 'expand' AND NOT EXISTS (
           SELECT 1 FROM isr_changes s WHERE s.kind = 'shrink' AND s.change_time < i.change_time AND (
             s.cluster_id, s.topic, s.partition_id, s.leader_epoch, s.leader_id, s.rule, s.replica_id
           ) = (i.cluster_id, i.topic, i.partition_id, i.leader_epoch, i.leader_id, i.rule, i.replica_id)
         ) ORDER BY change_time, cluster_id, topic, partition_id
-    """).collect()
-    cluster, topic, partition, params, us = back
+    """,
+    )
+    cluster, topic, partition, params, us = back.values()
     one = ShrinkInQuery(0, cluster, topic, partition, "kafka-3.7", params, us, 0, us - 10**7, us + 10**7)
-    states = sample_lake.read("partition_timeline").where(
-        (F.col("topic") == back["topic"]) & (F.col("partition_id") == back["partition_id"])
-        & (F.col("cluster_id") == back["cluster_id"])
-    ).select("rule", "isr", F.unix_micros("time").alias("us")).orderBy("us").collect()  # fmt: skip
+    states, _ = answer(
+        sample_lake,
+        f"""
+        SELECT rule, isr, unix_micros(time) AS us FROM partition_timeline
+        WHERE cluster_id = '{cluster}' AND topic = '{topic}' AND partition_id = {partition} ORDER BY us
+    """,
+    )
     drawn = lanes_of(sample_lake, [one])
     bars = [row for row in drawn if row["lane"] == "away" and row["line"] != "the brokers"]
     assert bars
@@ -254,15 +267,17 @@ def test_a_lag_grows_until_the_follower_has_caught_up(sample_lake: Lake) -> None
     _, shown = choose_shrinks_on_page(own, drops_of_incidents(own))
     places = {one.id: (one.cluster_id, one.topic, one.partition_id) for one in shown}
     known: dict[tuple[Any, ...], dict[str, Any]] = {}
-    rows = (
-        sample_lake.read("replica_changes")
-        .where("rule = 'kafka-3.7'")
-        .withColumn(
-            "lag_ms", F.expr("IF(lag_messages = 0, 0, greatest(0, unix_millis(time) - last_caught_up_time_ms))")
-        )
-    )
-    for row in rows.withColumn("us", F.unix_micros("time")).orderBy("leader_epoch", "time").collect():
-        known.setdefault((row["cluster_id"], row["topic"], row["partition_id"], row["replica_id"]), {})[row["us"]] = row
+    key = ("cluster_id", "topic", "partition_id", "replica_id")
+    with InProcess(sample_lake) as engine:
+        text = f"""
+            SELECT {", ".join(key)}, leader_epoch, last_caught_up_time_ms, epoch_us(time) AS us,
+              CASE WHEN lag_messages = 0 THEN 0
+                ELSE greatest(0, epoch_us(time) // 1000 - last_caught_up_time_ms) END AS lag_ms
+            FROM {{changes}} WHERE rule = 'kafka-3.7' ORDER BY leader_epoch, time
+        """
+        for row in engine.listed(engine(text, changes=engine.table("replica_changes"))):
+            if tuple(row[name] for name in key[:3]) in places.values():
+                known.setdefault(tuple(row[name] for name in key), {})[row["us"]] = row
     verdicts = sample_lake.read("shrink_verdicts").where("rule = 'kafka-3.7' AND lag_ms IS NOT NULL")
     dropped = {
         (row["cluster_id"], row["topic"], row["partition_id"], row["replica_id"], row["us"]): row["lag_ms"]
@@ -304,7 +319,7 @@ def test_the_sql_that_is_shown_gives_what_is_drawn(page: str, sample_lake: Lake)
     shown = dict(re.findall(r'<details id="sql-([\w-]+)">.*?<pre>(.*?)</pre>', page, re.DOTALL))
     charts = charts_of(page)
     assert {place.rpartition("-")[0] for place in charts} | {"sweeps"} == {*shown}
-    found, _ = sample_lake.query(html.unescape(shown["causes"]))
+    found, _ = answer(sample_lake, html.unescape(shown["causes"]))
     drawn = [{name: row[name] for name in found[0]} for row in rows_of(charts, "causes")]
     assert sorted(found, key=repr) == sorted(drawn, key=repr)
 

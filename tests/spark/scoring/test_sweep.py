@@ -97,10 +97,11 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> Exit:
     return int(exited.value.code or 0), captured.out, captured.err
 
 
-def test_the_command_tells_and_draws(lake: Lake, grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.long)])
+def test_the_command_advises_and_draws(lake: Lake, grid: Path, engine: str, capsys: pytest.CaptureFixture[str]) -> None:
     grid.write_text(GRID.replace("kafka-0.8, kafka-3.7, true-lag", "kafka-3.7").replace("  replica_lag_max", "  # "))
     page = grid.parent / "out" / "sweep.html"
-    options = ["--lake", lake.root, "--grid", str(grid), "--quiet"]
+    options = ["--lake", lake.root, "--grid", str(grid), "--engine", engine, "--quiet"]
     code, out, _ = run(capsys, "sweep", *options, "--json", "--out", str(page))
     internal, other = map(json.loads, out.splitlines())
     assert (code, internal["topic_class"], other["topic_class"]) == (0, "internal", "other")

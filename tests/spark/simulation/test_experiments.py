@@ -23,6 +23,7 @@ def test_a_story_goes_as_told(lake: Lake, file: Path, record_property: Any) -> N
     record_property("outcomes", [(row["rule"], experiment_outcome(experiment, row).strip()) for row in found])
 
 
+@pytest.mark.long
 def test_this_process_and_spark_find_the_same(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     (file,) = (file for file in SHIPPED if file.stem == "kip-501-thrash")
     experiment = load_experiment(file)

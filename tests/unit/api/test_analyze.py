@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -40,6 +41,7 @@ def no_spark() -> NoReturn:
     raise AssertionError("Spark is not needed")
 
 
+@cache
 def frames() -> dict[str, pa.Table]:
     texts = pa_csv.ConvertOptions(column_types=dict.fromkeys(("began", "time"), pa.string()))
     return {
@@ -113,9 +115,13 @@ def test_rows_are_those_of_the_commands(mapping: str, names: list[str] | None, k
     assert len(spurious) == sum(rows for row, rows in expected["shrink_verdicts"].items() if "spurious" in row)
 
 
-def test_columns_are_found_by_name() -> None:
+@pytest.fixture(scope="module")
+def by_mapping() -> isr_batch.Analysis[Any]:
+    return isr_batch.analyze(frames()["fetches"], mapping=SAMPLE / "shortest.yaml", rules=RULES)
+
+
+def test_columns_are_found_by_name(by_mapping: isr_batch.Analysis[Any]) -> None:
     rows = frames()["fetches"]
-    by_mapping = isr_batch.analyze(rows, mapping=SAMPLE / "shortest.yaml", rules=RULES)
     us = rows["handled_us"].cast(pa.timestamp("us", "UTC"))
     named = rows.rename_columns({"leader": "leader_id", "follower": "replica_id", "offset": "fetch_offset"})
     named = named.select(["topic", "partition", "leader_id", "replica_id", "fetch_offset"])
@@ -128,7 +134,7 @@ def of_partition(rows: pa.Table, topic: str, number: int) -> pa.Table:
     return rows.filter(pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], number)))
 
 
-def test_partitions_one_by_one() -> None:
+def test_partitions_one_by_one(by_mapping: isr_batch.Analysis[Any]) -> None:
     """The function for `applyInArrow` gives the same rows, each partition in any order and by itself."""
     rows = frames()["fetches"]
     settings: dict[str, Any] = {"mapping": SAMPLE / "shortest.yaml"}
@@ -138,7 +144,7 @@ def test_partitions_one_by_one() -> None:
     rng = np.random.default_rng(2)
     found = pa.concat_tables(shrinks(group.take(rng.permutation(group.num_rows))) for group in groups)
     assert found.schema == isr_batch.SHRINKS
-    assert counted(found) == counted(isr_batch.analyze(rows, rules=RULES, **settings).shrinks)
+    assert counted(found) == counted(by_mapping.shrinks)
     of_pandas = isr_batch.shrink_udf_pandas(RULES, brokers=isr_batch.broker_facts(rows, **settings), **settings)
     assert len(of_pandas(groups[0].to_pandas())) == shrinks(groups[0]).num_rows
 

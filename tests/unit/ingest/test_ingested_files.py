@@ -9,13 +9,11 @@ from isr_batch import __version__
 from isr_batch.ingest.folder.log_folder import REQUEST, LogFile, LogFolder
 from isr_batch.ingest.ingested_files import (
     IngestedFile,
+    ReadFiles,
     Span,
     beginnings_of_file,
     plan_files_to_ingest,
-    records_of_files,
-    rows_of_files,
     time_covered_by_files,
-    time_of_gone_files,
 )
 from isr_batch.ingest.log_files.content import Fingerprint
 
@@ -119,26 +117,24 @@ def test_time_that_belongs_to_the_files_that_are_read(read: list[Any], gone: lis
 def test_conditions_name_files_and_time_and_nothing_in_a_name_ends_them() -> None:
     name = "it's\\"
     work = plan_files_to_ingest(folder(file(name, "NEW")), [known("gone", "OLD", -5, -4)])
-    told = rows_of_files(work, times(**{name: (0, 1)}), ["completed_time"])
+    told = ReadFiles(work, times(**{name: (0, 1)})).rows(["completed_time"])
     assert told == (
         r"(source_file IN ('it\'s\\')) AND event_date BETWEEN DATE'2025-12-31' AND DATE'2026-01-02'"
     )  # fmt: skip
-    kept = time_of_gone_files(work, times(**{name: (0, 1)}), "leader_id", "t")
+    kept = ReadFiles(work, times(**{name: (0, 1)})).time_of_gone_files("leader_id", "t")
     assert kept == "(leader_id = 1 AND NOT (t > TIMESTAMP'2025-12-31 20:00:00.000000'))"
-    assert (
-        time_of_gone_files(plan_files_to_ingest(folder(file("a", "A")), []), times(a=(0, 1)), "leader_id", "t")
-        == "false"
-    )
+    nothing_gone = ReadFiles(plan_files_to_ingest(folder(file("a", "A")), []), times(a=(0, 1)))
+    assert nothing_gone.time_of_gone_files("leader_id", "t") == "false"
 
 
 def test_copies_that_overlap_go_where_they_are_read_again_and_not_at_a_rotation() -> None:
     for last, overlaps in ((0.5, True), (0.0001, False)):
         work = plan_files_to_ingest(folder(file("a", "NEW")), [known("gone", "OLD", -1, last)])
         assert (
-            "'gone' AND (completed_time BETWEEN" in rows_of_files(work, times(a=(0, 1)), ["completed_time"])
+            "'gone' AND (completed_time BETWEEN" in ReadFiles(work, times(a=(0, 1))).rows(["completed_time"])
         ) == overlaps
     swallowed = plan_files_to_ingest(folder(file("a", "NEW")), [known("gone", "OLD", 0.2, 0.5)])
-    assert [r.source_file for r in records_of_files(swallowed, times(a=(0, 1)), "run-2", hour(9))] == ["a"]
+    assert [r.source_file for r in ReadFiles(swallowed, times(a=(0, 1))).records("run-2", hour(9))] == ["a"]
 
 
 def test_a_day_keeps_the_time_of_its_last_change() -> None:
@@ -147,9 +143,9 @@ def test_a_day_keeps_the_time_of_its_last_change() -> None:
     before.days[later] = START
     work = plan_files_to_ingest(folder(file("log", "OLD AND MORE", "OLD")), [before])
     now = {"log": {"first_time": hour(0), "last_time": hour(40), "days": [START.date(), later]}}
-    (row,) = records_of_files(work, now, "run-2", hour(50))
+    (row,) = ReadFiles(work, now).records("run-2", hour(50))
     assert row.days == {START.date(): START, later: hour(50)}
-    (row,) = records_of_files(
-        plan_files_to_ingest(folder(file("log.1", "OLD")), [before]), {"log.1": now["log"]}, "run-2", hour(50)
+    (row,) = ReadFiles(plan_files_to_ingest(folder(file("log.1", "OLD")), [before]), {"log.1": now["log"]}).records(
+        "run-2", hour(50)
     )
     assert row.days == {START.date(): START, later: START}

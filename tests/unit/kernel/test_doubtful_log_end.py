@@ -8,6 +8,7 @@ since when, is the same for all ways to share it. Only rules that count messages
 from collections.abc import Collection
 from itertools import groupby
 
+import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
@@ -83,13 +84,17 @@ def changes(log: Log, runs: list[Setting]) -> dict[str, list[Change]]:
     return {run.rule: [decided(change, unnamed) for change in result["changes"]] for run, result in results}
 
 
-@seed(20261122)
-@settings(max_examples=1000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(pairs())
-def test_changes_and_verdicts_do_not_depend_on_it(case: tuple[Log, Log, list[Setting]]) -> None:
-    log, other, runs = case
-    found, expected = changes(other, runs), changes(log, runs)
-    assert [rule for rule in found if found[rule] != expected[rule] and rule not in COUNT_MESSAGES] == []
+@pytest.mark.parametrize("examples", [300, pytest.param(1000, marks=pytest.mark.long)])
+def test_changes_and_verdicts_do_not_depend_on_it(examples: int) -> None:
+    @seed(20261122 + examples)
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(pairs())
+    def compare(case: tuple[Log, Log, list[Setting]]) -> None:
+        log, other, runs = case
+        found, expected = changes(other, runs), changes(log, runs)
+        assert [rule for rule in found if found[rule] != expected[rule] and rule not in COUNT_MESSAGES] == []
+
+    compare()
 
 
 def test_rules_that_count_messages_do() -> None:

@@ -29,7 +29,7 @@ def against_naive(part: int, examples: int) -> None:
     compare()
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, PARTS))])
 def test_kernel_keeps_the_same_books(part: int) -> None:
     against_naive(part, LOGS // PARTS)
 

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from isr_batch.errors import UsageError
-from isr_batch.lake.engine_choice import EngineChoice, choice_of_settings
-from isr_batch.lake.plain_sql import answer
+from isr_batch.lake.engine_choice import choice_of_settings
+from isr_batch.lake.user_sql import answer
 from isr_batch.settings import SparkSettings
 from tests.unit.ingest.test_table_law import lake_in
 
@@ -56,10 +56,10 @@ def test_sql_of_duckdb(tmp_path: Path) -> None:
     lake = lake_in(tmp_path / "lake")
     ingest_own_table(lake, [str(sample / "fetches.parquet")], load_mapping(sample / "shortest.yaml"))
     derive_tables(lake)
-    lake.engine = EngineChoice("local")
     rows, columns = answer(lake, "FROM fetch_log SELECT topic t, count(*) n GROUP BY ALL ORDER BY ALL")
     assert columns == ["t", "n"]
     assert sum(row["n"] for row in rows) == 52_616
+    assert isinstance(answer(lake, "SELECT sum(partition_id) AS total FROM fetch_log")[0][0]["total"], int)
     first = answer(lake, "SELECT min(handled_time) AS first FROM fetch_log")[0][0]["first"]
     assert (first.year, first.tzinfo) == (2026, None)
     with pytest.raises(UsageError, match=r"DuckDB: .*no_such"):

@@ -1,4 +1,4 @@
-"""Run users' SQL in DuckDB, in this process and its own dialect, on tables and views by bare name."""
+"""Run users' SQL on tables and views by bare name: in DuckDB, or in Spark where that is asked for or has to read."""
 
 import re
 from typing import Any, Final
@@ -15,17 +15,23 @@ from isr_batch.lake.sql_files import views_for_duckdb
 from isr_batch.lake.tables.outputs import TABLES
 
 _OWN: Final = "rows_of_"
-_QUERY: Final = re.compile(r"(?i)[\s(]*(SELECT|FROM|WITH|VALUES|DESCRIBE|SHOW|SUMMARIZE|PIVOT|UNPIVOT)\b")
+_QUERY: Final = re.compile(
+    r"(?is)(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*"
+    r"(SELECT|FROM|WITH|VALUES|TABLE|DESCRIBE|EXPLAIN|SHOW|SUMMARIZE|PIVOT|UNPIVOT)\b"
+)
+Answer = tuple[list[dict[str, Any]], list[str]]
 
 
-def answered_by_duckdb(lake: Lake, text: str) -> tuple[list[dict[str, Any]], list[str]]:
+def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
     """Run a query, and collect the whole result in this process.
 
     Parameters
     ----------
     lake : Lake
     text : str
-        A query in DuckDB's SQL. Instants are TIMESTAMP, in UTC.
+        A query in the engine's SQL: DuckDB's, unless the lake's engine is Spark, or only Spark reaches the tables.
+    unrestricted : bool
+        Whether Spark runs it, whatever statement it is.
 
     Returns
     -------
@@ -35,19 +41,44 @@ def answered_by_duckdb(lake: Lake, text: str) -> tuple[list[dict[str, Any]], lis
     Raises
     ------
     UsageError
-        When DuckDB cannot parse the query, or it is not a query.
+        When a table does not exist, the engine does not understand the query, or it is not a query.
     """
-    if not _QUERY.match(text):
+    if unrestricted:
+        return lake.query(text)
+    if not _is_for_spark(lake):
+        return _answered_by_duckdb(lake, text)
+    from isr_batch.lake.read_only_sql import require_query
+
+    require_query(lake.spark, text, lake.names())
+    return lake.query(text)
+
+
+def _is_for_spark(lake: Lake) -> bool:
+    if lake.engine.wanted == "auto" and (lake.catalog or lake.reached("run_log") is None):
+        lake.engine.say("engine spark: it alone reads tables where these are; --engine local tries DuckDB")
+        return True
+    return lake.engine.wanted == "spark"
+
+
+def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
+    """Instants are TIMESTAMP, in UTC."""
+    query = _QUERY.match(text)
+    if query is None:
         raise UsageError("this is not a query", "such as SELECT * FROM spurious_shrinks")
     names = lake.names()
-    asked = _asked(text, names)
+    asked = set(names) if query[1].upper() == "SHOW" else _asked(text, names)
     try:
         with ArrowSql() as sql:
             found = sql(text, **{name: _view(lake, name) for name in names if name in asked})
     except duckdb.Error as error:
-        there = f"the lake has {', '.join(names) or 'no table'}"
+        there = f"the lake has {', '.join(names) or 'no table'}; --engine spark takes Spark's SQL"
         raise UsageError(f"DuckDB: {str(error).strip().partition(chr(10))[0]}", there) from error
-    return found.to_pylist(), found.column_names
+    rows = found.to_pylist(maps_as_pydicts="strict")
+    # The sum of whole numbers is wider than an integer of Arrow.
+    for name in (field.name for field in found.schema if pa.types.is_decimal(field.type) and not field.type.scale):
+        for row in rows:
+            row[name] = None if row[name] is None else int(row[name])
+    return rows, found.column_names
 
 
 def _asked(text: str, names: list[str]) -> set[str]:
