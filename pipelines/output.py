@@ -110,7 +110,7 @@ class Output:
             def show(found: WorkDone | None) -> None:
                 nonlocal running
                 progress.update(task, took=_clock(time.monotonic() - started))
-                key, amount, total, unit = found or WorkDone(None, 0, 0, "")
+                key, amount, total, _ = found or WorkDone(None, 0, 0, "")
                 if key != running:
                     progress.reset(task, total=total or None, completed=int(amount))
                     running = key
