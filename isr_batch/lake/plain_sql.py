@@ -57,7 +57,7 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
         When a table does not exist, Spark cannot parse the query, or it is not a query.
     """
     if unrestricted:
-        return lake.query(text)
+        return _run_by_spark(lake, text)
     if lake.engine.wanted == "local":
         return answered_by_duckdb(lake, text)
     if lake.engine.wanted == "spark":
@@ -80,7 +80,14 @@ def _answered_by_spark(lake: Lake, text: str) -> Answer:
     from isr_batch.lake.read_only_sql import require_query
 
     require_query(lake.spark, text, lake.names())
-    return lake.query(text)
+    return _run_by_spark(lake, text)
+
+
+def _run_by_spark(lake: Lake, text: str) -> Answer:
+    from isr_batch.lake.read_only_sql import errors_of_query
+
+    with errors_of_query():
+        return lake.query(text)
 
 
 def tokens_of(text: str) -> list[str] | None:

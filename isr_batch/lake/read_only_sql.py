@@ -1,7 +1,8 @@
 """Check, before it runs, that Spark SQL is a query on the tables of a lake and nothing else."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 from py4j.java_gateway import JavaObject, is_instance_of  # type: ignore[import-untyped]
@@ -9,7 +10,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from isr_batch.errors import UsageError
+from isr_batch.errors import UsageError, explained_error
 from isr_batch.lake.sql_files import sql_texts
 
 Java: TypeAlias = Any
@@ -39,7 +40,8 @@ _ITERABLE: Final = "scala.collection.Iterable"
 _PRODUCT: Final = "scala.Product"
 _NODES: Final = (_PLAN, "org.apache.spark.sql.catalyst.trees.TreeNode")
 _FORMS: Final = (*_NODES, _ITERABLE, _PRODUCT)
-_LEVELS: Final = 400
+_LEVELS: Final = 200
+TOO_DEEP: Final = ("the query has too many levels", "split it")
 HINT: Final = "`isr-batch sql` only asks; --unrestricted runs whatever Spark understands, with all rights of this user"
 
 
@@ -54,16 +56,34 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
     try:
         # Variables would put what is in the environment into the text.
         spark.conf.set("spark.sql.variable.substitute", "false")
-        plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001 (no public way)
+        with errors_of_query():
+            plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001 (no public way)
         _Check(spark, names).plan(plan)
     except AttributeError as error:
         raise UsageError("this Spark session does not say what a statement would do", HINT) from error
-    except Py4JJavaError as error:
-        if "StackOverflowError" not in str(error.java_exception):
-            raise
-        raise UsageError("the query has too many levels", "split it") from None
     except PySparkException as error:
         raise UsageError(str(error).strip().partition("\n")[0], f"the lake has {', '.join(names)}") from error
+
+
+@contextmanager
+def errors_of_query() -> Iterator[None]:
+    """Raise the errors of a user's query as such, also those that PySpark does not know, and those of its own.
+
+    Raises
+    ------
+    UsageError
+    """
+    try:
+        yield
+    except Py4JJavaError as error:
+        text = str(error.java_exception)
+        if "StackOverflowError" in text:
+            raise UsageError(*TOO_DEEP) from None
+        if explained_error(error):
+            raise
+        raise UsageError(f"Spark cannot compute the query: {text.partition(chr(10))[0]}") from error
+    except (ValueError, OverflowError, TypeError) as error:  # a date of the year 0, a map whose keys are lists
+        raise UsageError(f"Python cannot pass on a value: {error}", "CAST it to STRING") from error
 
 
 class _Check:
@@ -74,9 +94,9 @@ class _Check:
         self._gateway = spark.sparkContext._gateway  # noqa: SLF001
         self._list = java.scala.jdk.javaapi.CollectionConverters.asJava
         self._forms: dict[str, str] = {}
-        builtin = java.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin().listFunction()
+        builtin = java.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin().listFunction().mkString("\n")
         own = re.findall(r"FUNCTION\s+(\w+)", "\n".join(sql_texts("functions").values()))
-        self._functions = {each.funcName().lower() for each in self._list(builtin)} | set(own)
+        self._functions = {name.rpartition(".")[2].lower() for name in builtin.splitlines()} | set(own)
         self._names = {name.lower() for name in names}
         self._has = ", ".join(names) or "no table"
 
@@ -87,7 +107,7 @@ class _Check:
             if not isinstance(part, JavaObject):
                 continue
             if level > _LEVELS:
-                raise UsageError("the query has too many levels", "split it")
+                raise UsageError(*TOO_DEEP)
             kind, form = self._kind_of(part)
             if kind in _WITH_PLAN:
                 rest.append((getattr(part, _WITH_PLAN[kind])(), named, level + 1))
@@ -110,9 +130,7 @@ class _Check:
         return name.rpartition(".")[2], self._forms[name]
 
     def _made_of(self, part: Java, form: str) -> Iterable[Java]:
-        if not form or (form == _PRODUCT and not part.getClass().getName().startswith("scala.")):
-            return ()
-        return self._list(part.toSeq() if form == _ITERABLE else part.productIterator().toSeq())
+        return self._list(part.toSeq() if form == _ITERABLE else part.productIterator().toSeq()) if form else ()
 
     def _node(self, node: Java, kind: str, form: str, named: frozenset[str]) -> None:
         if form == _PLAN and kind not in _QUERY:
