@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from isr_batch.printable import printable, printable_lines
@@ -31,6 +31,8 @@ MOST_SHOWN = 1000
 """Rows of a table that are shown: a hundred thousand take minutes, and are of no use."""
 POLLS = 0.5
 """Seconds between two polls of the progress."""
+LINES = 60.0
+"""Seconds between two lines of it where there is no terminal."""
 
 
 class Output:
@@ -89,7 +91,8 @@ class Output:
             self._stderr.print(f"{name}: {time.monotonic() - started:.1f} s{counts}")
         else:
             self._log.info(name)
-            yield facts
+            with self._lines(name):
+                yield facts
             self._log.info(f"{name}: done", seconds=round(time.monotonic() - started, 1), **facts)
 
     @contextmanager
@@ -99,32 +102,62 @@ class Output:
             SpinnerColumn(), TextColumn("{task.description}", markup=False), TextColumn("{task.fields[took]}"),
             BarColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
         )  # fmt: skip
-        done, started = threading.Event(), time.monotonic()
+        started = time.monotonic()
         with Progress(*columns, console=self._stderr, transient=True) as progress:
             task = progress.add_task(name, total=None, took="", rate="")
+            running: object = None
 
-            def poll() -> None:
-                running: object = None
-                while not done.wait(POLLS):
-                    progress.update(task, took=_clock(time.monotonic() - started))
-                    try:
-                        found = progress_now() or self._of_spark()
-                    except Exception:  # noqa: BLE001 (Spark may just be ending; a bar must not fail a run)
-                        return
-                    key, amount, total, unit = found or WorkDone(None, 0, 0, "")
-                    if key != running:
-                        progress.reset(task, total=total or None, completed=int(amount))
-                        running = key
-                    progress.update(task, completed=amount, total=total or None)
-                    progress.update(task, rate=_rate(progress.tasks[0], unit) if found else "")
+            def show(found: WorkDone | None) -> None:
+                nonlocal running
+                progress.update(task, took=_clock(time.monotonic() - started))
+                key, amount, total, _ = found or WorkDone(None, 0, 0, "")
+                if key != running:
+                    progress.reset(task, total=total or None, completed=int(amount))
+                    running = key
+                progress.update(task, completed=amount, total=total or None)
+                progress.update(task, rate=_how_far(found, progress.tasks[0].speed) if found else "")
 
-            thread = threading.Thread(target=poll, name="bar", daemon=True)
-            thread.start()
-            try:
+            with self._watching(POLLS, show):
                 yield
-            finally:
-                done.set()
-                thread.join(timeout=5)
+
+    @contextmanager
+    def _lines(self, name: str) -> Iterator[None]:
+        """Print a line a minute, with what a bar shows; the rate is the average since such work began."""
+        started = time.monotonic()
+        begun: dict[object, tuple[float, float]] = {}
+
+        def show(found: WorkDone | None) -> None:
+            now = time.monotonic()
+            text = f"{name}: {_clock(now - started)}"
+            if found:
+                since, first = begun.setdefault(found.key, (now, found.done))
+                speed = (found.done - first) / (now - since) if now > since else 0
+                left = f", {_clock((found.total - found.done) / speed)} left" if speed else ""
+                text += f", {_how_far(found, speed)}{left}"
+            self._log.info(text)
+
+        with self._watching(LINES, show):
+            yield
+
+    @contextmanager
+    def _watching(self, every: float, show: Callable[[WorkDone | None], None]) -> Iterator[None]:
+        done = threading.Event()
+
+        def poll() -> None:
+            while not done.wait(every):
+                try:
+                    found = progress_now() or self._of_spark()
+                except Exception:  # noqa: BLE001 (Spark may just be ending; that must not fail a run)
+                    return
+                show(found)
+
+        thread = threading.Thread(target=poll, name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join(timeout=5)
 
     def _of_spark(self) -> WorkDone | None:
         stages, done, total = self.watched() if self.watched else ((), 0, 0)
@@ -245,9 +278,9 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
-def _rate(task: Task, unit: str) -> str:
-    rate = f", {task.speed:.1f} a second" if task.speed else ""
-    return f"{task.completed:,.0f} of {task.total or 0:,.0f} {unit}{rate}"
+def _how_far(work: WorkDone, speed: float | None) -> str:
+    rate = f", {speed:.1f} a second" if speed else ""
+    return f"{work.done:,.0f} of {work.total:,.0f} {work.unit}{rate}"
 
 
 def _cell(value: object) -> str:

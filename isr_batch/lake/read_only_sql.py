@@ -1,14 +1,16 @@
 """Check, before it runs, that Spark SQL is a query on the tables of a lake and nothing else."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
+from py4j.java_gateway import JavaObject, is_instance_of  # type: ignore[import-untyped]
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from isr_batch.errors import UsageError
+from isr_batch.errors import UsageError, explained_error
 from isr_batch.lake.sql_files import sql_texts
 
 Java: TypeAlias = Any
@@ -24,6 +26,8 @@ _QUERY: Final = frozenset({
 })  # fmt: skip
 _WITH_PLAN: Final = {"ExplainCommand": "logicalPlan", "DescribeQueryCommand": "plan"}
 """Statements about a query, which they do not run."""
+_LEAVES: Final = frozenset({"Literal", "UnresolvedAttribute", "UnresolvedRelation"})
+"""Made of names and values; most parts of a plan are such."""
 _TABLES: Final = frozenset({"UnresolvedRelation", "UnresolvedTableOrView"})
 _RUNS_JAVA: Final = frozenset({"java_method", "reflect", "try_reflect"})
 _ROWS_OF: Final = frozenset({
@@ -31,6 +35,13 @@ _ROWS_OF: Final = frozenset({
     "stack",
 })  # fmt: skip
 """Functions that stand for a table."""
+_PLAN: Final = "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan"
+_ITERABLE: Final = "scala.collection.Iterable"
+_PRODUCT: Final = "scala.Product"
+_NODES: Final = (_PLAN, "org.apache.spark.sql.catalyst.trees.TreeNode")
+_FORMS: Final = (*_NODES, _ITERABLE, _PRODUCT)
+_LEVELS: Final = 200
+TOO_DEEP: Final = ("the query has too many levels", "split it")
 HINT: Final = "`isr-batch sql` only asks; --unrestricted runs whatever Spark understands, with all rights of this user"
 
 
@@ -45,52 +56,96 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
     try:
         # Variables would put what is in the environment into the text.
         spark.conf.set("spark.sql.variable.substitute", "false")
-        plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001 (no public way)
-        _Check(spark, names).plan(plan, frozenset())
+        with errors_of_query():
+            plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001 (no public way)
+        _Check(spark, names).plan(plan)
     except AttributeError as error:
         raise UsageError("this Spark session does not say what a statement would do", HINT) from error
-    except (RecursionError, Py4JJavaError) as error:
-        if isinstance(error, Py4JJavaError) and "StackOverflowError" not in str(error.java_exception):
-            raise
-        raise UsageError("the query has too many levels", "split it") from None
     except PySparkException as error:
         raise UsageError(str(error).strip().partition("\n")[0], f"the lake has {', '.join(names)}") from error
 
 
+@contextmanager
+def errors_of_query() -> Iterator[None]:
+    """Raise the errors of a user's query as such, also those that PySpark does not know, and those of its own.
+
+    Raises
+    ------
+    UsageError
+    """
+    try:
+        yield
+    except Py4JJavaError as error:
+        text = str(error.java_exception)
+        if "StackOverflowError" in text:
+            raise UsageError(*TOO_DEEP) from None
+        if explained_error(error):
+            raise
+        raise UsageError(f"Spark cannot compute the query: {text.partition(chr(10))[0]}") from error
+    except (ValueError, OverflowError, TypeError) as error:  # a date of the year 0, a map whose keys are lists
+        raise UsageError(f"Python cannot pass on a value: {error}", "CAST it to STRING") from error
+
+
 class _Check:
+    """Looks at all that the parts of a plan were made of: some keep functions and queries where `children` has none."""
+
     def __init__(self, spark: SparkSession, names: Collection[str]) -> None:
         java: Java = spark._jvm  # noqa: SLF001
+        self._gateway = spark.sparkContext._gateway  # noqa: SLF001
         self._list = java.scala.jdk.javaapi.CollectionConverters.asJava
-        builtin = java.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin().listFunction()
+        self._forms: dict[str, str] = {}
+        builtin = java.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin().listFunction().mkString("\n")
         own = re.findall(r"FUNCTION\s+(\w+)", "\n".join(sql_texts("functions").values()))
-        self._functions = {each.funcName().lower() for each in self._list(builtin)} | set(own)
+        self._functions = {name.rpartition(".")[2].lower() for name in builtin.splitlines()} | set(own)
         self._names = {name.lower() for name in names}
         self._has = ", ".join(names) or "no table"
 
-    def plan(self, node: Java, named: frozenset[str]) -> None:
-        kind = node.getClass().getSimpleName()
-        if kind in _WITH_PLAN:
-            self.plan(getattr(node, _WITH_PLAN[kind])(), named)
-            return
-        if kind not in _QUERY:
+    def plan(self, plan: Java) -> None:
+        rest: list[tuple[Java, frozenset[str], int]] = [(plan, frozenset(), 0)]
+        while rest:
+            part, named, level = rest.pop()
+            if not isinstance(part, JavaObject):
+                continue
+            if level > _LEVELS:
+                raise UsageError(*TOO_DEEP)
+            kind, form = self._kind_of(part)
+            if kind in _WITH_PLAN:
+                rest.append((getattr(part, _WITH_PLAN[kind])(), named, level + 1))
+            elif kind == "UnresolvedWith":
+                # A later one of them may name an earlier one, and a recursive one itself.
+                for each in self._list(part.innerChildren()):
+                    named |= {each.alias().lower()}
+                    rest.append((each, named, level + 1))
+                rest.append((part.child(), named, level + 1))
+            else:
+                self._node(part, kind, form, named)
+                if kind not in _LEAVES:
+                    rest += [(each, named, level + (form in _NODES)) for each in self._made_of(part, form)]
+
+    def _kind_of(self, part: Java) -> tuple[str, str]:
+        name = part.getClass().getName()
+        if name not in self._forms:
+            forms = (form for form in _FORMS if is_instance_of(self._gateway, part, form))
+            self._forms[name] = next(forms, "")
+        return name.rpartition(".")[2], self._forms[name]
+
+    def _made_of(self, part: Java, form: str) -> Iterable[Java]:
+        return self._list(part.toSeq() if form == _ITERABLE else part.productIterator().toSeq()) if form else ()
+
+    def _node(self, node: Java, kind: str, form: str, named: frozenset[str]) -> None:
+        if form == _PLAN and kind not in _QUERY:
             words = re.sub(r"(?<!^)(?=[A-Z])", " ", kind.strip("$")).lower()
             raise UsageError(f"this is not a query on the lake's tables: {words}", HINT)
         if kind in _TABLES:
             self._table(self._words(node.multipartIdentifier()), named)
         elif kind == "UnresolvedTableValuedFunction":
             self._function(self._words(node.name()), _ROWS_OF)
-        inner = [*self._list(node.innerChildren())]
-        if kind == "UnresolvedWith":
-            # A later one of them may name an earlier one, and a recursive one itself.
-            for each in inner:
-                named |= {each.alias().lower()}
-                self.plan(each, named)
-            inner = []
-        for each in (*self._list(node.children()), *inner):
-            self.plan(each, named)
-        for expression in self._list(node.expressions()):
-            for function in self._functions_in(expression):
-                self._function(function, self._functions)
+        elif kind == "UnresolvedFunction":
+            self._function(self._words(node.nameParts()), self._functions)
+        elif kind == "UnresolvedGenerator":
+            self._function(self._words(node.name().nameParts()), self._functions)
+        elif kind == "ExpressionWithUnresolvedIdentifier":
+            raise UsageError("a name that is computed, with IDENTIFIER, is no part of a query here", HINT)
 
     def _table(self, words: list[str], named: frozenset[str]) -> None:
         if len(words) > 1 or words[0].lower() not in self._names | named:
@@ -100,15 +155,6 @@ class _Check:
         name = ".".join(words).lower()
         if name not in known or name in _RUNS_JAVA:
             raise UsageError(f"{name} is not among the functions of a query", HINT)
-
-    def _functions_in(self, expression: Java) -> Iterator[list[str]]:
-        kind = expression.getClass().getSimpleName()
-        if kind == "UnresolvedFunction":
-            yield self._words(expression.nameParts())
-        elif kind == "UnresolvedGenerator":
-            yield self._words(expression.name().nameParts())
-        for each in self._list(expression.children()):
-            yield from self._functions_in(each)
 
     def _words(self, words: Java) -> list[str]:
         return [*self._list(words)]

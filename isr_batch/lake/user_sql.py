@@ -43,14 +43,14 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
     UsageError
         When a table does not exist, the engine does not understand the query, or it is not a query.
     """
-    if unrestricted:
-        return lake.query(text)
-    if not _is_for_spark(lake):
+    if not unrestricted and not _is_for_spark(lake):
         return _answered_by_duckdb(lake, text)
-    from isr_batch.lake.read_only_sql import require_query
+    from isr_batch.lake.read_only_sql import errors_of_query, require_query
 
-    require_query(lake.spark, text, lake.names())
-    return lake.query(text)
+    if not unrestricted:
+        require_query(lake.spark, text, lake.names())
+    with errors_of_query():
+        return lake.query(text)
 
 
 def _is_for_spark(lake: Lake) -> bool:

@@ -301,7 +301,22 @@ def test_a_bar_ends_with_its_step_when_spark_does(monkeypatch: pytest.MonkeyPatc
     out.watched = broken
     with out.step("report"):
         assert asked.wait(10)
-    assert "bar" not in {thread.name for thread in threading.enumerate()}
+    assert "progress" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_elsewhere_a_line_a_minute_says_how_far_it_has_come(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    monkeypatch.setattr("pipelines.output.LINES", 0.02)
+    with Output(as_json=as_json).step("ingest"):
+        for _ in counted(((part, 1000) for part in range(3)), 3000, "MB"):
+            time.sleep(0.1)
+    lines = capsys.readouterr().err.splitlines()
+    assert any(re.search(r"ingest: 0:00, 2,000 of 3,000 MB, [\d.]+ a second, 0:00 left", line) for line in lines)
+    with Output(quiet=True, as_json=as_json).step("ingest"):
+        time.sleep(0.1)
+    assert not capsys.readouterr().err
 
 
 def test_elsewhere_there_are_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:

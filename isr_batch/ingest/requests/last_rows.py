@@ -16,7 +16,7 @@ APPENDS = arrow_columns(
 )
 NAMED = arrow_columns(
     "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, offset BIGINT, named_in STRING, named_us BIGINT, "
-    "reached BIGINT"
+    "grown_us BIGINT, reached BIGINT"
 )
 _OF_TERM = ("leader_id", "topic", "partition_id", "leader_epoch")
 
@@ -56,12 +56,18 @@ class LastRows:
         return highest
 
     def open_appends(self) -> list[dict[str, Any]]:
-        """List the appends without a fetch beyond them: later logs may name their end, also by the next append."""
+        """List the appends without a fetch beyond them: later logs may name their end, also by the next append.
+
+        So may they where the request of the next append is not known yet: it is answered late.
+        """
+        rows = [(tuple(row[name] for name in _OF_TERM), row) for row in self.appends.to_pylist()]
+        unanswered = {(key, row["base_offset"]) for key, row in rows if row["acks"] is None}
         found = []
-        for row in self.appends.to_pylist():
-            reached = self.reached.get(tuple(row[name] for name in _OF_TERM), 0)
+        for key, row in rows:
+            reached = self.reached.get(key, 0)
             by_fetches = (row["log_end_offset"], row["log_end_source"]) == (reached, "fetches")
-            if row["acks"] is not None and (row["base_offset"] >= reached or by_fetches):
+            is_open = row["base_offset"] >= reached or by_fetches or (key, row["log_end_offset"]) in unanswered
+            if row["acks"] is not None and is_open:
                 found.append(row)
         return found
 
@@ -74,19 +80,26 @@ class LastRows:
         ]  # fmt: skip
 
     def named_offsets(self) -> pa.Table:
-        """List the named offsets: term, offset, named_in, named_us, and the highest of the term."""
-        named = [(*key, offset, "fetches", self.begins_us[key[0]]) for key, offset in self.reached.items()]
-        for row in self.appends.to_pylist():
-            key = tuple(row[name] for name in _OF_TERM)
-            named.append((*key, row["base_offset"], "appends", row["append_us"]))
+        """List the named offsets: term, offset, named_in, named_us, grown_us, and the highest of the term.
+
+        An offset at which an append without a known request begins was named by what named the end before it. A request
+        that is read again names its own: of it only the time counts.
+        """
+        named = [(*key, offset, "fetches", self.begins_us[key[0]], None) for key, offset in self.reached.items()]
+        rows = [(tuple(row[name] for name in _OF_TERM), row) for row in self.appends.to_pylist()]
+        ends = {(key, row["log_end_offset"]): row["log_end_source"] for key, row in rows}
+        for key, row in rows:
+            named_in = ends.get((key, row["base_offset"])) if row["acks"] is None else "appends"
+            named.append((*key, row["base_offset"], named_in, row["append_us"], row["append_us"]))
             if row["log_end_source"] == "shrinks":
-                named.append((*key, row["log_end_offset"], "shrinks", self.begins_us[key[0]]))
+                named.append((*key, row["log_end_offset"], "shrinks", self.begins_us[key[0]], None))
         named += [
-            (*(row[name] for name in _OF_TERM), row["base_offset"], "appends", row["append_us"])
+            (*(row[name] for name in _OF_TERM), row["base_offset"], None, row["append_us"], row["append_us"])
             for row in self.read_again.to_pylist()
         ]
-        rows = [dict(zip(NAMED.names, (*each, self.reached.get(each[:4], 0)), strict=True)) for each in named]
-        return pa.Table.from_pylist(rows, NAMED)
+        return pa.Table.from_pylist(
+            [dict(zip(NAMED.names, (*each, self.reached.get(each[:4], 0)), strict=True)) for each in named], NAMED
+        )
 
     def goes_on(self, leader_id: int, start_us: int) -> bool:
         """Whether a term had begun before."""

@@ -47,9 +47,7 @@ def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
             SELECT {TERM}, start_offset AS "offset", 'terms' AS named_in, start_us AS named_us
             FROM terms
             UNION ALL BY NAME
-            SELECT {TERM}, "offset", named_in, named_us,
-                CASE WHEN named_in = 'appends' THEN named_us END AS grown_us
-            FROM known
+            SELECT {TERM}, "offset", named_in, named_us, grown_us FROM known
         )
         SELECT * FROM every WHERE "offset" IS NOT NULL
         """,

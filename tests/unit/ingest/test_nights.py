@@ -1,5 +1,6 @@
 """Nights of a log that rotates leave the tables that one ingest of all its files leaves, without Spark."""
 
+import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -12,12 +13,6 @@ from isr_batch.lake.lake import Lake
 from tests.log_nights import RecordedRun, Rotation, differences, rows_of
 
 SAMPLES = Path(__file__).parents[3] / "data" / "samples"
-
-
-TWICE = pytest.mark.xfail(
-    strict=True, reason="16 appends name fetches, not the next append, as the source of their end"
-)
-"""A fault of `log_end_source` alone: the end is the same."""
 
 
 def no_spark() -> None:
@@ -45,7 +40,7 @@ def one_late(count: int) -> list[int]:
     [
         ("restart", 4, Rotation(), 1, in_order),
         ("restart", 5, Rotation(numbered=True, packed=True), 2, in_order),
-        pytest.param("follower-stop", 5, Rotation(packed=True), 1, one_twice, marks=TWICE),
+        ("follower-stop", 5, Rotation(packed=True), 1, one_twice),
         ("leader-stop", 4, Rotation(packed=True), 2, one_late),
         pytest.param("restart", 30, Rotation(), 1, in_order, marks=pytest.mark.nightly),
     ],
@@ -56,6 +51,31 @@ def test_nights_are_as_one_ingest(
     run = RecordedRun(SAMPLES / sample)
     times = run.nights(count)
     for turn, night in enumerate(order(count)):
+        since = times[night - overlap] if night >= overlap else 0
+        ingested(tmp_path / "nights", run.folder_at(times[night], tmp_path / f"{turn}", rotation, since))
+    ingested(tmp_path / "whole", run.folder_at(times[-1], tmp_path / "all", rotation))
+    assert differences(tmp_path / "nights", tmp_path / "whole") == {}
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", range(24))
+def test_nights_at_any_times_are_as_one_ingest(tmp_path: Path, seed: int) -> None:
+    """Any cut and any rotation; most have a night that is read again, at once or later, and some one that is late."""
+    chosen = random.Random(seed)
+    run = RecordedRun(SAMPLES / chosen.choice(["restart", "follower-stop", "leader-stop"]))
+    count, overlap = chosen.randint(3, 6), chosen.choice([1, 1, 2])
+    times = [*sorted(chosen.uniform(run.first, run.last) for _ in range(count - 1)), float("inf")]
+    every = {"request": chosen.uniform(8, 40), "server": chosen.uniform(10, 60), "state-change": chosen.uniform(10, 80)}
+    rotation = Rotation(every, numbered=chosen.random() < 0.4, packed=chosen.random() < 0.5)
+    order = in_order(count)
+    if overlap > 1 and chosen.random() < 0.5:
+        late = chosen.randrange(1, count - 1)
+        order[late], order[late + 1] = late + 1, late
+    if chosen.random() < 0.6:
+        again = chosen.randrange(count)
+        order.insert(chosen.randint(order.index(again) + 1, count), again)
+    for turn, night in enumerate(order):
         since = times[night - overlap] if night >= overlap else 0
         ingested(tmp_path / "nights", run.folder_at(times[night], tmp_path / f"{turn}", rotation, since))
     ingested(tmp_path / "whole", run.folder_at(times[-1], tmp_path / "all", rotation))
