@@ -6,7 +6,8 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 PARTITION = ("leader_id", "topic", "partition_id")
 TERM = ", ".join((*PARTITION, "leader_epoch", "log_stretch"))
-"""Key of an append. The stretch is part of it: across a gap in the log, two offsets do not bound a single append."""
+"""Key of an append. The stretch is part of it: two offsets do not bound a single append across a gap in the request
+log, nor where the topic was deleted and made again: then offsets and epochs begin again."""
 
 
 def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
@@ -77,8 +78,9 @@ def ranges_of_offsets(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: st
             FROM named LEFT JOIN begun USING ({TERM}) WHERE begins IS NULL OR "offset" >= begins
             GROUP BY {TERM}, "offset"
         ), of_partition AS (
-            SELECT topic, partition_id, list({{leader_epoch: leader_epoch, start_offset: start_offset}}
-                ORDER BY leader_epoch, start_offset) AS starts
+            SELECT topic, partition_id, list({{leader_epoch: leader_epoch, start_offset: start_offset,
+                made_again: made_again}} ORDER BY leader_epoch, start_offset) AS starts,
+                list({{in_force_us: in_force_us, made_again: made_again}} ORDER BY in_force_us) AS in_force
             FROM starts GROUP BY topic, partition_id
         ), ranges AS (
             SELECT * REPLACE (
@@ -94,7 +96,8 @@ def ranges_of_offsets(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: st
                 -- After a gap in its broker's log, the next term's start offset no longer bounds this term's last
                 -- append.
                 CASE WHEN next_offset IS NULL AND {last} THEN
-                    list_filter(starts, lambda t: t.leader_epoch > r.leader_epoch)[1].start_offset END AS next_start
+                    list_filter(starts, lambda t: t.leader_epoch > r.leader_epoch
+                        AND t.made_again = made_again_at(in_force, r.named_us))[1].start_offset END AS next_start
             FROM ranges r LEFT JOIN of_partition USING (topic, partition_id)
         )
         SELECT * EXCLUDE (next_source, next_start),
