@@ -141,6 +141,19 @@ def metadata_min_isr(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
     )
 
 
+def metadata_min_isr_records(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
+    """List when min.insync.replicas of a topic was set: topic, at_us, min_insync_replicas (null: no longer set)."""
+    return sql(
+        f"""
+        SELECT data.resourceName AS topic, at_us, TRY_CAST(data.value AS INTEGER) AS min_insync_replicas, source_file,
+            source_line
+        FROM metadata
+        WHERE type = 'CONFIG_RECORD' AND data.name = 'min.insync.replicas' AND data.resourceType = {_TOPIC}
+        """,
+        metadata=metadata,
+    )
+
+
 def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
     """List the partition states: topic, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source.
 

@@ -9,6 +9,7 @@ from isr_batch.broker_lines import forms, metadata_log, server_log, server_log_z
 from isr_batch.broker_lines.log_sql import rows_of
 from isr_batch.ingest.engine.engine import Engine, Rows
 from isr_batch.ingest.requests.in_force import EARLY_US, topics_made_again
+from isr_batch.ingest.terms.min_isr import min_isr_of_terms, min_isr_settings
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
 from udfs.batches.listed_partitions import FETCHED, LISTED, listed_by_fetches
@@ -114,6 +115,11 @@ class Sources:
         """`isr_batch.ingest.requests.in_force.topics_made_again`."""
         deleted = rows_of(self.sql, self.server, forms.DELETED)
         return topics_made_again(self.sql, self.led, self.accepted, deleted)
+
+    @cached_property
+    def min_isr_settings(self) -> pa.Table:
+        """`isr_batch.ingest.terms.min_isr.min_isr_settings`."""
+        return min_isr_settings(self.sql, self.server, self.metadata, self.settings, self.min_isr)
 
     @cached_property
     def history(self) -> pa.Table:
@@ -333,23 +339,16 @@ def _shown(sql: ArrowSql, listed: pa.Table, topics: pa.Table, terms: pa.Table) -
 def _with_topic_facts(spans: pa.Table, sources: Sources, followers: pa.Table) -> pa.Table:
     return sources.sql(
         """
-        WITH of_topic AS (SELECT topic, min_insync_replicas AS of_topic FROM min_isr WHERE topic IS NOT NULL),
-        of_broker AS (
-            SELECT CAST(resource_broker AS INTEGER) AS broker_id, min_insync_replicas AS of_broker FROM min_isr
-            WHERE resource_broker != ''
-        ), of_log AS (SELECT topic, min_insync_replicas AS of_log FROM of_logs)
-        SELECT * EXCLUDE (of_topic, of_broker, of_log, replicas, fetched) REPLACE (
-                coalesce(of_topic, of_broker,
-                    (SELECT max(min_insync_replicas) FROM min_isr WHERE resource_broker = ''), of_log,
-                    min_insync_replicas) AS min_insync_replicas),
+        SELECT * EXCLUDE (at_start, replicas, fetched) REPLACE (at_start AS min_insync_replicas),
             list_union(coalesce(replicas, list_union(isr, coalesce(fetched, isr))), [broker_id]) AS assigned
-        FROM spans LEFT JOIN of_topic USING (topic) LEFT JOIN of_broker USING (broker_id)
-            LEFT JOIN of_log USING (topic) LEFT JOIN assignments USING (broker_id, topic, partition_id, stamp_us)
+        FROM spans JOIN min_isr USING (broker_id, topic, partition_id, stamp_us)
+            LEFT JOIN assignments USING (broker_id, topic, partition_id, stamp_us)
             LEFT JOIN followers USING (broker_id, topic, partition_id, leader_epoch)
         """,
         spans=spans,
-        min_isr=sources.min_isr,
-        of_logs=server_log.min_isr_of_logs(sources.sql, sources.server),
+        min_isr=min_isr_of_terms(
+            sources.sql, spans, sources.min_isr_settings, sources.server, sources.settings, sources.min_isr
+        ),
         assignments=_assignments(sources, spans),
         followers=followers,
     )
