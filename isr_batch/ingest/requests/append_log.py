@@ -177,7 +177,8 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     is_last = is_last_stretch(stretches, "leader_id", stretch_number(stretches, "leader_id", "named_us"))
     as_produced = {"size": None, "answered": True, "repeated": False, "log_stretch": 0}
     before = pa.Table.from_pylist(
-        [as_produced | row | {"handled_us": row["handled_us"] or row["append_us"]} for row in last.open_appends()],
+        # Their time is as early as it can be: what showed that they came later is in logs that are gone.
+        [as_produced | row | {"handled_us": row["append_us"]} for row in last.open_appends()],
         PRODUCED,
     ).drop_columns("log_stretch")
     before = with_log_stretch(before, in_force, stretches, "append_us").select(PRODUCED.names)
@@ -226,11 +227,15 @@ def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
 
 
 def _answered(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
-    """List the appends whose base offset is logged. If no later offset is known, count one record."""
+    """List the appends whose base offset is logged. If no later offset is known, count one record.
+
+    A leader appends first, and then does the rest of its work on a request (ADR 4's notes have the figures): an append
+    is as early as its request was handled, and later than a fetch that found the log's end before it.
+    """
     return sql(
         f"""
         SELECT {", ".join(f"once.{name}" for name in TERM.split(", "))},
-            greatest(handled_us, least(append_us, grown_us)) AS append_us,
+            greatest(handled_us, least(append_us, grown_us, coalesce(still_us + 1, handled_us))) AS append_us,
             base_offset, coalesce("end", "offset" + 1) AS log_end_offset,
             coalesce(end_source, 'inferred') AS log_end_source, CASE WHEN "end" IS NOT NULL THEN 0 END AS log_end_error,
             acks, client_id, acknowledged_us, error_code, source_file, source_line

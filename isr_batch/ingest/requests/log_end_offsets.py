@@ -18,8 +18,9 @@ def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
     The log end offset was this one or a higher one at ``named_us``, a higher one at ``grown_us``, and exactly this one
     at ``still_us``. ``append`` is the index of the request whose base offset it is.
 
-    For fetches: if a follower's next offset is higher, the last response before it had records. A fetch that waited
-    for data was read twice: the first read reached the log end. In a run of identical fetches no response had records.
+    The leader's log ended where a Shrinking line says. For fetches: if a follower's next offset is higher, the last
+    response before it had records. A fetch that waited for data was read twice: the first read reached the log end. In
+    a run of identical fetches no response had records.
     """
     return sql(
         f"""
@@ -41,8 +42,11 @@ def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
                 least(brought_us, CASE WHEN "offset" < highest THEN last_read_us END) AS grown_us
             FROM asked JOIN highest USING ({TERM}, replica_id)
             UNION ALL BY NAME
-            SELECT {TERM}, unnest([leader_log_end_offset, high_watermark]) AS "offset", 'shrinks' AS named_in,
-                at_us AS named_us
+            SELECT {TERM}, leader_log_end_offset AS "offset", 'shrinks' AS named_in, at_us AS named_us,
+                at_us AS still_us
+            FROM shrinks
+            UNION ALL BY NAME
+            SELECT {TERM}, high_watermark AS "offset", 'shrinks' AS named_in, at_us AS named_us
             FROM shrinks
             UNION ALL BY NAME
             SELECT {TERM}, start_offset AS "offset", 'terms' AS named_in, start_us AS named_us
