@@ -29,9 +29,9 @@ BEHIND = np.int64(-3)
 """Of a follower that a line says was outside the ISR, and whose offset no line names: something less than that."""
 
 # Kinds of input rows. At equal times they are replayed in this order. The first two carry a leader's
-# term for the adapter (udfs.batches.replay) and never reach the kernel.
+# term for the adapter (udfs.batches.replay), the last one a parameter: these never reach the kernel.
 GOES_ON, TERM_STARTS = np.int64(-2), np.int64(-1)
-SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH, ISR_WRITE, IDLE, THIN = np.arange(9)
+SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH, ISR_WRITE, IDLE, THIN, MIN_ISR = np.arange(10)
 
 
 NOBODY_WAITS = np.int64(-2)

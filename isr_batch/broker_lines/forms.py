@@ -192,6 +192,12 @@ CREATED: Final = Form(
     rf"Created log for partition {_PARTITION} in (?:.*[{{ ]min\.insync\.replicas(?:=| -> )({INT}){END})?",
     f"{_OF_PARTITION}, min_insync_replicas INTEGER",
 )
+TOPIC_CONFIGURED: Final = Form(
+    "Updating topic .* with new configuration : ",
+    rf"Updating topic (\S+) with new configuration : (?:.*\bmin\.insync\.replicas -> ({INT}){END})?",
+    "topic VARCHAR, min_insync_replicas INTEGER",
+)
+"""KRaft: the settings that a topic has now, when one of them was changed or the topic was deleted."""
 DELETED: Final = Form(
     "is scheduled for deletion",
     rf"Log for partition {_PARTITION} is renamed to .* and is scheduled for deletion{END}",
@@ -245,7 +251,9 @@ WRITER: Final = (
 """The broker that wrote a line, where the line names it; one group has it."""
 
 SERVER_LINES: Final = "|".join((
-    *(form.mark for form in (SHRINK, EXPAND, ISR_UPDATED, WRITE_FAILED, START_OFFSET, CREATED, DELETED, VERSION)),
+    *(form.mark for form in (
+        SHRINK, EXPAND, ISR_UPDATED, WRITE_FAILED, START_OFFSET, CREATED, TOPIC_CONFIGURED, DELETED, VERSION,
+    )),
     "Log4jController", STARTING, CHECKS_SCHEDULED, *TROUBLES.values(),
 ))  # fmt: skip
 """Marks of the lines of interest in server.log that have a timestamp."""

@@ -37,6 +37,11 @@ _MACROS = (
     # The leader epoch at a time; -1 before the first known term of the leader.
     """epoch_at(in_force, at_us) AS
     coalesce(list_filter(in_force, lambda term: term.in_force_us <= at_us)[-1].leader_epoch, -1)""",
+    # How often the topic had been made again by then: by times at which it was, and by the leader's terms.
+    """made_again_by(again_us, at_us) AS
+    CAST(coalesce(len(list_filter(again_us, lambda us: us <= at_us)), 0) AS INTEGER)""",
+    """made_again_at(in_force, at_us) AS
+    coalesce(list_filter(in_force, lambda term: term.in_force_us <= at_us)[-1].made_again, 0)""",
 )
 
 

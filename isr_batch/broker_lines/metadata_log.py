@@ -141,11 +141,25 @@ def metadata_min_isr(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
     )
 
 
+def metadata_min_isr_records(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
+    """List when min.insync.replicas of a topic was set: topic, at_us, min_insync_replicas (null: no longer set)."""
+    return sql(
+        f"""
+        SELECT data.resourceName AS topic, at_us, TRY_CAST(data.value AS INTEGER) AS min_insync_replicas, source_file,
+            source_line
+        FROM metadata
+        WHERE type = 'CONFIG_RECORD' AND data.name = 'min.insync.replicas' AND data.resourceType = {_TOPIC}
+        """,
+        metadata=metadata,
+    )
+
+
 def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
     """List the partition states: topic, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source.
 
     A record with a leader begins a leader epoch. ``position`` orders the states of a partition. In a log whose
-    beginning is missing, leader and epoch are -1 until a record has them.
+    beginning is missing, leader and epoch are -1 until a record has them. ``begins``: the first state of a topic, which
+    may have the name of one that was deleted.
     """
     return sql(
         f"""
@@ -167,7 +181,7 @@ def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table
                 coalesce(last_value(CASE WHEN whole THEN leader_epoch - elected END IGNORE NULLS) OVER upto + elected,
                     {_UNKNOWN}) AS leader_epoch,
                 last_value(replicas IGNORE NULLS) OVER upto AS replicas, last_value(isr IGNORE NULLS) OVER upto AS isr,
-                at_us, source_file, source_line
+                at_us, source_file, source_line, row_number() OVER upto = 1 AS begins
             FROM counted WINDOW upto AS (PARTITION BY topic_id, partition_id ORDER BY record_offset
                 ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
         )

@@ -87,7 +87,9 @@ def fingerprints_by(engine: LakeEngine) -> InputFingerprints:
     return InputFingerprints(by_day)
 
 
-_SMALL: Final = ("leader_epochs", "observed_isr_changes", "broker_events", "late_checks", "broker_days")
+_SMALL: Final = (
+    "leader_epochs", "observed_isr_changes", "broker_events", "controller_records", "late_checks", "broker_days",
+)  # fmt: skip
 _OF_SEGMENTS: Final = (*SET_KEY, "first_time", "last_time", "events", "checksum")
 _PARTS: Final = (
     ("segment", "fetch_segments", "unix_micros(first_time)",
@@ -102,6 +104,8 @@ _PARTS: Final = (
      (*SET_KEY, "unix_micros(change_time)", "replica_id", "made_by", "unix_micros(answered_time)"), "kind = 'shrink'"),
     ("event", "broker_events", "unix_micros(event_time)",
      ("cluster_id", "broker_id", "kind", "unix_micros(event_time)", "unix_micros(end_time)"), "kind <> 'started'"),
+    ("min_isr", "controller_records", "unix_micros(record_time)",
+     ("cluster_id", "broker_id", "topic", "value", "unix_micros(record_time)"), "kind = 'min_isr_in_force'"),
     ("pair", "broker_days", "unix_micros(CAST(event_date AS TIMESTAMP))", PAIR_COLUMNS, "true"),
     ("late", "late_checks", "unix_micros(due_time)", (*SET_KEY, "unix_micros(due_time)", "unix_micros(ran_time)"),
      "true"),

@@ -26,6 +26,7 @@ from udfs.records import (
     GOES_ON,
     IDLE,
     ISR_WRITE,
+    MIN_ISR,
     OTHERS_LINE,
     REMOVED,
     SILENCE,
@@ -101,9 +102,10 @@ def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None =
         "broker_events": engine.table("broker_events"),
         "broker_days": engine.table("broker_days", PAIR_COLUMNS),
         "changes": engine.table("observed_isr_changes"),
+        "records": engine.table("controller_records"),
         "late": engine.table(LATE_CHECKS.name) if late is None else late,
     }
-    texts = [_REMOVALS, _SILENCES, _IDLE, _ELIGIBILITY, _THIN]
+    texts = [_REMOVALS, _SILENCES, _IDLE, _ELIGIBILITY, _THIN, _MIN_ISR]
     if pinned:
         texts += [_VISITS, _CHECKS_LATER, _LATE_CHECKS, _ISR_WRITES]
     rest = engine(" UNION ALL ".join(texts), **tables)
@@ -227,6 +229,20 @@ _SILENCES, _IDLE = (
     for kind, event in ((SILENCE, "silent"), (IDLE, "quiet"))
 )
 """A leader's silences, and times without any fetch from it, for every term that they fall into."""
+
+_MIN_ISR: Final = _rows(
+    MIN_ISR,
+    f"""(
+      SELECT * FROM ({_LED}) AS led JOIN (
+        SELECT cluster_id, broker_id AS leader_id, topic, unix_micros(record_time) AS record_us, value
+        FROM {{records}} AS records WHERE kind = 'min_isr_in_force'
+      ) AS settings USING (cluster_id, leader_id, topic)
+      WHERE record_us > start_us AND record_us <= term_end_us
+    ) AS within""",
+    time_us="record_us",
+    offset="value",
+)
+"""Changes of min.insync.replicas, for every term that they fall into."""
 
 _THIN: Final = _rows(
     THIN,

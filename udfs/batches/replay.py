@@ -4,11 +4,9 @@ The stream holds the rows of many sets one after the other: a set is one partiti
 terms in order of time. Only the current set's state is kept, so memory does not grow with the stream.
 """
 
-import json
 import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -21,6 +19,7 @@ import pyarrow.compute as pc
 from udfs.batches.around_shrinks import AroundShrinks, shown_around_shrinks
 from udfs.batches.quiet_rows import QuietRows, fetches_from_below, kernel_rows, recall_appends
 from udfs.batches.results import KINDS, RESULT_SCHEMA, SCORED, SET_COLUMNS, STATE, named_once, named_results
+from udfs.batches.rule_runs import RuleRun, params_json, resolved_params
 from udfs.batches.segment_stream import one_row_an_event
 from udfs.batches.set_order import rows_of_piece, set_changes, set_of
 from udfs.batches.stream_columns import OF_BROKER
@@ -31,6 +30,7 @@ from udfs.records import (
     AT_LOG_END,
     FOLLOWERS_A_SCORE,
     GOES_ON,
+    MIN_ISR,
     NEVER_US,
     TERM_STARTS,
     UNKNOWN,
@@ -38,7 +38,7 @@ from udfs.records import (
     Rows,
     new_kernel_output,
 )
-from udfs.rules import REGISTRY, Param, Rule
+from udfs.rules import REGISTRY
 from udfs.rules.base import always_acts
 
 RESULT_ROWS = 1 << 17
@@ -52,14 +52,6 @@ TERMS_ALIKE = 64
 """Kinds of terms whose runs' parameters are remembered."""
 WIDEST_ASSIGNMENT = FOLLOWERS_A_SCORE
 """Replicas of a partition that the results of one row must have room for."""
-
-
-@dataclass(frozen=True)
-class RuleRun:
-    """A rule and the parameters that are set for it; all others come from the broker or the rule."""
-
-    rule: str
-    params: Mapping[str, int] = field(default_factory=dict)
 
 
 class SetReplay:
@@ -144,6 +136,14 @@ class SetReplay:
         yield from self._make_room()
         isr = sum(1 << assigned.index(replica) for replica in term["isr_at_start"] if replica in assigned)
         kernels.begin_replay_of_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
+
+    def change_min_isr(self, now_us: int, min_isr: int) -> Iterator[pa.RecordBatch]:
+        """The topic has another min.insync.replicas from now on; runs with one of their own keep that."""
+        if self.state is None or self.term_is_over or now_us > self.state.term["end_us"][0]:
+            return
+        yield from self.advance(NO_ROWS, now_us)
+        of_runs = np.array([run.params.get("min_insync_replicas", min_isr) for run in self.runs], np.int64)
+        kernels.change_min_isr_in_replay(self.state, of_runs, now_us)
 
     def _params_in(self, term: Mapping[str, Any]) -> tuple[npt.NDArray[np.void], list[str]]:
         """Parameters of all runs, as the kernel takes them and as they are shown; most terms have those of another."""
@@ -260,35 +260,6 @@ def _carry_over(former: State, state: State, assigned: Sequence[int]) -> None:
             state.followers[:, p] = former.followers[:, known.index(replica)]
 
 
-def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
-    """Every parameter of a run in a term: set for the run, else the broker's, else the rule's."""
-    rule = REGISTRY[run.rule]
-    lag_time = run.params.get("replica_lag_time_max_ms", term["replica_lag_time_max_ms"])
-    return {
-        "replica_lag_time_max_ms": lag_time,
-        "min_insync_replicas": term["min_insync_replicas"],
-        "check_period_ms": lag_time // rule.checks_per_lag_time if rule.checks_per_lag_time else 0,
-        "check_phase_ms": term["check_origin_ms"],
-        "isr_write_latency_ms": term["isr_write_ms"] if rule.isr_write_in_background else 0,
-        **{name: param.default or 0 for name, param in rule.params.items()},
-        **run.params,
-    }
-
-
-def params_json(run: RuleRun, term: Mapping[str, Any]) -> str:
-    """The parameters that tell one run of a rule from another, as JSON with sorted keys."""
-    rule = REGISTRY[run.rule]
-    shown = {"replica_lag_time_max_ms", "min_insync_replicas", *rule.params, *run.params}
-    values = {name: value for name, value in resolved_params(run, term).items() if name in shown}
-    return json.dumps({name: _param(rule, name).name_of(value) for name, value in values.items()}, sort_keys=True)
-
-
-def _param(rule: Rule, name: str) -> Param:
-    param = rule.param(name)
-    assert param is not None
-    return param
-
-
 def replay_batches(
     batches: Iterator[pa.RecordBatch],
     runs: Sequence[RuleRun],
@@ -373,7 +344,7 @@ def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.Reco
     _check_order(batch, rows, new_set)
     terms = rows.kind <= TERM_STARTS
     new_set[0] = set_of(batch, 0) != current.key
-    starts = np.union1d(np.flatnonzero(new_set | terms), [0])
+    starts = np.union1d(np.flatnonzero(new_set | terms | (rows.kind == MIN_ISR)), [0])
     for start, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
         first = start
         if new_set[start]:
@@ -388,6 +359,9 @@ def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.Reco
             yield from current.begin_term(
                 int(rows.time_us[start]), int(rows.offset[start]), batch.column("term")[int(start)].as_py()
             )
+            first = start + 1
+        elif rows.kind[start] == MIN_ISR:
+            yield from current.change_min_isr(int(rows.time_us[start]), int(rows.offset[start]))
             first = start + 1
         yield from current.advance(Rows(*(column[first:end] for column in rows)), -1)
 

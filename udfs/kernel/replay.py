@@ -47,6 +47,16 @@ def begin_replay_of_term(state, isr_at_start, high_watermark, leader_is_new, out
 
 
 @entry
+def change_min_isr_in_replay(state, min_isr, now_us):
+    """From now on each run has this min.insync.replicas, after ``advance`` has come to this time."""
+    shared_runs.part_shared_runs(state)
+    for r in range(state.term[0].runs):
+        ledger.settle_ledger(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
+        state.params[r].min_insync_replicas = min_isr[r]
+    shared_runs.form_shared_runs(state)
+
+
+@entry
 def advance_replay(state, rows, until_us, out):
     """Replay rows from ``state.term.row`` on, then the timers up to ``until_us``.
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from udfs.batches.replay import RuleRun, params_json, resolved_params
 from udfs.batches.results import Identity, named
+from udfs.batches.rule_runs import RuleRun, params_json, resolved_params
 from udfs.records import CHANGE_COLUMNS, Int64Array
 from udfs.rules import REGISTRY
 from udfs.simulation.loop import simulation_loop

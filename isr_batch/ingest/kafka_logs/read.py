@@ -23,6 +23,7 @@ from isr_batch.ingest.kafka_logs.line_account import Tally, line_account, requir
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest, with_earlier_lines
 from isr_batch.ingest.kafka_logs.quarantine import REFUSED_REQUESTS, quarantine, refused_folders, refused_lines
 from isr_batch.ingest.requests import append_log, coverage, fetch_log, leader_and_isr, request_log, request_summary
+from isr_batch.ingest.requests.in_force import epochs_in_force
 from isr_batch.ingest.terms import (
     broker_events,
     controller_records,
@@ -261,7 +262,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
         members = session_partitions.members_before(
             engine, sessions, rows, sources.topics, threads, last.fetches, earlier.numbers
         )
-    in_force = leader_epochs.epochs_in_force(sql, known)
+    in_force = epochs_in_force(sql, known)
     read, of_fetches = engine.keep_with(
         fetch_log.fetches_of(engine, sessions, sources.topics, in_force, members, stretches), _OF_FETCHES
     )
@@ -294,7 +295,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
         contracts.FETCH_LOG.name: fetched,
         contracts.APPEND_LOG.name: engine.keep(
             append_log.append_log(
-                engine, produced, of_fetches["asked"], shrinks_read, led_here, known, stretches, last)
+                engine, produced, of_fetches["asked"], shrinks_read, led_here, known, in_force, stretches, last)
         ),
         LEADER_EPOCHS.name: led,
         contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(

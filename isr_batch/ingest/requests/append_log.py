@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from isr_batch.ingest.engine.engine import Engine, Rows
 from isr_batch.ingest.engine.in_spark import Query, meeting
-from isr_batch.ingest.requests.coverage import Stretch, is_last_stretch, stretch_number, with_stretch_number
+from isr_batch.ingest.requests.coverage import Stretch, is_last_stretch, stretch_number
 from isr_batch.ingest.requests.fetch_log import DOUBTFUL, FETCHES
+from isr_batch.ingest.requests.in_force import with_log_stretch
 from isr_batch.ingest.requests.last_rows import LastRows
 from isr_batch.ingest.requests.log_end_offsets import PARTITION, TERM, named_offsets, ranges_of_offsets
 from isr_batch.ingest.requests.request_log import PRODUCE
@@ -64,9 +65,9 @@ def append_requests(
     """List the produce requests, as `PRODUCED`, one row per partition of each request.
 
     A base offset above -1 means that the records were appended, whatever the error code. ``answered`` is false where no
-    response is logged; only then is the ``size`` in bytes given. ``log_stretch`` is the number of the stretch of the
-    broker's log. A producer that sends a batch again gets the first attempt's offset; such rows are ``repeated`` and
-    are not appends.
+    response is logged; only then is the ``size`` in bytes given. ``log_stretch`` is as
+    `isr_batch.ingest.requests.in_force.with_log_stretch` has it. A producer that sends a batch again gets the first
+    attempt's offset; such rows are ``repeated`` and are not appends.
 
     Parameters
     ----------
@@ -87,7 +88,8 @@ def append_requests(
             FROM rows r LEFT JOIN topic_names names USING (topic_id))
         SELECT r.broker_id AS leader_id, r.topic, r.partition_id,
             epoch_at(in_force, r.processed_us) AS leader_epoch,
-            {stretch_number(stretches, "r.broker_id", "r.completed_us")} AS log_stretch,
+            {stretch_number(stretches, "r.broker_id", "r.completed_us")} + made_again_at(in_force, r.processed_us)
+                AS log_stretch,
             r.processed_us AS append_us, r.handled_us, r.base_offset, r.acks, r.client_id,
             CASE WHEN error_code = 0 THEN CASE WHEN acks = 0 THEN processed_us ELSE completed_us END END
                 AS acknowledged_us,
@@ -137,6 +139,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     shrinks: pa.Table,
     terms: pa.Table,
     begun: pa.Table,
+    in_force: pa.Table,
     stretches: Sequence[Stretch] = (),
     last: LastRows = LastRows(),  # noqa: B008 frozen
 ) -> Rows:
@@ -153,6 +156,8 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
         Shrinking lines with their term; terms within the time of their leader's request log.
     begun : pa.Table
         All terms, also those after it: where one begins the one before it ended.
+    in_force : pa.Table
+        As `isr_batch.ingest.requests.in_force.epochs_in_force` gives them.
     stretches : sequence of Stretch
         Of the brokers' logs; the rows of all tables have the number of their stretch.
     last : LastRows
@@ -165,17 +170,18 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     # A leader may begin its term again, at a higher offset: what it had before in this epoch would be left out.
     went_on = {row[:-1] for row in _keys(of_terms) if last.goes_on(row[0], row[-1])}
     of_terms = of_terms.filter(pa.array([row[:-1] not in went_on for row in _keys(of_terms)], pa.bool_()))
-    starts = begun.select(["topic", "partition_id", "leader_epoch", "start_offset"])
-    named = with_stretch_number(last.named_offsets(), stretches, "leader_id", "named_us")
+    starts = begun.select(["topic", "partition_id", "leader_epoch", "start_offset", "in_force_us", "made_again"])
+    named = with_log_stretch(last.named_offsets(), in_force, stretches, "named_us")
     asked_before = pa.Table.from_pylist(last.last_reads(), _ASKED).drop_columns("log_stretch")
-    asked_before = with_stretch_number(asked_before, stretches, "leader_id", "last_handled_us").select(_OF_FETCHES)
-    is_last = is_last_stretch(stretches, "leader_id", "log_stretch")
+    asked_before = with_log_stretch(asked_before, in_force, stretches, "last_handled_us").select(_OF_FETCHES)
+    is_last = is_last_stretch(stretches, "leader_id", stretch_number(stretches, "leader_id", "named_us"))
     as_produced = {"size": None, "answered": True, "repeated": False, "log_stretch": 0}
     before = pa.Table.from_pylist(
-        [as_produced | row | {"handled_us": row["handled_us"] or row["append_us"]} for row in last.open_appends()],
+        # Their time is as early as it can be: what showed that they came later is in logs that are gone.
+        [as_produced | row | {"handled_us": row["append_us"]} for row in last.open_appends()],
         PRODUCED,
     ).drop_columns("log_stretch")
-    before = with_stretch_number(before, stretches, "leader_id", "append_us").select(PRODUCED.names)
+    before = with_log_stretch(before, in_force, stretches, "append_us").select(PRODUCED.names)
     return engine.by_key(
         PARTITION, partial(_appends, starts=starts, last=is_last), APPENDS,
         rows=produced, fetched=asked, shrinks=of_shrinks, terms=of_terms, before=before, asked_before=asked_before,
@@ -221,11 +227,15 @@ def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
 
 
 def _answered(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
-    """List the appends whose base offset is logged. If no later offset is known, count one record."""
+    """List the appends whose base offset is logged. If no later offset is known, count one record.
+
+    A leader appends first, and then does the rest of its work on a request (ADR 4's notes have the figures): an append
+    is as early as its request was handled, and later than a fetch that found the log's end before it.
+    """
     return sql(
         f"""
         SELECT {", ".join(f"once.{name}" for name in TERM.split(", "))},
-            greatest(handled_us, least(append_us, grown_us)) AS append_us,
+            greatest(handled_us, least(append_us, grown_us, coalesce(still_us + 1, handled_us))) AS append_us,
             base_offset, coalesce("end", "offset" + 1) AS log_end_offset,
             coalesce(end_source, 'inferred') AS log_end_source, CASE WHEN "end" IS NOT NULL THEN 0 END AS log_end_error,
             acks, client_id, acknowledged_us, error_code, source_file, source_line

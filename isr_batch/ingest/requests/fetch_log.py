@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from isr_batch.ingest.engine.engine import Engine, Rows
 from isr_batch.ingest.engine.in_spark import Query, worker_sql
 from isr_batch.ingest.requests.coverage import Stretch, with_stretch_number
+from isr_batch.ingest.requests.in_force import with_log_stretch
 from isr_batch.ingest.requests.log_end_offsets import PARTITION
 from isr_batch.ingest.requests.request_log import FETCHES as FETCHES_LOGGED
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -90,7 +91,7 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     sessions : Rows
         As `requests_in_sessions` gives them.
     topic_names, terms : pa.Table
-        topic_id, topic; all terms, as `isr_batch.ingest.terms.leader_epochs.epochs_in_force` gives them.
+        topic_id, topic; all terms, as `isr_batch.ingest.requests.in_force.epochs_in_force` gives them.
     members : mapping
         What sessions had that were opened before the log (`isr_batch.ingest.terms.session_partitions`).
     stretches : sequence of Stretch
@@ -116,7 +117,7 @@ def _fetches(
         read["fetch_offset"] = pc.if_else(pc.equal(offset, UNKNOWN_OFFSET), None, offset)
         read["leader_log_end_offset"] = pa.nulls(batch.num_rows, pa.int64())
         read["leader_leo_source"] = pa.repeat(pa.scalar("appends"), batch.num_rows)
-        rows = with_stretch_number(pa.table(read), stretches, "leader_id", "completed_us")
+        rows = with_log_stretch(pa.table(read), terms, stretches, "completed_us")
         # Only fetches older than v9 come without an epoch.
         if pc.any(pc.less(rows["leader_epoch"], 0)).as_py():
             rows = worker_sql()(_WITH_EPOCHS, rows=rows, terms=terms)

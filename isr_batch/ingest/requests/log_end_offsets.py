@@ -6,7 +6,8 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 PARTITION = ("leader_id", "topic", "partition_id")
 TERM = ", ".join((*PARTITION, "leader_epoch", "log_stretch"))
-"""Key of an append. The stretch is part of it: across a gap in the log, two offsets do not bound a single append."""
+"""Key of an append. The stretch is part of it: two offsets do not bound a single append across a gap in the request
+log, nor where the topic was deleted and made again: then offsets and epochs begin again."""
 
 
 def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
@@ -17,8 +18,9 @@ def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
     The log end offset was this one or a higher one at ``named_us``, a higher one at ``grown_us``, and exactly this one
     at ``still_us``. ``append`` is the index of the request whose base offset it is.
 
-    For fetches: if a follower's next offset is higher, the last response before it had records. A fetch that waited
-    for data was read twice: the first read reached the log end. In a run of identical fetches no response had records.
+    The leader's log ended where a Shrinking line says. For fetches: if a follower's next offset is higher, the last
+    response before it had records. A fetch that waited for data was read twice: the first read reached the log end. In
+    a run of identical fetches no response had records.
     """
     return sql(
         f"""
@@ -40,8 +42,11 @@ def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
                 least(brought_us, CASE WHEN "offset" < highest THEN last_read_us END) AS grown_us
             FROM asked JOIN highest USING ({TERM}, replica_id)
             UNION ALL BY NAME
-            SELECT {TERM}, unnest([leader_log_end_offset, high_watermark]) AS "offset", 'shrinks' AS named_in,
-                at_us AS named_us
+            SELECT {TERM}, leader_log_end_offset AS "offset", 'shrinks' AS named_in, at_us AS named_us,
+                at_us AS still_us
+            FROM shrinks
+            UNION ALL BY NAME
+            SELECT {TERM}, high_watermark AS "offset", 'shrinks' AS named_in, at_us AS named_us
             FROM shrinks
             UNION ALL BY NAME
             SELECT {TERM}, start_offset AS "offset", 'terms' AS named_in, start_us AS named_us
@@ -75,8 +80,9 @@ def ranges_of_offsets(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: st
             FROM named LEFT JOIN begun USING ({TERM}) WHERE begins IS NULL OR "offset" >= begins
             GROUP BY {TERM}, "offset"
         ), of_partition AS (
-            SELECT topic, partition_id, list({{leader_epoch: leader_epoch, start_offset: start_offset}}
-                ORDER BY leader_epoch, start_offset) AS starts
+            SELECT topic, partition_id, list({{leader_epoch: leader_epoch, start_offset: start_offset,
+                made_again: made_again}} ORDER BY leader_epoch, start_offset) AS starts,
+                list({{in_force_us: in_force_us, made_again: made_again}} ORDER BY in_force_us) AS in_force
             FROM starts GROUP BY topic, partition_id
         ), ranges AS (
             SELECT * REPLACE (
@@ -92,7 +98,8 @@ def ranges_of_offsets(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: st
                 -- After a gap in its broker's log, the next term's start offset no longer bounds this term's last
                 -- append.
                 CASE WHEN next_offset IS NULL AND {last} THEN
-                    list_filter(starts, lambda t: t.leader_epoch > r.leader_epoch)[1].start_offset END AS next_start
+                    list_filter(starts, lambda t: t.leader_epoch > r.leader_epoch
+                        AND t.made_again = made_again_at(in_force, r.named_us))[1].start_offset END AS next_start
             FROM ranges r LEFT JOIN of_partition USING (topic, partition_id)
         )
         SELECT * EXCLUDE (next_source, next_start),

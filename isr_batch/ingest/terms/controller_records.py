@@ -41,11 +41,16 @@ def controller_records(sources: Sources, listed: Iterable[Listed] = (), begins_u
         SELECT 'noted' AS kind, broker_id, topic, partition_id, leader_id, leader_epoch, replicas AS assigned, isr, elr,
             last_known_elr, stamp_us AS record_us, source_file, source_line
         FROM noted
+        UNION ALL BY NAME
+        SELECT 'min_isr_in_force' AS kind, broker_id, topic, min_insync_replicas AS value, at_us AS record_us,
+            source_file, source_line
+        FROM in_force WHERE changed
         UNION ALL BY NAME SELECT * FROM listed
         """,
         states=_partitions(sources),
         settings=_settings(sources),
         restarts=_unclean_restarts(sources),
+        in_force=sources.min_isr_settings,
         noted=rows_of(sources.sql, sources.state_changes, REGISTRATION),
         listed=pa.Table.from_pylist(
             [

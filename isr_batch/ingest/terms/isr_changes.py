@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from isr_batch.broker_lines.metadata_log import metadata_brokers
 from isr_batch.ingest.folder.log_folder import SERVER
-from isr_batch.ingest.requests.coverage import Stretch, with_stretch_number
+from isr_batch.ingest.requests.coverage import Stretch
+from isr_batch.ingest.requests.in_force import epochs_in_force, with_log_stretch
 from isr_batch.ingest.terms.leader_epochs import Sources
 from isr_batch.lake.arrow_sql import ArrowSql
 
@@ -21,6 +22,7 @@ _LATE_ANSWER_US = 1_000_000
 _TICKS_US = 60_000_000
 """Longer than any controller election; a controller that is down for longer is a separate outage."""
 _CHANGE = "topic, partition_id, leader_epoch, leader_id, at_us, isr_before, isr_after, source_file, source_line"
+_POSITION = "(CAST(made_again_by(again_us, at_us) AS BIGINT) << 32) + partition_epoch"
 _STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, source_line"
 
 
@@ -62,7 +64,8 @@ def isr_shrinks_by_term(sources: Sources, terms: pa.Table, stretches: Sequence[S
         history=sources.history,
         stayed=sources.stayed,
     )
-    return with_stretch_number(_in_their_terms(sources.sql, lines, terms), stretches, "leader_id", "at_us")
+    in_terms = _in_their_terms(sources.sql, lines, terms)
+    return with_log_stretch(in_terms, epochs_in_force(sources.sql, terms), stretches, "at_us")
 
 
 def isr_shrinks_in_read_logs(
@@ -92,18 +95,13 @@ def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table
     """Add leader_id, at_us and leader_epoch to the lines of a leader."""
     return sql(
         """
-        WITH in_force AS (
-            SELECT leader_id, topic, partition_id, list_sort(list(
-                struct_pack(in_force_us := in_force_us, leader_epoch := leader_epoch))) AS in_force
-            FROM terms GROUP BY ALL
-        )
         SELECT l.* EXCLUDE (broker_id, stamp_us), broker_id AS leader_id, stamp_us AS at_us,
             epoch_at(in_force, stamp_us) AS leader_epoch
-        FROM lines l LEFT JOIN in_force f
+        FROM lines l LEFT JOIN terms f
             ON f.leader_id = l.broker_id AND f.topic = l.topic AND f.partition_id = l.partition_id
         """,
         lines=lines,
-        terms=terms,
+        terms=epochs_in_force(sql, terms),
     )
 
 
@@ -137,24 +135,35 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
 
     A shrink in the metadata log without a Shrinking line at about that time was made by the controller; if the leader's
     server.log does not reach there, only if the replica was fenced or shutting down. An expand with which another
-    leader begins is an election's. A Shrinking line without such a record was an attempt (of a deposed leader, say); it
-    stays a row.
+    leader begins is an election's; one that completes a reassignment is what the former leader asked for. A Shrinking
+    line without such a record was an attempt (of a deposed leader, say); it stays a row.
     """
     if controller_known:
         history = sources.history
-        history = history.append_column("begins", pa.repeat(pa.scalar(False), history.num_rows))
     else:
         history = _with_beginnings(sources.sql, _from_leaders(sources, terms), begun)
     changes = sources.sql(
         f"""
         WITH following AS (
             SELECT * EXCLUDE (isr), isr AS isr_after,
-                lag(isr) OVER of_partition AS isr_before, lag(leader_id) OVER of_partition AS leader_before
+                lag(isr) OVER of_partition AS isr_before, lag(leader_id) OVER of_partition AS leader_before,
+                lag(leader_epoch) OVER of_partition AS epoch_before,
+                lag(replicas) OVER of_partition AS replicas_before
             FROM history WINDOW of_partition AS (PARTITION BY topic, partition_id ORDER BY position, at_us)
         )
-        SELECT {_CHANGE}, leader_before FROM following WHERE isr_before IS NOT NULL AND NOT begins
+        SELECT {_CHANGE}, leader_before, epoch_before,
+            coalesce(leader_before >= 0 AND len(list_without(replicas_before, replicas)) > 0, false) AS is_reassigned
+        FROM following WHERE isr_before IS NOT NULL AND NOT begins
         """,
         history=history,
+    )
+    expands = sources.sql(
+        """
+        SELECT * REPLACE (CASE WHEN is_reassigned THEN leader_before ELSE leader_id END AS leader_id,
+            CASE WHEN is_reassigned THEN epoch_before ELSE leader_epoch END AS leader_epoch)
+        FROM changes
+        """,
+        changes=changes,
     )
     expanding = sources.sql("SELECT * FROM writes WHERE NOT shrinks AND NOT repeated", writes=sources.isr_writes)
     expanding = sources.sql(
@@ -181,7 +190,7 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
         shrinks=shrinks,
         without_shrink=_with_maker(sources, _without_line(sources.sql, changes, shrinks), files, controller_known),
         by_order=_by_order(sources, terms, begun),
-        without_expand=_without_line(sources.sql, changes, expanding),
+        without_expand=_without_line(sources.sql, expands, expanding),
         expanding=expanding,
     )
 
@@ -292,7 +301,8 @@ def _from_leaders(sources: Sources, terms: pa.Table) -> pa.Table:
     """List the partition states that leaders logged, by the earliest line of each, in place of a metadata log.
 
     ``begins``: a term whose line has no partition epoch (2.5 to 3.2), or that is only known from a request. The next
-    update is relative to its ISR; it is ordered after the last update before it.
+    update is relative to its ISR; it is ordered after the last update before it. A topic made again begins as well:
+    its epochs count from 0 again.
     """
     states = sources.sql(
         f"""
@@ -301,14 +311,20 @@ def _from_leaders(sources: Sources, terms: pa.Table) -> pa.Table:
                 SELECT *, broker_id AS leader_id, stamp_us AS at_us FROM began)
             UNION ALL SELECT topic, partition_id, {_STATE} FROM (SELECT *, stamp_us AS at_us FROM stayed)
             UNION ALL SELECT topic, partition_id, {_STATE} FROM updated
+        ), ordered AS (
+            SELECT every.*, made_again_by(again_us, at_us) AS again, {_POSITION} AS position
+            FROM every LEFT JOIN made_again USING (topic, partition_id) WHERE partition_epoch IS NOT NULL
+        ), states AS (
+            SELECT DISTINCT ON (topic, partition_id, position) * FROM ordered ORDER BY at_us, {_STATE}
         )
-        SELECT DISTINCT ON (topic, partition_id, partition_epoch) *, partition_epoch AS position, false AS begins
-        FROM every WHERE partition_epoch IS NOT NULL
-        ORDER BY at_us, {_STATE}
+        SELECT * EXCLUDE (again), NULL::INTEGER[] AS replicas,
+            again > 0 AND row_number() OVER (PARTITION BY topic, partition_id, again ORDER BY position) = 1 AS begins
+        FROM states
         """,
         began=sources.led,
         stayed=sources.stayed,
         updated=_in_their_terms(sources.sql, sources.isr_updates, terms),
+        made_again=sources.made_again,
     )
     return sources.sql(
         f"""
@@ -318,11 +334,14 @@ def _from_leaders(sources: Sources, terms: pa.Table) -> pa.Table:
             WHERE s.topic = b.topic AND s.partition_id = b.partition_id AND s.at_us <= b.at_us), -1) AS position
         FROM (SELECT *, broker_id AS leader_id, stamp_us AS at_us FROM began) b WHERE partition_epoch IS NULL
         UNION ALL BY NAME
-        SELECT topic, partition_id, leader_id, leader_epoch, partition_epoch, isr, stamp_us AS at_us, source_file,
-            source_line, true AS begins, partition_epoch AS position
-        FROM accepted ANTI JOIN began USING (broker_id, topic, partition_id, leader_epoch) WHERE leads
+        SELECT topic, partition_id, leader_id, leader_epoch, partition_epoch, isr, at_us, source_file,
+            source_line, true AS begins, {_POSITION} AS position
+        FROM (SELECT *, stamp_us AS at_us FROM accepted ANTI JOIN began
+                USING (broker_id, topic, partition_id, leader_epoch) WHERE leads)
+            LEFT JOIN made_again USING (topic, partition_id)
         """,
         states=states,
         began=sources.led,
         accepted=sources.accepted,
+        made_again=sources.made_again,
     )

@@ -8,7 +8,8 @@ import pyarrow as pa
 from isr_batch.broker_lines import forms, metadata_log, server_log, server_log_zookeeper
 from isr_batch.broker_lines.log_sql import rows_of
 from isr_batch.ingest.engine.engine import Engine, Rows
-from isr_batch.ingest.requests.log_end_offsets import PARTITION
+from isr_batch.ingest.requests.in_force import EARLY_US, topics_made_again
+from isr_batch.ingest.terms.min_isr import min_isr_of_terms, min_isr_settings
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
 from udfs.batches.listed_partitions import FETCHED, LISTED, listed_by_fetches
@@ -16,8 +17,6 @@ from udfs.batches.listed_partitions import FETCHED, LISTED, listed_by_fetches
 NOTED_WITHIN_US = 5_000_000
 LINE_LATE_US = 1_000_000
 """A line that a term begins may be stamped this much after the end of the request that began it."""
-EARLY_US = 100_000
-"""State-change lines may be written this much after the term began."""
 
 UNKNOWN_LEADER = UNKNOWN_EPOCH = -1
 
@@ -25,14 +24,14 @@ _INTS = pa.list_(pa.int32())
 TERMS = pa.schema([
     ("leader_id", pa.int32()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_epoch", pa.int32()),
     ("start_us", pa.int64()), ("end_us", pa.int64()), ("in_force_us", pa.int64()), ("next_us", pa.int64()),
-    ("begins_mid_term", pa.bool_()), ("term_source", pa.string()),
+    ("begins_mid_term", pa.bool_()), ("term_source", pa.string()), ("made_again", pa.int32()),
     ("start_offset", pa.int64()), ("start_high_watermark", pa.int64()), ("assigned", _INTS), ("isr_at_start", _INTS),
     ("previous_leader_id", pa.int32()), ("start_offset_source", pa.string()),
     ("replica_lag_time_max_ms", pa.int64()), ("lag_time_source", pa.string()), ("min_insync_replicas", pa.int32()),
     ("broker_version", pa.string()), ("version", pa.string()), ("check_origin_ms", pa.int64()),
     ("isr_write_ms", pa.int64()), ("metadata_delay_ms", pa.int64()), ("check_origin_source", pa.string()),
 ])  # fmt: skip
-"""Columns of `leader_epochs`."""
+"""Columns of `leader_epochs`; ``made_again``: how often the topic had been deleted and made again."""
 _TERM_START = "broker_id, topic, partition_id, leader_epoch, stamp_us"
 _SHOWN = arrow_columns(
     "broker_id INT, topic STRING, partition_id INT, leader_epoch INT, stamp_us BIGINT, replica_id INT, "
@@ -110,6 +109,17 @@ class Sources:
             from_controller=self.from_controller,
             begun=rows_of(self.sql, self.server, forms.START_OFFSET),
         )
+
+    @cached_property
+    def made_again(self) -> pa.Table:
+        """`isr_batch.ingest.requests.in_force.topics_made_again`."""
+        deleted = rows_of(self.sql, self.server, forms.DELETED)
+        return topics_made_again(self.sql, self.led, self.accepted, deleted)
+
+    @cached_property
+    def min_isr_settings(self) -> pa.Table:
+        """`isr_batch.ingest.terms.min_isr.min_isr_settings`."""
+        return min_isr_settings(self.sql, self.server, self.metadata, self.settings, self.min_isr)
 
     @cached_property
     def history(self) -> pa.Table:
@@ -190,20 +200,22 @@ def leader_epochs(
         SELECT broker_id AS leader_id, topic, partition_id, leader_epoch, stamp_us AS start_us, end_us,
             least(stamp_us, greatest(former_end_us + 1, stamp_us - {EARLY_US})) AS in_force_us, next_us,
             coalesce(begins_mid_term, false) AS begins_mid_term, coalesce(term_source, 'logged') AS term_source,
-            start_offset, start_high_watermark, assigned, isr AS isr_at_start, previous_leader_id, start_offset_source,
+            made_again_by(again_us, stamp_us) AS made_again, start_offset, start_high_watermark, assigned,
+            isr AS isr_at_start, previous_leader_id, start_offset_source,
             replica_lag_time_max_ms, lag_time_source, min_insync_replicas, broker_version, version,
             coalesce(check_origin_ms, 0) AS check_origin_ms, isr_write_ms, metadata_delay_ms,
             coalesce(check_origin_source, 'unknown') AS check_origin_source
-        FROM spans
+        FROM spans LEFT JOIN made_again USING (topic, partition_id)
         """,
         spans=_with_offsets(_with_topic_facts(spans, sources, followers), sources),
+        made_again=sources.made_again,
     ).cast(TERMS)
 
 
 def term_starts(sources: Sources) -> pa.Table:
     """List each broker's term starts, as leader (``leads``), follower, or nothing where its log is deleted.
 
-    A ``new_leader_id`` of -1 means not logged.
+    A ``new_leader_id`` of -1 means not logged; after a deletion there is none, and nothing is known of followers.
     """
     # The zkVersion is the partition epoch, but set here it would mean that all ISR changes are logged with it.
     return sources.sql(
@@ -212,7 +224,7 @@ def term_starts(sources: Sources) -> pa.Table:
             SELECT *, true AS leads, broker_id AS new_leader_id FROM led
             UNION ALL BY NAME SELECT *, false AS leads, {UNKNOWN_LEADER} AS new_leader_id FROM followed
             UNION ALL BY NAME
-            SELECT *, {UNKNOWN_EPOCH} AS leader_epoch, false AS leads, {UNKNOWN_LEADER} AS new_leader_id FROM deleted
+            SELECT *, {UNKNOWN_EPOCH} AS leader_epoch, false AS leads, NULL AS new_leader_id FROM deleted
         ), unlogged AS (
             SELECT a.* EXCLUDE (replicas, leader_id, partition_epoch), leader_id AS new_leader_id,
                 CAST(NULL AS INTEGER) AS partition_epoch, false AS tells_previous
@@ -249,10 +261,13 @@ def _with_offsets(spans: pa.Table, sources: Sources) -> pa.Table:
         return sources.sql("SELECT *, 'logged' AS start_offset_source FROM spans", spans=spans)
     incomplete = sources.sql(
         """
-        SELECT broker_id, topic, partition_id, leader_epoch, stamp_us, next_us, isr AS members FROM spans
+        SELECT broker_id, topic, partition_id, leader_epoch, stamp_us, next_us, isr AS members,
+            coalesce(list_filter(again_us, lambda us: us <= stamp_us)[-1], 0) AS made_us
+        FROM spans LEFT JOIN made_again USING (topic, partition_id)
         WHERE NOT coalesce(begins_mid_term, false) AND (start_offset IS NULL OR start_high_watermark IS NULL)
         """,
         spans=spans,
+        made_again=sources.made_again,
     )
     return sources.sql(
         """
@@ -308,7 +323,7 @@ def _shown(sql: ArrowSql, listed: pa.Table, topics: pa.Table, terms: pa.Table) -
                 l.broker_id = t.broker_id AND list_contains(members, replica_id) AND handled_us >= stamp_us
                     AND (next_us IS NULL OR handled_us < next_us) AS is_within
             FROM (SELECT l.*, coalesce(n.topic, topic_id) AS topic FROM listed l LEFT JOIN topics n USING (topic_id)) l
-                JOIN terms t ON l.topic = t.topic AND l.partition_id = t.partition_id
+                JOIN terms t ON l.topic = t.topic AND l.partition_id = t.partition_id AND l.handled_us >= t.made_us
         )
         SELECT {_TERM_START}, replica_id, max(fetch_offset) FILTER (is_before) AS shown_before,
             first(fetch_offset ORDER BY handled_us, fetch_offset) FILTER (is_within) AS first_offset,
@@ -324,24 +339,17 @@ def _shown(sql: ArrowSql, listed: pa.Table, topics: pa.Table, terms: pa.Table) -
 def _with_topic_facts(spans: pa.Table, sources: Sources, followers: pa.Table) -> pa.Table:
     return sources.sql(
         """
-        WITH of_topic AS (SELECT topic, min_insync_replicas AS of_topic FROM min_isr WHERE topic IS NOT NULL),
-        of_broker AS (
-            SELECT CAST(resource_broker AS INTEGER) AS broker_id, min_insync_replicas AS of_broker FROM min_isr
-            WHERE resource_broker != ''
-        ), of_log AS (SELECT topic, min_insync_replicas AS of_log FROM of_logs)
-        SELECT * EXCLUDE (of_topic, of_broker, of_log, replicas, fetched, position) REPLACE (
-                coalesce(of_topic, of_broker,
-                    (SELECT max(min_insync_replicas) FROM min_isr WHERE resource_broker = ''), of_log,
-                    min_insync_replicas) AS min_insync_replicas),
+        SELECT * EXCLUDE (at_start, replicas, fetched) REPLACE (at_start AS min_insync_replicas),
             list_union(coalesce(replicas, list_union(isr, coalesce(fetched, isr))), [broker_id]) AS assigned
-        FROM spans LEFT JOIN of_topic USING (topic) LEFT JOIN of_broker USING (broker_id)
-            LEFT JOIN of_log USING (topic) LEFT JOIN assignments USING (topic, partition_id, leader_epoch)
+        FROM spans JOIN min_isr USING (broker_id, topic, partition_id, stamp_us)
+            LEFT JOIN assignments USING (broker_id, topic, partition_id, stamp_us)
             LEFT JOIN followers USING (broker_id, topic, partition_id, leader_epoch)
         """,
         spans=spans,
-        min_isr=sources.min_isr,
-        of_logs=server_log.min_isr_of_logs(sources.sql, sources.server),
-        assignments=_assignments(sources),
+        min_isr=min_isr_of_terms(
+            sources.sql, spans, sources.min_isr_settings, sources.server, sources.settings, sources.min_isr
+        ),
+        assignments=_assignments(sources, spans),
         followers=followers,
     )
 
@@ -361,32 +369,22 @@ def _metadata_delays(sources: Sources) -> pa.Table:
     )
 
 
-def _assignments(sources: Sources) -> pa.Table:
-    """Find the assigned replicas by topic, partition_id and leader_epoch."""
+def _assignments(sources: Sources, spans: pa.Table) -> pa.Table:
+    """Find the last replicas that were assigned in each term: broker_id, topic, partition_id, stamp_us, replicas."""
     return sources.sql(
         """
         WITH every AS (
-            SELECT topic, partition_id, leader_epoch, replicas, position FROM recorded
-            UNION ALL SELECT topic, partition_id, leader_epoch, replicas, partition_epoch FROM stayed
-            UNION ALL SELECT topic, partition_id, leader_epoch, replicas, partition_epoch FROM accepted
+            SELECT topic, partition_id, leader_epoch, replicas, position, at_us FROM recorded
+            UNION ALL SELECT topic, partition_id, leader_epoch, replicas, partition_epoch, stamp_us FROM stayed
+            UNION ALL SELECT topic, partition_id, leader_epoch, replicas, partition_epoch, stamp_us FROM accepted
         )
-        SELECT DISTINCT ON (topic, partition_id, leader_epoch) * FROM every
-        ORDER BY position DESC NULLS LAST, replicas DESC NULLS LAST
+        -- After the term, it is another topic of the same name that has this epoch; before it, likewise.
+        SELECT DISTINCT ON (broker_id, topic, partition_id, stamp_us) broker_id, topic, partition_id, stamp_us, replicas
+        FROM spans JOIN every USING (topic, partition_id, leader_epoch)
+        ORDER BY coalesce(at_us <= next_us, true) DESC, at_us DESC, position DESC NULLS LAST, replicas DESC NULLS LAST
         """,
+        spans=spans,
         recorded=sources.history,
         stayed=sources.stayed,
         accepted=sources.accepted,
-    )
-
-
-def epochs_in_force(sql: ArrowSql, terms_: pa.Table) -> pa.Table:
-    """Collect the terms of each partition and leader in a list ``in_force``, for the macro ``epoch_at`` to search."""
-    partition = ", ".join(PARTITION)
-    return sql(
-        f"""
-        SELECT {partition}, list({{in_force_us: in_force_us, leader_epoch: leader_epoch}}
-            ORDER BY in_force_us, leader_epoch) AS in_force
-        FROM terms GROUP BY {partition}
-        """,
-        terms=terms_,
     )

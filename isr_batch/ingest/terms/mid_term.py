@@ -11,13 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from isr_batch.ingest.requests.coverage import Stretch
+from isr_batch.ingest.requests.in_force import EARLY_US
 
 Row = Mapping[str, Any]
 Partition = tuple[str, int]
 LOGGED, SNAPSHOT, INFERRED = "logged", "snapshot", "inferred"
 UNKNOWN_EPOCH = -1
-EARLY_US = 100_000
-"""State-change lines may be written this much after the term began."""
 LONG_BEFORE_US = 1_000_000
 """A leader that served fetches of its epoch this long before the line that begins the epoch had started it earlier."""
 SEEN_OFTEN = 3

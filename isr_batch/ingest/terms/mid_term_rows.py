@@ -118,7 +118,8 @@ def vouched_for(
             continue
         number, until_us = found
         end_us = row["end_us"] if until_us is None else min(row["end_us"], until_us)
-        settled = {"end_us": end_us, "ends_mid_term": end_us != row["next_us"], "log_stretch": number}
+        log_stretch = number + row["made_again"]
+        settled = {"end_us": end_us, "ends_mid_term": end_us != row["next_us"], "log_stretch": log_stretch}
         kept.append({**row, **settled, "isr_source": LOGGED, **_assigned(row, evidence)})
     return kept
 

@@ -16,10 +16,11 @@ CONTROLLER_RECORDS = Table(
                 -- (CLEAR_ELR_RECORD: nobody is eligible until the ISR changes), min_isr (min.insync.replicas is set),
                 -- elr_version, metadata_version (a feature's level), unclean_restart (a broker registers again
                 -- without a controlled shutdown before: it may have lost records), noted (the state in a
-                -- leader's own log), listed (the state that kafka-topics --describe printed, nobody knows when)
+                -- leader's own log), min_isr_in_force (a broker has this min.insync.replicas of a
+                -- topic from now on), listed (the state that kafka-topics --describe printed, nobody knows when)
             topic STRING -- null: all topics, of min_isr those without a setting of their own
             partition_id INT -- null: all
-            broker_id INT -- of unclean_restart the broker, of noted the leader
+            broker_id INT -- of unclean_restart and min_isr_in_force the broker, of noted the leader
             value INT -- level of the feature, or min.insync.replicas (null: no longer set)
             leader_id INT -- of partition, noted and listed: who leads; -1 nobody
             leader_epoch INT -- Kafka's leader epoch
@@ -38,7 +39,7 @@ CONTROLLER_RECORDS = Table(
     ),
     {
         "kind_known": "kind IN ('partition', 'cleared', 'min_isr', 'elr_version', 'metadata_version', "
-        "'unclean_restart', 'noted', 'listed')",
+        "'unclean_restart', 'noted', 'min_isr_in_force', 'listed')",
         "election_known": "election IN ('in_sync', 'eligible', 'last_known_leader', 'unclean', 'nobody')",
     },
     ("event_date",),

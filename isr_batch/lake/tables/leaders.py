@@ -31,7 +31,8 @@ LEADER_EPOCHS = Table(
             replica_lag_time_max_ms BIGINT NOT NULL -- replica.lag.time.max.ms of this broker
             lag_time_source STRING -- given by the operator, properties (server.properties), logged at the broker's
                 -- start, or Kafka's default
-            min_insync_replicas INT NOT NULL -- min.insync.replicas of the topic
+            min_insync_replicas INT NOT NULL -- min.insync.replicas of the topic at start_time; controller_records has
+                -- changes of it
             broker_version STRING -- Kafka version of this broker
             broker_version_source STRING -- given by the operator, logged, or inferred from the versions of followers'
                 -- requests: then the oldest

@@ -1,6 +1,7 @@
 """Observed ISR changes from lines of leaders, requests of controllers and records."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +38,47 @@ def observed(
     )  # fmt: skip
     names = ("kind", "replica_id", "made_by", "leader_id", "leader_epoch", "isr_before", "isr_after")
     return sorted((row["at_us"] / SECOND, *(row[name] for name in names)) for row in changes.to_pylist())
+
+
+def test_an_expand_that_completes_a_reassignment_is_the_former_leaders(sql: ArrowSql) -> None:
+    """The controller answers the leader's write with a record that takes the leader away."""
+    records = record_lines(
+        record(4, 1, "TOPIC_RECORD", name="t-x", topicId=TOPIC_ID),
+        record(4, 2, "PARTITION_RECORD", replicas=[1, 2], isr=[1, 2], leader=1, leaderEpoch=0, **PARTITION),
+        record(9, 3, CHANGE, replicas=[2, 3, 1], **PARTITION),
+        record(12, 4, CHANGE, replicas=[2, 3], isr=[2, 3], leader=2, **PARTITION),
+    )
+    assert observed(sources(sql, records=records), [term(0, 4)], controller=True) == [
+        (12, "expand", 3, "leader", 1, 0, [1, 2], [2, 3]),
+        (12, "shrink", 1, "controller", 2, 1, [1, 2], [2, 3]),
+    ]
+
+
+def test_a_topic_made_again_is_no_change_of_the_one_before(sql: ArrowSql) -> None:
+    other = "X_8NR7hHQCm-qPWlwcEcKw"
+    whole = {"partitionId": 1, "leader": 1, "leaderEpoch": 0}
+    records = record_lines(
+        record(4, 1, "PARTITION_RECORD", topicId=TOPIC_ID, replicas=[1, 2, 3], isr=[1, 2], **whole),
+        record(19, 2, "PARTITION_RECORD", topicId=other, replicas=[1, 3], isr=[1, 3], **whole),
+    )
+    known = replace(
+        sources(sql, records=records), topics=pa.table({"topic_id": [TOPIC_ID, other], "topic": ["t-x", "t-x"]})
+    )
+    assert not observed(known, [term(0, 4)], controller=True)
+
+
+def test_without_a_metadata_log_a_topic_made_again_begins_with_its_lines(sql: ArrowSql) -> None:
+    leads = (
+        f"[Broker id=1] Leader t-x-1 with topic id Some({TOPIC_ID}) starts at leader epoch 0 from offset 0 with "
+        "partition epoch 0, high watermark 0, ISR [{}], adding replicas [] and removing replicas [] . Previous "
+        "leader None and previous leader epoch was -1."
+    )
+    deleted = "Log for partition t-x-1 is renamed to /d/t-x-1.37ef-delete and is scheduled for deletion"
+    updated = IDENT + "ISR updated to {} and version updated to {}"
+    server = lines((8, updated.format("1,2", 1)), (12, deleted), (28, updated.format("1,3", 1)))
+    states = lines((5, leads.format("1, 2, 3")), (20, leads.format("1, 2, 3")))
+    rows = observed(sources(sql, server, states), [term(0, 5), {**term(0, 20), "made_again": 1}])
+    assert [(row[0], *row[1:3]) for row in rows] == [(8, "shrink", 3), (28, "shrink", 2)]
 
 
 def test_shrinks_are_in_the_term_of_their_time(sql: ArrowSql) -> None:

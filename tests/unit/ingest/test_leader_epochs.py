@@ -1,5 +1,6 @@
 """Terms from lines and records: when they begin and end, and what holds in them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -75,6 +76,24 @@ def test_a_term_ends_where_the_broker_deletes_its_log(sql: ArrowSql) -> None:
     rows = terms(sources(sql, server, lines(leads(5, 0), leads(20, 0))), processes(None, 50))
     assert [(row["start_us"] / SECOND, row["end_us"] / SECOND) for row in rows] == [(5, 12), (20, 25)]
     assert [row["previous_leader_id"] for row in rows] == [None, None]
+    assert [row["made_again"] for row in rows] == [0, 1]
+
+
+def test_a_topic_made_again_has_the_replicas_that_it_was_made_with(sql: ArrowSql) -> None:
+    """Its epochs are those of the topic before it."""
+    deleted = "Log for partition t-x-1 is renamed to /d/t-x-1.37ef-delete and is scheduled for deletion"
+    other = "X_8NR7hHQCm-qPWlwcEcKw"
+    whole = {"partitionId": 1, "leader": 1, "leaderEpoch": 0}
+    records = record_lines(
+        record(0, 1, "TOPIC_RECORD", name="t-x", topicId=TOPIC_ID),
+        record(4, 2, "PARTITION_RECORD", topicId=TOPIC_ID, replicas=[1, 2, 3], isr=[1, 2], **whole),
+        record(19, 3, "TOPIC_RECORD", name="t-x", topicId=other),
+        record(19, 4, "PARTITION_RECORD", topicId=other, replicas=[1, 2], isr=[1, 2], **whole),
+    )
+    known = sources(sql, lines((0, STARTED), (12, deleted)), lines(leads(5, 0), leads(20, 0)), records)
+    known = replace(known, topics=pa.table({"topic_id": [TOPIC_ID, other], "topic": ["t-x", "t-x"]}))
+    rows = terms(known, processes(None, 50))
+    assert [row["assigned"] for row in rows] == [[1, 2, 3], [1, 2]]
 
 
 def test_the_leader_before_is_what_the_line_has_or_the_last_one_in_the_process(sql: ArrowSql) -> None:

@@ -236,7 +236,7 @@ def test_a_term_is_known_as_long_as_its_request_log_lasts(end_us: int, kept: lis
     nothing: Any = SimpleNamespace(replicas={}, isr={})
     term = {
         "leader_id": 1, "topic": "t", "partition_id": 0, "leader_epoch": 1, "start_us": BEGIN + MINUTE,
-        "end_us": end_us, "next_us": end_us, "begins_mid_term": False, "assigned": [1, 2],
+        "end_us": end_us, "next_us": end_us, "begins_mid_term": False, "made_again": 0, "assigned": [1, 2],
     }  # fmt: skip
     found = vouched_for([term], [WHOLE], nothing)
     assert [(row["end_us"], row["ends_mid_term"]) for row in found] == kept

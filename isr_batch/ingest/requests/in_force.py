@@ -1,0 +1,94 @@
+"""Which term a row of a leader belongs to, and which log of the partition: a topic made again begins another one."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.ingest.engine.in_spark import worker_sql
+from isr_batch.ingest.requests.coverage import Stretch, with_stretch_number
+from isr_batch.ingest.requests.log_end_offsets import PARTITION
+from isr_batch.lake.arrow_sql import ArrowSql
+
+EARLY_US = 100_000
+"""State-change lines may be written this much after the term began."""
+
+
+def topics_made_again(sql: ArrowSql, led: pa.Table, accepted: pa.Table, deleted: pa.Table) -> pa.Table:
+    """Find the partitions of topics that were deleted and made again under the same name.
+
+    A new partition begins in leader epoch 0. A reassignment deletes logs as well, but its terms have a higher epoch.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    led, accepted : pa.Table
+        Starts of terms: topic, partition_id, leader_epoch, stamp_us; ``leads`` of those accepted.
+    deleted : pa.Table
+        Lines about deleted logs: topic, partition_id, stamp_us.
+
+    Returns
+    -------
+    pa.Table
+        topic, partition_id, and the times ``again_us`` from which on it is another topic.
+    """
+    return sql(
+        f"""
+        WITH starts AS (
+            SELECT topic, partition_id, leader_epoch, stamp_us FROM led
+            UNION ALL SELECT topic, partition_id, leader_epoch, stamp_us FROM accepted WHERE leads
+        ), following AS (
+            SELECT *, lag(stamp_us) OVER (PARTITION BY topic, partition_id ORDER BY stamp_us) AS before_us FROM starts
+        )
+        SELECT topic, partition_id, list(stamp_us - {EARLY_US} ORDER BY stamp_us) AS again_us
+        FROM following f SEMI JOIN deleted d ON f.topic = d.topic AND f.partition_id = d.partition_id
+            AND d.stamp_us < f.stamp_us AND d.stamp_us > coalesce(f.before_us, 0)
+        WHERE leader_epoch = 0 GROUP BY topic, partition_id
+        """,
+        led=led,
+        accepted=accepted,
+        deleted=deleted,
+    )
+
+
+def epochs_in_force(sql: ArrowSql, terms: pa.Table) -> pa.Table:
+    """Collect the terms of each partition and leader in a list ``in_force``, for the macro ``epoch_at`` to search."""
+    partition = ", ".join(PARTITION)
+    return sql(
+        f"""
+        SELECT {partition}, list({{in_force_us: in_force_us, leader_epoch: leader_epoch, made_again: made_again}}
+            ORDER BY in_force_us, leader_epoch) AS in_force,
+            max(made_again) AS made_again
+        FROM terms GROUP BY {partition}
+        """,
+        terms=terms,
+    )
+
+
+def with_log_stretch(rows: pa.Table, in_force: pa.Table, stretches: Sequence[Stretch], us: str) -> pa.Table:
+    """Add ``log_stretch``, the number of the stretch of the partition's log that a row of a leader is in, from 0.
+
+    A stretch ends at a gap in the leader's request log, and where the topic is deleted.
+
+    Parameters
+    ----------
+    rows : pa.Table
+        leader_id, topic, partition_id, and a time ``us``.
+    in_force : pa.Table
+        As `epochs_in_force` gives it.
+    stretches : sequence of Stretch
+        Of the leaders' request logs.
+    us : str
+    """
+    rows = with_stretch_number(rows, stretches, "leader_id", us)
+    again = in_force.filter(pc.greater(in_force["made_again"], 0))
+    if not again.num_rows:
+        return rows
+    return worker_sql()(
+        f"""
+        SELECT rows.* REPLACE (CAST(log_stretch + made_again_at(in_force, {us}) AS INTEGER) AS log_stretch)
+        FROM rows LEFT JOIN again USING ({", ".join(PARTITION)})
+        """,
+        rows=rows,
+        again=again,
+    )

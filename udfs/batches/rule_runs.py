@@ -1,0 +1,45 @@
+"""Rule runs: a rule with its parameters, those that are set and those that a term gives."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from udfs.rules import REGISTRY, Param, Rule
+
+
+@dataclass(frozen=True)
+class RuleRun:
+    """A rule and the parameters that are set for it; all others come from the broker or the rule."""
+
+    rule: str
+    params: Mapping[str, int] = field(default_factory=dict)
+
+
+def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
+    """Every parameter of a run in a term: set for the run, else the broker's, else the rule's."""
+    rule = REGISTRY[run.rule]
+    lag_time = run.params.get("replica_lag_time_max_ms", term["replica_lag_time_max_ms"])
+    return {
+        "replica_lag_time_max_ms": lag_time,
+        "min_insync_replicas": term["min_insync_replicas"],
+        "check_period_ms": lag_time // rule.checks_per_lag_time if rule.checks_per_lag_time else 0,
+        "check_phase_ms": term["check_origin_ms"],
+        "isr_write_latency_ms": term["isr_write_ms"] if rule.isr_write_in_background else 0,
+        **{name: param.default or 0 for name, param in rule.params.items()},
+        **run.params,
+    }
+
+
+def params_json(run: RuleRun, term: Mapping[str, Any]) -> str:
+    """The parameters that tell one run of a rule from another, as JSON with sorted keys."""
+    rule = REGISTRY[run.rule]
+    shown = {"replica_lag_time_max_ms", "min_insync_replicas", *rule.params, *run.params}
+    values = {name: value for name, value in resolved_params(run, term).items() if name in shown}
+    return json.dumps({name: _param(rule, name).name_of(value) for name, value in values.items()}, sort_keys=True)
+
+
+def _param(rule: Rule, name: str) -> Param:
+    param = rule.param(name)
+    assert param is not None
+    return param
