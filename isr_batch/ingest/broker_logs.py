@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.errors import QualityGateError, UsageError
+from isr_batch.evidence.broker_troubles import broker_troubles, write_broker_troubles
 from isr_batch.evidence.evidence_table import evidence_rows, write_evidence_table
 from isr_batch.ingest.engine.engine import Engine, ingest_engine_for
 from isr_batch.ingest.engine.in_spark import InSpark, packets_at_once
@@ -155,6 +156,9 @@ def _read_and_write(
     times = logs.times()
     rows_out, broken = _write(small, logs, work, times, earlier, cluster_id)
     _weigh(small, logs.read_lines, logs.lines, cluster_id)
+    names = {record.source_file for record in work.superseded} | {file.name for file in work.found.files}
+    troubles = broker_troubles(small.sql, logs.read_lines.server, logs.read_lines.of_jvms, cluster_id)
+    write_broker_troubles(small, cluster_id, troubles, names)
     keep_for_later_logs(small, cluster_id, logs, earlier)
     later = later_request_logs(work, times)
     lacking = fetches_without_offset(lake, cluster_id, later) if later else 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR
-from isr_batch.broker_lines.kinds import KINDS, METADATA, REQUEST, SERVER, STATE_CHANGE
+from isr_batch.broker_lines.kinds import GC, KINDS, METADATA, REQUEST, SERVER, STATE_CHANGE
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.ingest.folder.broker_ids import Candidate, Refused, broker_id_of, broker_ids
 from isr_batch.ingest.folder.partition_listing import is_listing
@@ -28,7 +28,7 @@ from isr_batch.ingest.log_files.look import look_at
 from isr_batch.ingest.log_files.stamps import stamp_form, stamp_zone
 
 PROPERTIES, SNAPSHOT = "properties", "snapshot"
-__all__ = ["KINDS", "METADATA", "REQUEST", "SERVER", "STATE_CHANGE"]
+__all__ = ["GC", "KINDS", "METADATA", "REQUEST", "SERVER", "STATE_CHANGE"]
 
 _ROTATED = r"([.-].+)?"
 LOG_NAMES = {
@@ -37,8 +37,10 @@ LOG_NAMES = {
     STATE_CHANGE: re.compile(rf"state-change\.log{_ROTATED}"),
 }
 """File names as log4j and log rotation write them; Kafka's own configuration writes kafka-request.log."""
-NOT_NEEDED = re.compile(r"(controller|log-cleaner|kafka-authorizer|zookeeper|connect)\.log([.-].+)?|.*[-_.]?gc\.log.*")
+NOT_NEEDED = re.compile(r"(controller|log-cleaner|kafka-authorizer|zookeeper|connect)\.log([.-].+)?")
 """Other Kafka logs, from which nothing is read."""
+GC_NAME = re.compile(r".*(gc|safepoint)\.log.*")
+"""Logs of a JVM: of the broker whose logs they lie beside."""
 DOCUMENT = re.compile(r"readme.*|.*\.(md|rst|adoc|html?|pdf|docx?|xlsx?|csv|png|jpe?g|svg|py|sh|sql)", re.IGNORECASE)
 """Files that users put next to logs; they may quote log lines."""
 
@@ -179,6 +181,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:
         else:
             candidates += _candidates(found, folder, path, options)
     _add_candidates(found, folder, candidates, properties, options)
+    _find_brokers_of_jvms(found)
     if not any(file.broker_id is not None for file in found.files) and not found.unreadable:
         unread = found.refused + found.left_out
         left = "; ".join(f"{each.source_file}: {each.reason}" for each in unread[:SHOWN])
@@ -242,11 +245,11 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
             found.refused.append(Refused(_printable(name), "file name is not text", None))
             continue
         base = Path(name).name
-        if NOT_NEEDED.fullmatch(base):
-            found.left_out.append(Refused(name, "not needed", "nothing in it is about fetches or the ISR"))
+        if GC_NAME.fullmatch(base):
+            found.files.append(LogFile(GC, None, name, each, default=GC))
             continue
-        if DOCUMENT.fullmatch(base) and not is_export_file(each):
-            found.left_out.append(Refused(name, "a document by its name", "if it is a log, call it server.log"))
+        if refused := _by_its_name(name, each):
+            found.left_out.append(refused)
             continue
         kind = next((kind for kind, pattern in LOG_NAMES.items() if pattern.fullmatch(base)), None)
         look = look_at(each, kind or SERVER, options.stamp_format)
@@ -261,6 +264,14 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
             own_folder = (folder / name).parent
             shown = _printable(_name(folder, own_folder)) if own_folder != folder else ""
             yield Candidate(label, own_folder, shown, look, kind or SERVER, kind is not None, source, seen)
+
+
+def _by_its_name(name: str, path: str) -> Refused | None:
+    if NOT_NEEDED.fullmatch(Path(name).name):
+        return Refused(name, "not needed", "nothing in it is about fetches or the ISR")
+    if DOCUMENT.fullmatch(Path(name).name) and not is_export_file(path):
+        return Refused(name, "a document by its name", "if it is a log, call it server.log")
+    return None
 
 
 def _add_candidates(
@@ -308,6 +319,20 @@ def _add_candidate(found: LogFolder, each: Candidate, broker_id: int, options: L
             kind, broker_id, _printable(each.name), each.look.path, None, layout, each.default, each.source,
             alone=len(kinds) == 1, first=number == 0,
         ))  # fmt: skip
+
+
+def _find_brokers_of_jvms(found: LogFolder) -> None:
+    brokers: dict[Path, set[int | None]] = {}
+    of_jvms = found.of_kind(GC)
+    found.files = [file for file in found.files if file.kind != GC]
+    for file in found.files:
+        brokers.setdefault(Path(file.name).parent, set()).add(file.broker_id)
+    for file in of_jvms:
+        broker_id, *others = brokers.get(Path(file.name).parent, set()) - {None} or {None}
+        if broker_id is None or others:
+            found.left_out.append(Refused(file.name, "log of a JVM", "not beside the logs of one broker"))
+        else:
+            found.files.append(replace(file, broker_id=broker_id))
 
 
 def require_readable_logs(found: LogFolder) -> None:
