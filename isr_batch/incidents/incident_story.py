@@ -49,7 +49,10 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
         )
     if incident["excluded"]:
         said += [(BROKER_EVENTS[kind].replace("fenced", "was fenced"), kind) for kind in incident["events"] or []]
-        said.append((f"was removed from {count_of(incident['excluded'], 'ISR')} by the controller", "excluded"))
+        others = incident["excluded"] - incident["reassigned"]
+        whose = (("a reassignment", incident["reassigned"]), ("the controller", others))
+        removed = [f"was removed from {count_of(number, 'ISR')} by {by}" for by, number in whose if number]
+        said.append((" and ".join(removed), "excluded"))
     if incident["unknown"]:
         link = " or the link to it" if incident["suspect"] == "link_or_follower" else ""
         judged = f"{count_of(incident['unknown'], 'drop')} cannot be judged, and server.log points at it{link}"

@@ -29,7 +29,7 @@ COLUMNS: Final = {
         *SET_KEY, "start_time", "end_time", "previous_leader_id", "assigned",
         "replica_lag_time_max_ms", "lag_time_source", "broker_version", "broker_version_source", "begins_mid_term",
     ),
-    "controller_records": ("cluster_id", "kind", "broker_id"),
+    "controller_records": ("cluster_id", "kind", "broker_id", "topic", "value", "record_time", "record_offset"),
     "mapped_clusters": ("cluster_id", "mapped", "min_insync_replicas", "min_isr_is_given", "broker_version"),
     "coverage": ("cluster_id", "broker_id", "log", "from_time", "until_time", "begins_mid_term"),
     "shrink_evidence": (
@@ -111,7 +111,7 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
             **tables,
         )
         known = {**tables, "brokers_logs": brokers_logs}
-        known["dropped"] = sql(text_of(_PACKAGE, "dropped", rule=quoted(rule)), **known)
+        known["dropped"] = sql(text_of(_PACKAGE, "dropped", rule=quoted(rule), key=", ".join(SET_KEY)), **known)
         drops = sql(text_of(_PACKAGE, "drops"), who=who_was_absent(sql, known, fetches_of), **known)
         known["drops"] = drops
         incidents = _with_troubles(sql, sql(text_of(_PACKAGE, "incidents"), **known), known)

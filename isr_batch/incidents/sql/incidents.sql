@@ -12,6 +12,7 @@ WITH grouped AS (
     count_if(verdict = 'spurious' AND replica_id = fault_id) AS spurious_of_stopped,
     count_if(verdict = 'genuine') AS genuine,
     count_if(verdict = 'excluded') AS excluded,
+    count_if(reassigned) AS reassigned,
     count_if(verdict = 'unknown') AS unknown,
     count(DISTINCT (topic, partition_id)) AS partitions,
     count_if(verdict = 'genuine' AND leader_id = fault_id) AS unreached,
