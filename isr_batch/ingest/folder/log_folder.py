@@ -40,7 +40,7 @@ LOG_NAMES = {
 NOT_NEEDED = re.compile(r"(controller|log-cleaner|kafka-authorizer|zookeeper|connect)\.log([.-].+)?")
 """Other Kafka logs, from which nothing is read."""
 GC_NAME = re.compile(r".*(gc|safepoint)\.log.*")
-"""Logs of a JVM: of the broker whose logs they lie beside."""
+"""Logs of a JVM."""
 DOCUMENT = re.compile(r"readme.*|.*\.(md|rst|adoc|html?|pdf|docx?|xlsx?|csv|png|jpe?g|svg|py|sh|sql)", re.IGNORECASE)
 """Files that users put next to logs; they may quote log lines."""
 
@@ -244,8 +244,7 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
         if _printable(name) != name:
             found.refused.append(Refused(_printable(name), "file name is not text", None))
             continue
-        base = Path(name).name
-        if GC_NAME.fullmatch(base):
+        if GC_NAME.fullmatch(base := Path(name).name):
             found.files.append(LogFile(GC, None, name, each, default=GC))
             continue
         if refused := _by_its_name(name, each):
@@ -322,17 +321,15 @@ def _add_candidate(found: LogFolder, each: Candidate, broker_id: int, options: L
 
 
 def _find_brokers_of_jvms(found: LogFolder) -> None:
-    brokers: dict[Path, set[int | None]] = {}
     of_jvms = found.of_kind(GC)
     found.files = [file for file in found.files if file.kind != GC]
-    for file in found.files:
-        brokers.setdefault(Path(file.name).parent, set()).add(file.broker_id)
-    for file in of_jvms:
-        broker_id, *others = brokers.get(Path(file.name).parent, set()) - {None} or {None}
-        if broker_id is None or others:
-            found.left_out.append(Refused(file.name, "log of a JVM", "not beside the logs of one broker"))
+    beside = [(Path(file.name).parent, file.broker_id) for file in found.files if file.broker_id is not None]
+    for jvm in of_jvms:
+        brokers = {broker_id for folder, broker_id in beside if folder == Path(jvm.name).parent}
+        if len(brokers) == 1:
+            found.files.append(replace(jvm, broker_id=brokers.pop()))
         else:
-            found.files.append(replace(file, broker_id=broker_id))
+            found.left_out.append(Refused(jvm.name, "log of a JVM", "not in the folder of one broker"))
 
 
 def require_readable_logs(found: LogFolder) -> None:

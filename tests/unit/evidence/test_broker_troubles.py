@@ -1,4 +1,4 @@
-"""What brokers log about themselves: from a folder to a sentence, with server.log alone."""
+"""Lines of brokers about themselves: from a folder to a sentence, with server.log alone."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What was done on purpose, or has another cause than the network: reassignments, settings, pauses of JVMs."""
+"""Changes on purpose, and causes other than the network: reassignments, settings, pauses of JVMs."""
 
 from isr_batch.incidents.incident_lines import incident_lines
 from isr_batch.incidents.incident_story import incident_story
