@@ -16,6 +16,7 @@ def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, nothing: "No
     from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer
     from isr_batch.evidence.evidence_table import read_evidence_table
     from isr_batch.evidence.missing_logs import metadata_alone, missing_logs
+    from isr_batch.evidence.notes_of_brokers import notes_of_brokers
     from isr_batch.evidence.questions import answer_questions
     from isr_batch.lake.arrow_read import read_columns
     from isr_batch.report.evidence_page import write_evidence_page
@@ -36,13 +37,17 @@ def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, nothing: "No
                 of_change = ("kind", "made_by", "change_time")
                 changes = read_columns(job.lake, "observed_isr_changes", of_change, {"cluster_id": name})
                 missing[name] = metadata_alone(changes.to_pylist())
+        answers = {
+            name: evidence_answer(rows, missing=missing[name], notes=notes_of_brokers(job.lake, name, rows))
+            for name, rows in evidence.items()
+        }
         with job.out.step(f"write {file}"):
-            write_evidence_page(evidence, file, missing)
+            write_evidence_page(evidence, file, answers)
         for name, rows in evidence.items():
             shown = answer_table(rows)
             more = f", the first {len(shown)} of {rows.num_rows}" if len(shown) < rows.num_rows else ""
             job.out.details(f"Replicas that left the ISR in {name}{more}", shown, COLUMNS)
-            said, asked = evidence_answer(rows, missing=missing[name]), answer_questions(rows)
+            said, asked = answers[name], answer_questions(rows)
             if job.out.as_json:
                 job.out.say(cluster=name, answer=said, questions=[one._asdict() for one in asked])
             else:

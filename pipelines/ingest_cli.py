@@ -33,7 +33,8 @@ from pipelines.output import Output
 
 if TYPE_CHECKING:  # help should not wait for Spark, so commands import it where they need it
     from isr_batch.errors import NothingToReplayError
-    from isr_batch.ingest.folder.log_folder import LogFolder, LogOptions
+    from isr_batch.ingest.folder.log_folder import LogFolder
+    from isr_batch.ingest.folder.log_options import LogOptions
     from isr_batch.ingest.own_table.mapping import TableMapping
     from isr_batch.lake.run_log import Run
 
@@ -72,7 +73,8 @@ def find_logs_of_command(
         what = f"{folder} is not a folder" if folder.exists() else f"no such folder: {folder}"
         raise NoInputError(what, "give the folder that holds a folder for each broker")
     from isr_batch.ingest.folder.clusters import find_clusters
-    from isr_batch.ingest.folder.log_folder import LogOptions, require_readable_logs
+    from isr_batch.ingest.folder.log_folder import require_readable_logs
+    from isr_batch.ingest.folder.log_options import LogOptions
     from isr_batch.ingest.folder.settings_files import require_release
     from isr_batch.ingest.folder.time_zones import require_utc
 
@@ -129,7 +131,8 @@ def look_command(
     if not logs.is_dir():
         raise NoInputError(f"{logs} is not a folder", "give the folder that holds the logs")
     from isr_batch.ingest.folder.clusters import find_clusters
-    from isr_batch.ingest.folder.log_folder import LogOptions, require_readable_logs
+    from isr_batch.ingest.folder.log_folder import require_readable_logs
+    from isr_batch.ingest.folder.log_options import LogOptions
     from isr_batch.ingest.folder.time_zones import require_utc
 
     clusters = find_clusters(logs, cluster, LogOptions.parse(stamp_format, time_zone or []))

@@ -64,6 +64,7 @@ LONG = {
     "spark/test_cluster.py": "starts a cluster of processes",
     "spark/test_first_minute.py": "runs the main job on the samples once more",
     "test_as_a_user.py": "starts every command as a process of its own",
+    "unit/test_answers_bench.py": "replays recorded clusters with some of their logs missing",
     "spark/test_operators_runs.py": "replays five folders of operators, and a sample twice",
 }
 """Files whose tests take a minute or more, and why: `make test-all` runs them."""

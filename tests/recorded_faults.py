@@ -17,12 +17,13 @@ SLACK_MS: Final = 10_000
 
 
 class RecordedFault(NamedTuple):
-    """One fault: start and end (epoch ms), affected pairs (follower, leader; 0 for all), and the broker at fault."""
+    """One fault: start and end (epoch ms), affected pairs (follower, leader; 0 for all), broker at fault, and kind."""
 
     from_ms: int
     until_ms: int
     pairs: tuple[tuple[int, int], ...]
     brokers: frozenset[int]
+    kind: str = ""
 
     def explains(self, leader: int, follower: int, since_ms: int, drop_ms: int) -> bool:
         """Whether it may have kept the follower from the leader since it was last caught up."""
@@ -52,20 +53,34 @@ def _fault(start: dict[str, Any], until_ms: int) -> RecordedFault:
     target, kind = start["target"], start["kind"]
     if isinstance(target, dict):
         pair = target["f"], target["l"]
-        return RecordedFault(start["t"], until_ms, (pair,), frozenset({pair[0] or pair[1], pair[1] or pair[0]}))
+        ends = frozenset({pair[0] or pair[1], pair[1] or pair[0]})
+        return RecordedFault(start["t"], until_ms, (pair,), ends, _kind_of_network(target))
     broker = target if isinstance(target, int) else int(target.removeprefix("broker-"))
     pairs = {"throttle_follower": ((broker, 0),), "throttle_leader": ((0, broker),)}
-    return RecordedFault(start["t"], until_ms, pairs.get(kind, ((broker, 0), (0, broker))), frozenset({broker}))
+    stopped = "a broker stopped" if kind == "sigstop" else "a broker restarted"
+    named = "a throttle" if kind in pairs else stopped
+    return RecordedFault(start["t"], until_ms, pairs.get(kind, ((broker, 0), (0, broker))), frozenset({broker}), named)
 
 
-def broker_at_fault(faults: Iterable[RecordedFault], drop: dict[str, Any]) -> frozenset[int]:
-    """Brokers that a drop may be blamed on (of one link both its ends); empty where no fault explains it."""
+def _kind_of_network(target: dict[str, Any]) -> str:
+    whose = "a link" if target["f"] and target["l"] else "a follower" if target["f"] else "a leader"
+    how = "out of reach" if target.get("hold") else "with losses" if target.get("loss") else "with a slow network"
+    return f"{whose} {how}"
+
+
+def faults_of_drop(faults: Iterable[RecordedFault], drop: dict[str, Any]) -> list[RecordedFault]:
+    """Faults that a drop may be blamed on."""
     at_ms = drop["change_us"] // 1000
     since_ms = at_ms - (drop["lag_ms"] or 0)
     mine = [one for one in faults if one.explains(drop["leader_id"], drop["replica_id"], since_ms, at_ms)]
     # What went on when it stopped to be caught up counts more than what had ended, or came later.
     near = [one for one in mine if one.from_ms - 1000 <= since_ms <= one.until_ms]
-    return frozenset().union(*(one.brokers for one in near or mine))
+    return near or mine
+
+
+def broker_at_fault(faults: Iterable[RecordedFault], drop: dict[str, Any]) -> frozenset[int]:
+    """Brokers that a drop may be blamed on (of one link both its ends); empty where no fault explains it."""
+    return frozenset().union(*(one.brokers for one in faults_of_drop(faults, drop)))
 
 
 def count_answers(faults: Sequence[RecordedFault], drops: Iterable[dict[str, Any]]) -> Counter[str]:
@@ -82,7 +97,16 @@ def count_answers(faults: Sequence[RecordedFault], drops: Iterable[dict[str, Any
     return counts
 
 
-def _drops(lake_root: str) -> dict[str, list[dict[str, Any]]]:
+def count_by_kind(faults: Sequence[RecordedFault], drops: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
+    """Count as `count_answers` does, by the kind of the fault."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for drop in drops:
+        kinds = {one.kind for one in faults_of_drop(faults, drop)} or {"no fault"}
+        counts[min(kinds)] += count_answers(faults, [drop])
+    return counts
+
+
+def drops_of_lake(lake_root: str) -> dict[str, list[dict[str, Any]]]:
     """Drops of leaders by cluster, as the answers have them: with request logs, or with server.log alone."""
     from isr_batch.incidents.own_shrinks import own_shrinks
     from isr_batch.lake.arrow_read import read_columns
@@ -121,7 +145,7 @@ def main(recordings: Path, lakes: Sequence[str]) -> None:
     """Print the counts."""
     for lake in lakes:
         total: Counter[str] = Counter()
-        for cluster, drops in sorted(_drops(lake).items()):
+        for cluster, drops in sorted(drops_of_lake(lake).items()):
             timeline = recordings / cluster / "timeline.jsonl"
             if timeline.exists():
                 counts = count_answers(recorded_faults(timeline), drops)

@@ -13,7 +13,7 @@ from docs.generate.landing_pages import DOCS, MADE
 from docs.generate.rule_stories import seen
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.contract import Table
-from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
+from isr_batch.lake.tables.evidence import BROKER_TROUBLES, SHRINK_EVIDENCE
 from isr_batch.lake.tables.inputs import (
     FETCH_SEGMENTS,
     INGESTED_FILES,
@@ -88,7 +88,8 @@ def tables() -> str:
         MADE,
         _TABLES_SAID,
         "## What an ingest writes\n",
-        *map(_table, (*INPUT_TABLES, SHRINK_EVIDENCE, INGESTED_FILES, KEPT_LINES, SESSION_ENDS, *OWN_TABLES)),
+        *map(_table, (*INPUT_TABLES, SHRINK_EVIDENCE, BROKER_TROUBLES)),
+        *map(_table, (INGESTED_FILES, KEPT_LINES, SESSION_ENDS, *OWN_TABLES)),
         *map(_table, (BROKER_DAYS, FETCH_SEGMENTS, PLANTED_FAULTS)),
         "## What a replay and the commands after it write\n",
         *map(_table, OUTPUT_TABLES),

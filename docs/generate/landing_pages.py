@@ -24,6 +24,8 @@ match less well | [recorded clusters](witnesses.md#recorded-clusters) |
 with mixed ones | [confusion](confusion.md) |
 | faults that were injected into real brokers | every recorded shrink, with the fault at that time | shrink by shrink \
 | [recorded shrinks](recorded-shrinks.md) |
+| the same faults | the broker that an answer points at, with all logs and with some missing | kind by kind | \
+[answers](answers.md) |
 | replay and `server.log` | a suspicion by the log alone with the verdict of the replay | by release | \
 [server.log alone](server-log-only.md#how-often-it-is-right) |
 | your brokers | each ISR change that they logged with the replayed one, in every `run` and `validate` | table \

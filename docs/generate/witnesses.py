@@ -4,7 +4,8 @@ docs/witnesses.md has the rules and how each is checked. A test says so with ``r
 ``rules``), ``witness`` (a column below), ``count``, ``release``. It also has how recorded clusters compare:
 ``recorded`` (their name) and ``counts``. docs/stories.md has what came of each experiment: ``story`` (its name) and
 ``outcomes`` (pairs of rule and what came of it). docs/confusion.md has how often a right cause was given which:
-``matrix`` (its heading) and ``counts`` (triples of right cause, given cause, how often).
+``matrix`` (its heading) and ``counts`` (triples of right cause, given cause, how often). docs/answers.md has how often
+answers point at the broker at fault: ``answers``, counts by state of evidence, kind of fault and result.
 
 ``python -m docs.generate.witnesses`` fails unless they have the tables of ``build/witnesses``; with ``--write`` they
 are put there.
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.answers_bench import added, as_markdown
 from tests.spark.broker_logs import TRACES
 from udfs.kernel.causes import CAUSES, VERDICT_OF_CAUSE
 from udfs.rules import REGISTRY
@@ -119,12 +121,23 @@ def recorded(reports: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def answers(reports: list[dict[str, Any]]) -> str:
+    """Markdown, a row for each kind of fault, a column for each state of evidence."""
+    found = [
+        {state: {kind: Counter(counts) for kind, counts in kinds.items()} for state, kinds in said["answers"].items()}
+        for said in reports
+        if "answers" in said
+    ]
+    return as_markdown(added(found))
+
+
 Maker = Callable[[list[dict[str, Any]]], str]
 TABLES: tuple[tuple[str, str, Maker], ...] = (
     ("docs/witnesses.md", "witnesses", table),
     ("docs/witnesses.md", "recorded", recorded),
     ("docs/stories.md", "stories", stories),
     ("docs/confusion.md", "witnesses", matrices),
+    ("docs/answers.md", "answers", answers),
 )
 """Document, name of the table between its markers, and what makes it."""
 
@@ -136,7 +149,8 @@ def main(*, write: bool) -> int:
         (name, what)
         for name, what, made in TABLES
         # Not everybody has the recorded clusters.
-        if (what != "recorded" or TRACES.is_dir()) and not _renew(Path(name), what, made(reports), write=write)
+        if (what not in {"recorded", "answers"} or TRACES.is_dir())
+        and not _renew(Path(name), what, made(reports), write=write)
     ]
     for name, what in stale:
         sys.stderr.write(f"{name} has not the {what} that this test run has shown: `make witnesses` writes them\n")

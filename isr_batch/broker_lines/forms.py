@@ -240,6 +240,36 @@ TROUBLES: Final = {
 FETCHER: Final = rf"\[ReplicaFetcher replicaId=({INT}), leaderId=({INT})|\[ReplicaFetcherThread-\d+-({INT}){END}"
 OF_PARTITION: Final = rf"\b[Pp]artition (\S+?)-({INT})(?:[\s,;.:]|$)"
 
+# server.log: what a broker says of itself
+
+_DISK = r"(?:reading|writing|appending|flushing|rolling|loading|deleting)"
+OWN_TROUBLES: Final = {
+    "session_expired": r"\[ZooKeeperClient [^\]]*\] Session expired|zookeeper state changed \(Expired\)",
+    "heartbeat_failed": r"\] Unable to send a heartbeat because|name=heartbeat\] Disconnecting from node \d+ due to "
+    r"|\] Broker \d+ sent a heartbeat request but received error",
+    "log_dir_failed": rf"Stopping serving (?:logs|replicas) in dir|\] ERROR Error while {_DISK} .* in dir ",
+    "out_of_memory": r"\bjava\.lang\.OutOfMemoryError\b",
+}
+"""Kinds of trouble that keep a broker as a whole from its work, or that come of it: ZooKeeper's sessions, KRaft's
+heartbeats, disks, memory."""
+_NOT_ENOUGH = "NotEnoughReplicasException: "
+NOT_ENOUGH_REPLICAS: Final = Form(
+    _NOT_ENOUGH,
+    rf"current ISR (?:: ({INT})|\w+\(({INTS})\)) is insufficient to satisfy the min\.isr requirement of ({INT}) for "
+    rf"partition {_PARTITION}(?:, live replica\(s\) broker\.id are : \w+\(({INTS})\)|\s*$)",
+    f"members INTEGER, isr_members INTEGER[], min_insync_replicas INTEGER, {_OF_PARTITION}, live INTEGER[]",
+)
+"""A refused write, which proves an ISR even where lines at INFO are not logged: since 2.0 with its members, since 2.6
+with their number and the live ones."""
+NOT_ENOUGH_REPLICAS_BEFORE: Final = Form(
+    _NOT_ENOUGH,
+    rf"insync replicas for partition \[?(\S+?)[-,]({INT})\]? is \[({INT})\], below required minimum \[({INT})\]",
+    f"{_OF_PARTITION}, members INTEGER, min_insync_replicas INTEGER",
+)
+"""The same up to 1.1; some releases have the numbers the wrong way round."""
+WITHOUT_STAMP: Final = rf"{OWN_TROUBLES['out_of_memory']}|{_NOT_ENOUGH}"
+"""Lines that may belong to the one before, as exceptions in a log of Kafka do."""
+
 # lines of interest
 
 WRITER: Final = (
@@ -254,7 +284,7 @@ SERVER_LINES: Final = "|".join((
     *(form.mark for form in (
         SHRINK, EXPAND, ISR_UPDATED, WRITE_FAILED, START_OFFSET, CREATED, TOPIC_CONFIGURED, DELETED, VERSION,
     )),
-    "Log4jController", STARTING, CHECKS_SCHEDULED, *TROUBLES.values(),
+    "Log4jController", STARTING, CHECKS_SCHEDULED, *TROUBLES.values(), *OWN_TROUBLES.values(), _NOT_ENOUGH,
 ))  # fmt: skip
 """Marks of the lines of interest in server.log that have a timestamp."""
 STATE_CHANGE_LINES: Final = "|".join(

@@ -7,8 +7,8 @@ import pyarrow.compute as pc
 
 from udfs.request_log.fields import MARK
 
-REQUEST, SERVER, STATE_CHANGE, METADATA = "request", "server", "state-change", "metadata"
-KINDS = (REQUEST, SERVER, STATE_CHANGE, METADATA)
+REQUEST, SERVER, STATE_CHANGE, METADATA, GC = "request", "server", "state-change", "metadata", "gc"
+KINDS = (REQUEST, SERVER, STATE_CHANGE, METADATA, GC)
 BROKER_KINDS = KINDS[:3]
 """Logs that a broker writes, in the order of their codes."""
 

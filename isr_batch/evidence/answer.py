@@ -29,7 +29,9 @@ COLUMNS = (
 """Columns of `answer_table`."""
 
 
-def evidence_answer(evidence: pa.Table, *, request_log: bool = False, missing: Sequence[str] = ()) -> list[str]:
+def evidence_answer(
+    evidence: pa.Table, *, request_log: bool = False, missing: Sequence[str] = (), notes: Sequence[str] = ()
+) -> list[str]:
     """Answer in at most ten lines; the first is what happened and whom it points at, the last what cannot be said.
 
     Parameters
@@ -40,6 +42,8 @@ def evidence_answer(evidence: pa.Table, *, request_log: bool = False, missing: S
         Whether there was a request log too, so that the rules were compared.
     missing : sequence of str
         What the logs lack, as `isr_batch.evidence.missing_logs.missing_logs` says it.
+    notes : sequence of str
+        What brokers log about themselves, as `isr_batch.evidence.notes_of_brokers.notes_of_brokers` says it.
     """
     every = rows_of_evidence_table(evidence)
     rows = [row for row in every if not row["retry"]]
@@ -49,7 +53,7 @@ def evidence_answer(evidence: pa.Table, *, request_log: bool = False, missing: S
     begin = [_first(by_leader, found)] if found else []
     lines = [*begin, *missing, *filter(None, [on_purpose, _unexplained(rows)])] or [NO_SHRINK]
     largest = sorted(sorted(found, key=lambda storm: -storm.replicas)[:STORMS])
-    lines += [_about(storm) for storm in largest]
+    lines += [*map(_about, largest), *notes]
     lines += filter(None, (
         answer_line_how_far_behind(by_leader), answer_back_in_isr(by_leader), answer_avoiding_lag_time(by_leader),
         answer_under_min_isr(rows), _others(every),

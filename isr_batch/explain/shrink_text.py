@@ -302,7 +302,7 @@ def _reasons(story: ShrinkStory, follower: DroppedFollower) -> dict[str, str]:
     return {
         "caught_up": f"its log ends {held}, the leader's at {story.leader_log_end_offset}",
         "keeping_pace": f"true lag {ms_text(follower.true_lag_ms)} and {last}; the limit of both is {lag_time}",
-        "slow_leader": _blame(follower, lag_time),
+        "slow_leader": _blame(story, follower, lag_time),
         "unacked_only": f"acknowledged up to {acknowledged}, its log ends {held}; {last}, limit {lag_time}",
         "controller": "the leader dropped it, not the controller",
         "follower_stopped": f"{last}, lag time {lag_time}{excused}",
@@ -313,15 +313,32 @@ def _reasons(story: ShrinkStory, follower: DroppedFollower) -> dict[str, str]:
     }
 
 
-def _blame(follower: DroppedFollower, lag_time: str) -> str:
+def _blame(story: ShrinkStory, follower: DroppedFollower, lag_time: str) -> str:
     explained_ms = (follower.leader_held_ms or 0) + (follower.leader_silent_ms or 0)
     share = f"the leader accounts for {ms_text(explained_ms)} of the time since it was last caught up"
     if "slow_leader" in follower.causes:
-        return f"{share}; at most {lag_time} remain"
+        return f"{share}; at most {lag_time} remain{_not_delivered(story, follower)}"
     if explained_ms:
         return f"{share}; more than {lag_time} remain"
     known = None not in (follower.leader_held_ms, follower.leader_silent_ms)
     return "the leader accounts for none of the time" + ("" if known else ", as far as the log shows")
+
+
+def _not_delivered(story: ShrinkStory, follower: DroppedFollower) -> str:
+    """Say that responses were due, and not delivered, for most of the time that the leader held the fetches."""
+    due = [(fetch.released_us, min(fetch.completed_us, story.change_us)) for fetch in follower.fetches]
+    due_us = sum(max(0, until - since) for since, until in due)
+    # A leader that was silent did not send.
+    silent_us = sum(
+        max(0, min(until, end) - max(since, start)) for since, until in due for start, end in story.silences
+    )
+    ms = (due_us - silent_us) / 1000
+    if ms * 2 <= (follower.leader_held_ms or 0):
+        return ""
+    return (
+        f"; answers were not delivered: for {ms_text(ms)} its responses were due, while the leader served others: "
+        "suspect the network, or a follower that did not read"
+    )
 
 
 def _since_last_fetch_ms(story: ShrinkStory, follower: DroppedFollower) -> float:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from isr_batch.evidence.broker_troubles import lines_of_absence
 from isr_batch.incidents.incident_story import incident_statements, incident_story
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row
 from isr_batch.incidents.sentences import incident_time
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 LISTED: Final = 4
 """Number of log lines shown for each statement."""
 SECOND_US: Final = 1_000_000
+TROUBLES: Final = ("paused", "troubled")
 
 
 def incident_lines(own: OwnShrinks, incident: Row) -> list[str]:
@@ -41,6 +43,9 @@ def incident_lines(own: OwnShrinks, incident: Row) -> list[str]:
 def _behind(incident: Row, kind: str, drops: list[Row]) -> list[str]:
     """Name the log lines of such drops, and the query for their rows."""
     fault = incident["fault_id"]
+    if kind in TROUBLES:
+        lines = [f"    {line}" for line in lines_of_absence(incident["absence"], pauses=kind == "paused")]
+        return [*lines, f"    SELECT * FROM {_query(incident, kind)}"]
     of_kind: dict[str, Callable[[Row], bool]] = {
         "unreached": lambda row: row["verdict"] == "genuine" and row["leader_id"] == fault,
         "linked": lambda row: row["verdict"] == "genuine" and row["who"] == "link",
@@ -107,8 +112,10 @@ def _query(incident: Row, kind: str) -> str:
         "spurious": ("shrink_verdicts", f"{rule} AND verdict = 'spurious' AND leader_id = {fault}"),
         "excluded": ("observed_isr_changes", f"made_by = 'controller' AND kind = 'shrink' AND replica_id = {fault}"),
         "unknown": ("observed_isr_changes", "made_by = 'leader' AND kind = 'shrink'"),
+        "paused": ("broker_troubles", f"kind = 'pause' AND broker_id = {fault}"),
+        "troubled": ("broker_troubles", f"kind <> 'pause' AND broker_id = {fault}"),
     }.get(kind, ("broker_events", f"kind = '{kind}' AND broker_id = {fault}"))
-    name = "event_time" if table == "broker_events" else "change_time"
-    since = min(incident["since_us"], incident["first_us"]) if table == "broker_events" else incident["first_us"]
+    name = {"broker_events": "event_time", "broker_troubles": "from_time"}.get(table, "change_time")
+    since = incident["first_us"] if name == "change_time" else min(incident["since_us"], incident["first_us"])
     within = [f"TIMESTAMP '{utc_text(us)}'" for us in (since - SECOND_US, incident["last_us"] + 2 * SECOND_US)]
     return f"{table} WHERE cluster_id = '{_escaped(incident)}' AND {which} AND {name} BETWEEN {' AND '.join(within)}"

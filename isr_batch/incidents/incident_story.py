@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from isr_batch.evidence.broker_troubles import pauses_in_words, trouble_in_words
 from isr_batch.incidents.own_shrinks import Row
 from isr_batch.phrases import brokers_text, count_of, seconds_text, times_in_words, utc_text
 
@@ -48,11 +49,17 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
         )
     if incident["excluded"]:
         said += [(BROKER_EVENTS[kind].replace("fenced", "was fenced"), kind) for kind in incident["events"] or []]
-        said.append((f"was removed from {count_of(incident['excluded'], 'ISR')} by the controller", "excluded"))
+        others = incident["excluded"] - incident["reassigned"]
+        whose = (("a reassignment", incident["reassigned"]), ("the controller", others))
+        removed = [f"was removed from {count_of(number, 'ISR')} by {by}" for by, number in whose if number]
+        said.append((" and ".join(removed), "excluded"))
     if incident["unknown"]:
         link = " or the link to it" if incident["suspect"] == "link_or_follower" else ""
         judged = f"{count_of(incident['unknown'], 'drop')} cannot be judged, and server.log points at it{link}"
         said.append((judged if said else f"is suspected: {judged}", "unknown"))
+    if incident["absence"]:
+        words = {"paused": pauses_in_words(incident["absence"]), "troubled": trouble_in_words(incident["absence"])}
+        said[1:1] = [(text, kind) for kind, text in words.items() if text]
     return said
 
 

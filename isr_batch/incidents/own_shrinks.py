@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from isr_batch.evidence.broker_troubles import troubles_of_absences
 from isr_batch.incidents.absences import FetchesOfSpans, fetches_of_spans, who_was_absent
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_sql import ArrowSql, quoted, without_zones
@@ -28,12 +29,15 @@ COLUMNS: Final = {
         *SET_KEY, "start_time", "end_time", "previous_leader_id", "assigned",
         "replica_lag_time_max_ms", "lag_time_source", "broker_version", "broker_version_source", "begins_mid_term",
     ),
-    "controller_records": ("cluster_id", "kind", "broker_id"),
+    "controller_records": ("cluster_id", "kind", "broker_id", "topic", "value", "record_time", "record_offset"),
     "mapped_clusters": ("cluster_id", "mapped", "min_insync_replicas", "min_isr_is_given", "broker_version"),
     "coverage": ("cluster_id", "broker_id", "log", "from_time", "until_time", "begins_mid_term"),
     "shrink_evidence": (
         "cluster_id", "topic", "partition_id", "leader_id", "replica_id", "change_time", "suspect", "suspect_broker",
         "strength", "spurious",
+    ),
+    "broker_troubles": (
+        "cluster_id", "broker_id", "kind", "from_time", "until_time", "what", "source_file", "source_line",
     ),
 }  # fmt: skip
 """Columns read from each table."""
@@ -107,10 +111,10 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
             **tables,
         )
         known = {**tables, "brokers_logs": brokers_logs}
-        known["dropped"] = sql(text_of(_PACKAGE, "dropped", rule=quoted(rule)), **known)
+        known["dropped"] = sql(text_of(_PACKAGE, "dropped", rule=quoted(rule), key=", ".join(SET_KEY)), **known)
         drops = sql(text_of(_PACKAGE, "drops"), who=who_was_absent(sql, known, fetches_of), **known)
         known["drops"] = drops
-        incidents = sql(text_of(_PACKAGE, "incidents"), **known).to_pylist()
+        incidents = _with_troubles(sql, sql(text_of(_PACKAGE, "incidents"), **known), known)
         known["clusters"] = sql(text_of(_PACKAGE, "clusters"), **known)
         clusters = known["clusters"].to_pylist()
         pictures = (
@@ -118,6 +122,14 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
             for name in ("pairs", "lanes", "events", "elections")
         )
         return OwnShrinks(rule, tables, drops, incidents, clusters, *pictures)
+
+
+def _with_troubles(sql: ArrowSql, incidents: pa.Table, tables: Tables) -> list[Row]:
+    """Add to each incident what the logs of the broker at fault say of the time in which it was absent."""
+    absences = sql(text_of(_PACKAGE, "absences_of_brokers"), incidents=incidents)
+    found = troubles_of_absences(sql, absences, tables["broker_troubles"], tables["coverage"])
+    of_number = {one["number"]: one for one in found}
+    return [one | {"absence": of_number.get(one["number"])} for one in incidents.to_pylist()]
 
 
 def ask_own_shrinks(name: str, values: dict[str, str], **tables: pa.Table) -> pa.Table:

@@ -72,6 +72,12 @@ def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
     later = sorted((row["from_us"], row["broker_id"]) for row in mine if row["from_us"] > cluster["first_us"])
     if started := [f"broker {broker} at {utc_text(us, form)}" for us, broker in later]:
         said.append(f"Started in this time: {', '.join(started)}.")
+    if changes := cluster["min_isr_changes"]:
+        named = [
+            f"{one['topic'] or 'all topics'} to {one['value']} at {utc_text(one['at_us'], form)}" for one in changes
+        ]
+        more = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
+        said.append(f"min.insync.replicas was changed: {'; '.join([*named[:NAMED], *more])}.")
     if cluster["changes"]:
         said.append(f"The replay agrees with the brokers on {cluster['matched']:,} of {cluster['changes']:,} changes.")
     elif cluster["logged"] and dropped:
@@ -193,7 +199,10 @@ def _by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
 def _narrow(incident: Row, kind: str) -> str:
     """Further facts of an incident, after a number."""
     if kind == "excluded":
-        return "".join(f", {BROKER_EVENTS[event]}" for event in incident["events"] or [])
+        all_of_them = incident["reassigned"] == incident["excluded"]
+        number = "" if all_of_them else f"{incident['reassigned']} of them "
+        reassigned = f", {number}reassigned" if incident["reassigned"] else ""
+        return reassigned + "".join(f", {BROKER_EVENTS[event]}" for event in incident["events"] or [])
     late = ""
     if incident["late_leader"] is not None:
         after = seconds_text([(incident["late_us"] - incident["first_us"]) // 1000])

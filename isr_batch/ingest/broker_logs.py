@@ -11,10 +11,12 @@ import pyarrow as pa
 
 from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.errors import QualityGateError, UsageError
+from isr_batch.evidence.broker_troubles import broker_troubles, write_broker_troubles
 from isr_batch.evidence.evidence_table import evidence_rows, write_evidence_table
 from isr_batch.ingest.engine.engine import Engine, ingest_engine_for
 from isr_batch.ingest.engine.in_spark import InSpark, packets_at_once
-from isr_batch.ingest.folder.log_folder import REQUEST, LogFolder, LogOptions
+from isr_batch.ingest.folder.log_folder import REQUEST, LogFolder
+from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.ingested_files import (
     IngestedFile,
     PlanOfFiles,
@@ -161,6 +163,9 @@ def _read_and_write(
     read = ReadFiles(work, logs.times())
     rows_out, broken = _write(small, logs, read, earlier, cluster_id)
     _weigh(small, logs.read_lines, logs.lines, cluster_id)
+    names = {record.source_file for record in work.superseded} | {file.name for file in work.found.files}
+    troubles = broker_troubles(small.sql, logs.read_lines.server, logs.read_lines.of_jvms, cluster_id)
+    write_broker_troubles(small, cluster_id, troubles, names)
     keep_for_later_logs(small, cluster_id, logs, earlier)
     later = read.later_request_logs
     lacking = fetches_without_offset(lake, cluster_id, later) if later else 0

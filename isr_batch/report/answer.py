@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from isr_batch.evidence.answer import evidence_answer
 from isr_batch.evidence.evidence_table import read_evidence_table
+from isr_batch.evidence.notes_of_brokers import notes_of_brokers
 from isr_batch.incidents.better_rule import better_rule
 from isr_batch.incidents.own_shrinks import OwnShrinks, own_shrinks
 from isr_batch.incidents.rule_choices import read_scores_for_choices
@@ -41,7 +42,10 @@ def answer_of(lake: Lake) -> Answer:
     return Answer(
         own,
         {one["cluster_id"]: better_rule(own, scores, one["cluster_id"]) for one in own.clusters},
-        {
-            name: evidence_answer(read_evidence_table(lake, name), request_log=True) for name in unjudged_clusters(own)
-        },
-    )  # fmt: skip
+        {name: _by_lines(lake, name) for name in unjudged_clusters(own)},
+    )
+
+
+def _by_lines(lake: Lake, cluster_id: str) -> list[str]:
+    evidence = read_evidence_table(lake, cluster_id)
+    return evidence_answer(evidence, request_log=True, notes=notes_of_brokers(lake, cluster_id, evidence))

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from isr_batch.evidence.answer import answer_table, evidence_answer
+from isr_batch.evidence.answer import answer_table
 from isr_batch.evidence.questions import answer_questions, question_rows
 from isr_batch.evidence.storms import storms
 from isr_batch.report.charts import WHOLE, Spec, chart_tooltips, utc_axis
@@ -21,9 +21,7 @@ SUSPECTS = {"leader": "#e08214", "follower": "#2166ac", "link or follower": "#67
 """Colours: suspected spurious shrinks are brown, like the spurious causes of a replay."""
 
 
-def write_evidence_page(
-    clusters: Mapping[str, pa.Table], out: Path, missing: Mapping[str, Sequence[str]] | None = None
-) -> None:
+def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path, answers: Mapping[str, Sequence[str]]) -> None:
     """Write the page.
 
     Parameters
@@ -32,13 +30,13 @@ def write_evidence_page(
         Rows of table shrink_evidence by cluster.
     out : Path
         HTML file; it needs no network.
-    missing : mapping of str to sequence of str, optional
-        What the logs of each cluster lack.
+    answers : mapping of str to sequence of str
+        For each cluster, as `isr_batch.evidence.answer.evidence_answer` gives it.
     """
     sections = [
         {
             "name": name, "place": f"shrinks{number}",
-            "answer": evidence_answer(rows, missing=(missing or {}).get(name, ())),
+            "answer": answers[name],
             "questions": question_rows(answer_questions(rows)), "storms": _storms(rows),
             "shrinks": answer_table(rows, MOST), "count": rows.num_rows,
         }

@@ -16,6 +16,7 @@ import vl_convert
 from markupsafe import Markup, escape
 
 from isr_batch.evidence.answer import evidence_answer
+from isr_batch.evidence.notes_of_brokers import notes_of_brokers
 from isr_batch.evidence.questions import answer_questions, question_rows
 from isr_batch.evidence.questions_with_requests import collect_with_requests
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_own_shrinks, own_shrinks
@@ -147,7 +148,7 @@ def _by_lines(lake: Lake) -> dict[str, dict[str, Any]]:
     for name in clusters:
         of_cluster = rows.filter(pc.equal(rows["cluster_id"], name))
         said[name] = {
-            "lines": evidence_answer(of_cluster, request_log=True),
+            "lines": evidence_answer(of_cluster, request_log=True, notes=notes_of_brokers(lake, name, of_cluster)),
             "questions": question_rows(answer_questions(of_cluster, known[name])),
         }
     return said

@@ -121,7 +121,8 @@ class Facts:
         for name, columns in (
             ("observed_isr_changes", ("change_time",)), ("shrink_evidence", ("change_time",)),
             ("broker_events", ("event_time", "end_time")),
-            ("coverage", ("from_time", "until_time")),
+            ("coverage", ("from_time", "until_time")), ("controller_records", ("record_time",)),
+            ("broker_troubles", ("from_time", "until_time")),
         ):  # fmt: skip
             for row in self._own.tables[name].to_pylist():
                 found |= {f"{row[column]:%H:%M:%S}" for column in columns if row["cluster_id"] == self._name}
@@ -181,6 +182,11 @@ def _replayed(facts: Facts, found: re.Match[str]) -> Iterator[bool]:
     yield facts.spurious_by_rule(found[3]) == number(found[4])
 
 
+def _min_isr(facts: Facts, found: re.Match[str]) -> Iterator[bool]:
+    for topic, value in re.findall(r"([\w.-]+) to (\d+) at", found[0]):
+        yield facts.count(f"controller_records WHERE kind = 'min_isr' AND topic = '{topic}' AND value = {value}") > 0
+
+
 def _nothing(_facts: Facts, _found: re.Match[str]) -> Iterator[bool]:
     yield True
 
@@ -200,6 +206,7 @@ KINDS: Final[dict[str, Check]] = {
     r"No rule that a broker could run would have kept more of them\.": _nothing,
     r"Rules that would have kept more of them give up leadership more often than that\.": _nothing,
     r"Started in this time: .*\.": _nothing,
+    r"min\.insync\.replicas was changed: .*\.": _min_isr,
 }
 """Sentences of a headline, and what must hold for their numbers; a new kind of sentence needs a line here."""
 

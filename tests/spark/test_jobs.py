@@ -10,7 +10,8 @@ import pytest
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.ingest import broker_logs
 from isr_batch.ingest.folder.clusters import find_clusters
-from isr_batch.ingest.folder.log_folder import LogFolder, LogOptions
+from isr_batch.ingest.folder.log_folder import LogFolder
+from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.kafka_logs.line_account import Tally
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.duckdb_engine import InProcess

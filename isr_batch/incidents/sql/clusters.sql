@@ -1,6 +1,7 @@
 -- Each cluster: the time of its terms, and how many ISR changes brokers and replay agree on; and the rule of most of them.
 -- unlogged: leaders of which no log tells whom they dropped. Of drops that cannot be judged: those before the request log of
 -- their leader begins, and when that is; those after it ends; those of leaders without one.
+-- min_isr_changes: settings of min.insync.replicas that differ from the one before.
 WITH unlogged AS (
   SELECT cluster_id, list(DISTINCT broker_id ORDER BY broker_id) AS unlogged
   FROM coverage AS r
@@ -26,9 +27,19 @@ unjudged AS (
   LEFT JOIN requests AS r ON r.cluster_id = d.cluster_id AND r.broker_id = d.leader_id
   WHERE d.verdict = 'unknown' AND d.cluster_id IN (SELECT cluster_id FROM requests)
   GROUP BY ALL
+),
+min_isr AS (
+  SELECT cluster_id, list({'topic': topic, 'value': value, 'at_us': epoch_us(record_time)} ORDER BY record_time, topic) AS changes
+  FROM (
+    SELECT *, lag(value) OVER (PARTITION BY cluster_id, topic ORDER BY record_time, record_offset) AS before
+    FROM controller_records WHERE kind = 'min_isr' AND value IS NOT NULL
+  )
+  WHERE value <> before
+  GROUP BY cluster_id
 )
 SELECT
   t.cluster_id,
+  any_value(i.changes) AS min_isr_changes,
   epoch_us(min(t.start_time)) AS first_us,
   epoch_us(max(t.end_time)) AS last_us,
   max(t.replica_lag_time_max_ms) AS lag_time_ms,
@@ -52,5 +63,6 @@ FROM leader_epochs AS t
 LEFT JOIN mapped_clusters AS m ON m.cluster_id = t.cluster_id
 LEFT JOIN unlogged AS u ON u.cluster_id = t.cluster_id
 LEFT JOIN unjudged AS j ON j.cluster_id = t.cluster_id
+LEFT JOIN min_isr AS i ON i.cluster_id = t.cluster_id
 GROUP BY t.cluster_id
 ORDER BY t.cluster_id

@@ -1,5 +1,6 @@
 -- Followers that left an ISR: as the brokers logged it, each with the verdict on the same shrink of their replayed rule; of
--- clusters without logs of brokers, as the rule would have it. suspect, suspect_broker, strength: by the lines of server.log.
+-- clusters without logs of brokers, as the rule would have it. reassigned: the controller took the replica out of the
+-- partition's assignment, or gave it a new one without it. suspect, suspect_broker, strength: by the lines of server.log.
 WITH judged AS (
   SELECT v.*, c.observed_time
   FROM replay_check AS c
@@ -14,8 +15,10 @@ logged AS (
     CASE WHEN o.made_by = 'controller' THEN 'excluded' ELSE coalesce(j.verdict, 'unknown') END AS verdict,
     CASE WHEN o.made_by = 'controller' THEN 'controller' ELSE coalesce(j.primary_cause, 'unknown') END AS cause,
     j.restored_time, coalesce(j.lag_ms, epoch_ms(o.change_time) - o.last_caught_up_time_ms) AS lag_ms, j.rule,
-    j.params_json, j.change_time AS replayed_time, j.certainty, o.source_file, o.source_line
+    j.params_json, j.change_time AS replayed_time, j.certainty, o.source_file, o.source_line,
+    o.made_by = 'controller' AND coalesce(NOT list_contains(t.assigned, o.replica_id), false) AS reassigned
   FROM observed_isr_changes AS o
+  LEFT JOIN (SELECT DISTINCT ON ($key) $key, assigned FROM leader_epochs ORDER BY ALL) AS t USING ($key)
   LEFT JOIN judged AS j ON j.observed_time = o.change_time AND o.made_by = 'leader'
     AND (j.cluster_id, j.topic, j.partition_id, j.leader_id, j.replica_id)
     = (o.cluster_id, o.topic, o.partition_id, o.leader_id, o.replica_id)
@@ -25,7 +28,7 @@ replayed AS (
   SELECT
     cluster_id, topic, partition_id, leader_id, replica_id, change_time, made_by, verdict, primary_cause AS cause,
     restored_time, lag_ms, rule, params_json, change_time AS replayed_time, certainty, NULL AS source_file,
-    NULL AS source_line
+    NULL AS source_line, false AS reassigned
   FROM shrink_verdicts
   WHERE rule = $rule AND cluster_id NOT IN (SELECT cluster_id FROM brokers_logs)
 ),

@@ -12,6 +12,7 @@ WITH grouped AS (
     count_if(verdict = 'spurious' AND replica_id = fault_id) AS spurious_of_stopped,
     count_if(verdict = 'genuine') AS genuine,
     count_if(verdict = 'excluded') AS excluded,
+    count_if(reassigned) AS reassigned,
     count_if(verdict = 'unknown') AS unknown,
     count(DISTINCT (topic, partition_id)) AS partitions,
     count_if(verdict = 'genuine' AND leader_id = fault_id) AS unreached,
@@ -62,6 +63,7 @@ late AS (
 silences AS (
   SELECT
     g.cluster_id, g.fault_id, g.incident, max(epoch_ms(e.end_time) - epoch_ms(e.event_time)) AS silent_ms, count(*) AS silences,
+    sum(epoch_us(e.end_time) - epoch_us(e.event_time))::BIGINT AS silent_us,
     min(epoch_us(e.event_time)) AS silent_from_us, max(epoch_us(e.end_time)) AS silent_until_us
   FROM grouped AS g
   JOIN broker_events AS e ON e.kind = 'silent' AND e.cluster_id = g.cluster_id AND e.broker_id = g.fault_id
@@ -69,8 +71,8 @@ silences AS (
   GROUP BY ALL
 )
 SELECT
-  g.*, late_leader, late_us, others_us,
-  silent_ms, silences, silent_from_us, silent_until_us,
+  row_number() OVER (ORDER BY g.cluster_id, first_us, g.fault_id, g.incident) AS number, g.*, late_leader, late_us, others_us,
+  silent_ms, silent_us, silences, silent_from_us, silent_until_us,
   (
     SELECT list_sort(list(DISTINCT e.kind)) FROM broker_events AS e
     WHERE e.kind IN ('fenced', 'shutting_down', 'started') AND e.cluster_id = g.cluster_id AND e.broker_id = g.fault_id
@@ -84,4 +86,4 @@ SELECT
 FROM grouped AS g
 LEFT JOIN silences ON silences.cluster_id = g.cluster_id AND silences.fault_id = g.fault_id AND silences.incident = g.incident
 LEFT JOIN late ON late.cluster_id = g.cluster_id AND late.fault_id = g.fault_id AND late.incident = g.incident
-ORDER BY g.cluster_id, first_us, g.fault_id
+ORDER BY number

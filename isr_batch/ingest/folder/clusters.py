@@ -6,7 +6,8 @@ from pathlib import Path
 
 from isr_batch.errors import UsageError
 from isr_batch.ingest.folder.broker_ids import DATE, Refused
-from isr_batch.ingest.folder.log_folder import PROPERTIES, LogFile, LogFolder, LogOptions, find_logs
+from isr_batch.ingest.folder.log_folder import PROPERTIES, LogFile, LogFolder, find_logs
+from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.log_files.archives import member_name
 
 BROKER_DEPTH = 2

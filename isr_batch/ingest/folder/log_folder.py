@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR
-from isr_batch.broker_lines.kinds import KINDS, METADATA, REQUEST, SERVER, STATE_CHANGE
-from isr_batch.errors import NoInputError, QualityGateError, UsageError
+from isr_batch.broker_lines.kinds import GC, KINDS, METADATA, REQUEST, SERVER, STATE_CHANGE
+from isr_batch.errors import NoInputError, QualityGateError
 from isr_batch.ingest.folder.broker_ids import Candidate, Refused, broker_id_of, broker_ids
+from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.folder.partition_listing import is_listing
 from isr_batch.ingest.folder.settings_files import (
     FETCHERS,
@@ -25,10 +26,9 @@ from isr_batch.ingest.log_files.content import Fingerprint, is_export_file
 from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Layout, UnreadableLayout
 from isr_batch.ingest.log_files.limits import BadFileError
 from isr_batch.ingest.log_files.look import SeenByLook, look_at
-from isr_batch.ingest.log_files.stamps import stamp_form, stamp_zone
 
 PROPERTIES, SNAPSHOT = "properties", "snapshot"
-__all__ = ["KINDS", "METADATA", "REQUEST", "SERVER", "STATE_CHANGE"]
+__all__ = ["GC", "KINDS", "METADATA", "REQUEST", "SERVER", "STATE_CHANGE"]
 
 _ROTATED = r"([.-].+)?"
 LOG_NAMES = {
@@ -37,8 +37,10 @@ LOG_NAMES = {
     STATE_CHANGE: re.compile(rf"state-change\.log{_ROTATED}"),
 }
 """File names as log4j and log rotation write them; Kafka's own configuration writes kafka-request.log."""
-NOT_NEEDED = re.compile(r"(controller|log-cleaner|kafka-authorizer|zookeeper|connect)\.log([.-].+)?|.*[-_.]?gc\.log.*")
+NOT_NEEDED = re.compile(r"(controller|log-cleaner|kafka-authorizer|zookeeper|connect)\.log([.-].+)?")
 """Other Kafka logs, from which nothing is read."""
+GC_NAME = re.compile(r".*(gc|safepoint)\.log.*")
+"""Logs of a JVM."""
 DOCUMENT = re.compile(r"readme.*|.*\.(md|rst|adoc|html?|pdf|docx?|xlsx?|csv|png|jpe?g|svg|py|sh|sql)", re.IGNORECASE)
 """Files that users put next to logs; they may quote log lines."""
 
@@ -117,47 +119,7 @@ class LogFolder:
         return look.sources.get(file.source, SeenByLook())
 
 
-@dataclass(frozen=True)
-class LogOptions:
-    """The operator's options about the timestamps of the logs.
-
-    Parameters
-    ----------
-    stamp_format : str, optional
-        In Python's strftime syntax, for ambiguous timestamps.
-    zones : dict of (int or None) to str
-        Time zone of timestamps without one, by broker; None is the zone of all other brokers.
-    """
-
-    stamp_format: str | None = None
-    zones: dict[int | None, str] = field(default_factory=dict)
-
-    def zone(self, broker_id: int | None) -> str | None:
-        """Look up a broker's time zone."""
-        return self.zones.get(broker_id, self.zones.get(None))
-
-    @classmethod
-    def parse(cls, stamp_format: str | None, zones: Iterable[str]) -> "LogOptions":
-        """Read the options of a command; a zone is ``ZONE`` for all brokers, or ``BROKER=ZONE``.
-
-        Raises
-        ------
-        UsageError
-            When one of them cannot be read.
-        """
-        if stamp_format is not None:
-            stamp_form(stamp_format)
-        of_broker: dict[int | None, str] = {}
-        for text in zones:
-            broker, equals, zone = text.partition("=")
-            stamp_zone(zone if equals else text)
-            if equals and int_setting(broker) is None:
-                raise UsageError(f"{broker} is not the id of a broker", "write it like --time-zone 1=Europe/Helsinki")
-            of_broker[int_setting(broker) if equals else None] = zone if equals else text
-        return cls(stamp_format, of_broker)
-
-
-def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:
+def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  # noqa: B008 frozen
     """Find the broker logs in ``folder`` and its subfolders, by their lines, and metadata dumps next to them.
 
     Only regular files inside the folder are opened.
@@ -188,6 +150,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:
         else:
             candidates += _candidates(found, folder, path, options)
     _add_candidates(found, folder, candidates, properties, options)
+    _find_brokers_of_jvms(found)
     if not any(file.broker_id is not None or file.kind == METADATA for file in found.files) and not found.unreadable:
         listings = [
             Refused(file.name, "a listing of partitions", "it shows the ISR at one moment, and not its changes")
@@ -257,12 +220,11 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
         if _printable(name) != name:
             found.refused.append(Refused(_printable(name), "file name is not text", None))
             continue
-        base = Path(name).name
-        if NOT_NEEDED.fullmatch(base):
-            found.left_out.append(Refused(name, "not needed", "nothing in it is about fetches or the ISR"))
+        if GC_NAME.fullmatch(base := Path(name).name):
+            found.files.append(LogFile(GC, None, name, each, default=GC))
             continue
-        if DOCUMENT.fullmatch(base) and not is_export_file(each):
-            found.left_out.append(Refused(name, "a document by its name", "if it is a log, call it server.log"))
+        if refused := _by_its_name(name, each):
+            found.left_out.append(refused)
             continue
         kind = next((kind for kind, pattern in LOG_NAMES.items() if pattern.fullmatch(base)), None)
         look = look_at(each, kind or SERVER, options.stamp_format, found.given.events)
@@ -277,6 +239,14 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
             own_folder = (folder / name).parent
             shown = _printable(_name(folder, own_folder)) if own_folder != folder else ""
             yield Candidate(label, own_folder, shown, look, kind or SERVER, kind is not None, source, seen)
+
+
+def _by_its_name(name: str, path: str) -> Refused | None:
+    if NOT_NEEDED.fullmatch(Path(name).name):
+        return Refused(name, "not needed", "nothing in it is about fetches or the ISR")
+    if DOCUMENT.fullmatch(Path(name).name) and not is_export_file(path):
+        return Refused(name, "a document by its name", "if it is a log, call it server.log")
+    return None
 
 
 def _add_candidates(
@@ -327,6 +297,18 @@ def _add_candidate(found: LogFolder, each: Candidate, broker_id: int, options: L
 
 def _read_kinds(kinds: Iterable[str], layout: Layout) -> list[str]:
     return [kind for kind in kinds if not (kind == REQUEST and layout.whole_seconds)]
+
+
+def _find_brokers_of_jvms(found: LogFolder) -> None:
+    of_jvms = found.of_kind(GC)
+    found.files = [file for file in found.files if file.kind != GC]
+    beside = [(Path(file.name).parent, file.broker_id) for file in found.files if file.broker_id is not None]
+    for jvm in of_jvms:
+        brokers = {broker_id for folder, broker_id in beside if folder == Path(jvm.name).parent}
+        if len(brokers) == 1:
+            found.files.append(replace(jvm, broker_id=brokers.pop()))
+        else:
+            found.left_out.append(Refused(jvm.name, "log of a JVM", "not in the folder of one broker"))
 
 
 def require_readable_logs(found: LogFolder) -> None:

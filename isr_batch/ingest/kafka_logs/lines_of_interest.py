@@ -1,4 +1,4 @@
-"""Read server.log, state-change.log and the metadata log in one pass: lines of interest, and figures about the others.
+"""Read the logs other than request logs in one pass: lines of interest, and figures about the others.
 
 Few of them come to the driver, as Arrow tables.
 """
@@ -14,12 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from isr_batch.broker_lines import metadata_log
-from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR, SERVER_LINES, SETTING, STATE_CHANGE_LINES
+from isr_batch.broker_lines.forms import (
+    LAG_TIME,
+    MIN_ISR,
+    SERVER_LINES,
+    SETTING,
+    STATE_CHANGE_LINES,
+    WITHOUT_STAMP,
+)  # fmt: skip
+from isr_batch.broker_lines.gc_log import GC_LINES, gc_stamps
 from isr_batch.broker_lines.log_sql import BUCKET_US
 from isr_batch.broker_lines.metadata_log import METADATA_LINES
 from isr_batch.ingest.engine.engine import Engine
 from isr_batch.ingest.folder import lines
-from isr_batch.ingest.folder.log_folder import METADATA, SERVER, STATE_CHANGE, LogFile, LogFolder
+from isr_batch.ingest.folder.log_folder import GC, METADATA, SERVER, STATE_CHANGE, LogFile, LogFolder
 from isr_batch.ingest.kafka_logs.earlier_logs import FILES, KEPT_LINES, EarlierLogs
 from isr_batch.ingest.requests.request_log import request_stamps_and_hashes
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -38,6 +46,9 @@ OTHER_LAYOUT = "no time stamp in the layout of the file"
 """Reason for refusing a line of interest without a timestamp: the layout changed within the file."""
 # The lines of a stack trace are indented.
 _LOOKS_OF_INTEREST = rf"^\S.*(?:{SERVER_LINES}|{STATE_CHANGE_LINES}|Completed request:)"
+_EXCEPTION = r"^(?:Caused by: )?[\w.$]+(?:Exception|Error)\b"
+"""Such a line belongs to the one before."""
+_KEPT = pa.array([SERVER, STATE_CHANGE])
 _HEAD = 64
 """Characters of a line that have its level."""
 _SHOWN = 200
@@ -55,6 +66,8 @@ class LinesOfInterest:
     server, state_changes : pa.Table
         broker_id, source_file, source_line, stamp_us (null for settings), message; ``problem`` and ``detail`` of a line
         or file that could not be read.
+    of_jvms : pa.Table
+        Lines of gc.log, with the same columns.
     records : pa.Table
         As `isr_batch.broker_lines.metadata_log.parse_metadata` gives them.
     files : pa.Table
@@ -72,6 +85,7 @@ class LinesOfInterest:
 
     server: pa.Table
     state_changes: pa.Table
+    of_jvms: pa.Table
     records: pa.Table
     files: pa.Table
     activity: pa.Table
@@ -82,11 +96,11 @@ class LinesOfInterest:
 
 def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> LinesOfInterest:
     """Read the small logs of a folder in one pass."""
-    files = [file for kind in (SERVER, STATE_CHANGE, METADATA) for file in found.of_kind(kind)]
+    files = [file for kind in (SERVER, STATE_CHANGE, METADATA, GC) for file in found.of_kind(kind)]
     rows = _read(engine, files)
     figures = rows.filter(pc.is_valid(rows["lines"]))
     chosen = rows.filter(pc.is_null(rows["lines"]))
-    of_kind = {kind: chosen.filter(pc.equal(chosen["kind"], kind)) for kind in (SERVER, STATE_CHANGE, METADATA)}
+    of_kind = {kind: chosen.filter(pc.equal(chosen["kind"], kind)) for kind in (SERVER, STATE_CHANGE, METADATA, GC)}
     server, state_changes = (
         _once(sql, of_kind[kind]) if _overlapping(found.of_kind(kind)) else of_kind[kind]
         for kind in (SERVER, STATE_CHANGE)
@@ -96,11 +110,13 @@ def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> L
         SERVER: server.num_rows - server["message"].null_count,
         STATE_CHANGE: state_changes.num_rows - state_changes["message"].null_count + _others(sql, figures),
         METADATA: records.filter(pc.is_null(records["problem"])).num_rows - (pc.sum(records["malformed"]).as_py() or 0),
+        GC: of_kind[GC].num_rows - of_kind[GC]["message"].null_count,
     }
     return LinesOfInterest(
-        server.select(_IN_TABLES), state_changes.select(_IN_TABLES), records, _by_file(sql, figures, records),
+        server.select(_IN_TABLES), state_changes.select(_IN_TABLES), of_kind[GC].select(_IN_TABLES), records,
+        _by_file(sql, figures, records),
         sql("SELECT broker_id, unnest(active_us) AS at_us FROM figures", figures=figures),
-        chosen.filter(pc.and_(pc.is_valid(chosen["message"]), pc.not_equal(chosen["kind"], METADATA)))
+        chosen.filter(pc.and_(pc.is_valid(chosen["message"]), pc.is_in(chosen["kind"], _KEPT)))
         .select(KEPT_LINES.names), used, _settings(found),
     )  # fmt: skip
 
@@ -156,18 +172,26 @@ def _read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
     kind, value = batch["log"], batch["value"]
     stamps, hashes = request_stamps_and_hashes(value)
     stamps = pc.if_else(pc.equal(kind, METADATA), None, stamps)
+    of_jvm, of_server = pc.equal(kind, GC), pc.equal(kind, SERVER)
+    if pc.any(of_jvm).as_py():
+        stamps = pc.if_else(of_jvm, gc_stamps(value), stamps)
+    elif pc.any(of_server).as_py():
+        stamps = _with_stamps_of_exceptions(value, of_server, stamps)
     has_stamp = pc.is_valid(stamps)
     of_interest = pc.or_(
         pc.and_(pc.equal(kind, METADATA), pc.match_substring_regex(value, METADATA_LINES)),
         pc.and_(pc.equal(kind, STATE_CHANGE), pc.and_(has_stamp, pc.match_substring_regex(value, STATE_CHANGE_LINES))),
     )
-    of_server = pc.or_(
+    read = pc.or_(
         pc.match_substring_regex(value, SETTING.pattern),
         pc.and_(has_stamp, pc.match_substring_regex(value, SERVER_LINES)),
     )
-    of_interest = pc.or_(of_interest, pc.and_(pc.equal(kind, SERVER), of_server))
-    unstamped = pc.and_(pc.invert(has_stamp), pc.and_(pc.not_equal(kind, METADATA), pc.invert(of_interest)))
-    stray = pc.fill_null(pc.and_(unstamped, pc.match_substring_regex(value, _LOOKS_OF_INTEREST)), False)
+    of_interest = pc.or_(of_interest, pc.and_(of_server, read))
+    of_interest = pc.or_(of_interest, pc.and_(of_jvm, pc.match_substring_regex(value, GC_LINES)))
+    of_kafka = pc.invert(pc.is_in(kind, pa.array([METADATA, GC])))
+    unstamped = pc.and_(pc.invert(has_stamp), pc.and_(of_kafka, pc.invert(of_interest)))
+    alone = pc.and_(unstamped, pc.invert(pc.match_substring_regex(value, _EXCEPTION)))
+    stray = pc.fill_null(pc.and_(alone, pc.match_substring_regex(value, _LOOKS_OF_INTEREST)), False)
     return pa.RecordBatch.from_pydict({
         "kind": kind, "broker_id": batch["broker_id"], "source_file": batch["source_file"],
         "source_line": batch["source_line"], "stamp_us": stamps, "message": pc.if_else(of_interest, value, None),
@@ -176,6 +200,22 @@ def _read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
         "problem": pc.if_else(stray, OTHER_LAYOUT, batch["problem"]),
         "detail": pc.if_else(stray, pc.utf8_slice_codeunits(value, 0, _SHOWN), batch["detail"]),
     })  # fmt: skip
+
+
+def _with_stamps_of_exceptions(value: pa.StringArray, of_server: pa.BooleanArray, stamps: pa.Array) -> pa.Array:
+    """Give an exception the timestamp of the line before, which it belongs to; a repeated one only at its first."""
+    bare = pc.and_(of_server, pc.and_(pc.is_null(stamps), pc.match_substring_regex(value, WITHOUT_STAMP)))
+    at = np.flatnonzero(bare)
+    if not len(at):
+        return stamps
+    _, first = np.unique(np.asarray(value.take(pa.array(at)).dictionary_encode().indices), return_index=True)
+    at = at[np.sort(first)]
+    known = np.flatnonzero(pc.is_valid(stamps))
+    before = np.searchsorted(known, at) - 1
+    filled = stamps.to_pylist()
+    for line, n in zip(at.tolist(), before.tolist(), strict=True):
+        filled[line] = filled[known[n]] if n >= 0 else None
+    return pa.array(filled, stamps.type)
 
 
 def _overlapping(files: Sequence[LogFile]) -> list[int | None]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from isr_batch.broker_lines import server_log
-from isr_batch.broker_lines.kinds import METADATA, SERVER, STATE_CHANGE
+from isr_batch.broker_lines.kinds import GC, METADATA, SERVER, STATE_CHANGE
 from isr_batch.ingest.engine.engine import Engine, Rows
 from isr_batch.ingest.engine.in_spark import Query
 from isr_batch.ingest.folder.broker_ids import Refused
@@ -30,7 +30,7 @@ def refused_folders(refused: Sequence[Refused]) -> pa.Table:
 
 
 def refused_lines(sql: ArrowSql, lines: LinesOfInterest) -> pa.Table:
-    """Make rows, as `ROWS` and ``log``, of the refused lines of server.log, state-change.log and the metadata log."""
+    """Make rows, as `ROWS` and ``log``, of the refused lines of all logs but request logs."""
     return sql(
         f"""
         WITH refused AS (
@@ -38,6 +38,9 @@ def refused_lines(sql: ArrowSql, lines: LinesOfInterest) -> pa.Table:
             WHERE problem IS NOT NULL
             UNION ALL BY NAME
             SELECT '{STATE_CHANGE}' AS log, source_file, source_line, problem AS reason, detail FROM state_changes
+            WHERE problem IS NOT NULL
+            UNION ALL BY NAME
+            SELECT '{GC}' AS log, source_file, source_line, problem AS reason, detail FROM of_jvms
             WHERE problem IS NOT NULL
             UNION ALL BY NAME
             SELECT '{METADATA}' AS log, source_file, source_line, problem AS reason, detail, raw FROM records
@@ -51,6 +54,7 @@ def refused_lines(sql: ArrowSql, lines: LinesOfInterest) -> pa.Table:
         """,
         server=lines.server,
         state_changes=lines.state_changes,
+        of_jvms=lines.of_jvms,
         records=lines.records,
         unreadable=server_log.unreadable_lines(sql, lines.server, lines.state_changes),
     ).cast(pa.schema([pa.field("log", pa.string()), *ROWS]))

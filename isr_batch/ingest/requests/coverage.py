@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from isr_batch.ingest.engine.engine import Engine, Rows
 from isr_batch.ingest.engine.in_spark import Query
-from isr_batch.ingest.folder.log_folder import REQUEST, SERVER, STATE_CHANGE
+from isr_batch.ingest.folder.log_folder import GC, REQUEST, SERVER, STATE_CHANGE
 from isr_batch.ingest.requests.request_log import FOLLOWER_FETCH
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
@@ -216,7 +216,7 @@ def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) 
         FROM stretches
         UNION ALL
         SELECT broker_id, kind, min(first_us), max(last_us), NULL FROM files
-        WHERE (kind = '{STATE_CHANGE}' OR (kind = '{SERVER}' AND informs)) AND first_us IS NOT NULL
+        WHERE (kind IN ('{STATE_CHANGE}', '{GC}') OR (kind = '{SERVER}' AND informs)) AND first_us IS NOT NULL
         GROUP BY broker_id, kind
         """,
         stretches=pa.Table.from_pylist([asdict(stretch) for stretch in stretches], _STRETCHES),

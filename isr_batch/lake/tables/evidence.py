@@ -1,4 +1,4 @@
-"""Table of the evidence about shrinks from server.log alone."""
+"""Tables of what the lines of server.log, state-change.log and gc.log alone show."""
 
 from isr_batch.lake.tables.contract import DATE, SOURCE, Table, columns, key_columns
 
@@ -70,6 +70,32 @@ SHRINK_EVIDENCE = Table(
         "suspect_known": "suspect IN ('leader', 'follower', 'link_or_follower', 'controller')",
         "strength_known": "strength IN ('strong', 'weak', 'none') AND spurious IN ('strong', 'weak', 'none')",
         "write_outcome_known": "write_outcome IN ('done', 'failed')",
+    },
+    ("event_date",),
+)
+
+BROKER_TROUBLES = Table(
+    "broker_troubles",
+    "Something that a broker's own logs say of it, which may have kept it from its work or comes of that: a pause of "
+    "its JVM (gc.log), a lost session, a failed disk, no memory; or that writes were refused for want of replicas",
+    (
+        *key_columns("cluster_id", "broker_id"),
+        *columns("""
+            kind STRING NOT NULL -- pause (of the JVM, of 10 ms or more), session_expired (of ZooKeeper),
+                -- heartbeat_failed (to the KRaft controller), log_dir_failed, out_of_memory, or under_min_isr (a
+                -- partition had fewer replicas in sync than min.insync.replicas)
+            from_time TIMESTAMP NOT NULL -- begin of a pause, else the timestamp of the line
+            until_time TIMESTAMP NOT NULL -- end of a pause, else the same
+            what STRING NOT NULL -- a pause as the JVM names it; of under_min_isr the partition, its ISR and the
+                -- minimum; else the line
+        """),
+        *SOURCE,
+        DATE,
+    ),
+    {
+        "kind_known": "kind IN ('pause', 'session_expired', 'heartbeat_failed', 'log_dir_failed', 'out_of_memory', "
+        "'under_min_isr')",
+        "not_negative": "until_time >= from_time",
     },
     ("event_date",),
 )

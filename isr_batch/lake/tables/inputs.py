@@ -207,7 +207,7 @@ INGESTED_FILES = Table(
         *key_columns("cluster_id"),
         *columns("""
             source_file STRING NOT NULL -- file, as in the other tables
-            kind STRING NOT NULL -- request, server, state-change, metadata, snapshot or properties
+            kind STRING NOT NULL -- request, server, state-change, metadata, gc, snapshot or properties
             broker_id INT -- broker that wrote it; null for the metadata log
             size_bytes BIGINT NOT NULL -- size on disk
             content_bytes BIGINT NOT NULL -- size unpacked
@@ -221,7 +221,7 @@ INGESTED_FILES = Table(
             ingest_run STRING NOT NULL -- run that wrote this row
         """),
     ),
-    {"kind_known": "kind IN ('request', 'server', 'state-change', 'metadata', 'snapshot', 'properties')"},
+    {"kind_known": "kind IN ('request', 'server', 'state-change', 'metadata', 'gc', 'snapshot', 'properties')"},
 )
 
 KEPT_LINES = Table(

@@ -87,7 +87,7 @@ COVERAGE = Table(
     (
         *key_columns("cluster_id", "broker_id"),
         *columns("""
-            log STRING NOT NULL -- request, server or state-change
+            log STRING NOT NULL -- request, server, state-change or gc
             from_time TIMESTAMP NOT NULL -- its first line, or the first one after a hole
             until_time TIMESTAMP NOT NULL -- its last line, or the last one before a hole
             begins_mid_term BOOLEAN -- followers had been fetching before from_time, of which this log has nothing; of
@@ -96,7 +96,7 @@ COVERAGE = Table(
         DATE,
     ),
     {
-        "log_known": "log IN ('request', 'server', 'state-change')",
+        "log_known": "log IN ('request', 'server', 'state-change', 'gc')",
         "not_negative": "until_time >= from_time",
     },
     ("event_date",),

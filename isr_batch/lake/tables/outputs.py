@@ -1,7 +1,7 @@
 """Contracts of the tables that a replay writes, and of the log of runs."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, columns
-from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
+from isr_batch.lake.tables.evidence import BROKER_TROUBLES, SHRINK_EVIDENCE
 from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
 from isr_batch.lake.tables.inputs import (
     FETCH_SEGMENTS,
@@ -297,6 +297,7 @@ TABLES = {
         PLANTED_FAULTS,
         SESSION_ENDS,
         SHRINK_EVIDENCE,
+        BROKER_TROUBLES,
         *OUTPUT_TABLES,
     )
 }

@@ -191,7 +191,9 @@ def test_rows_for_the_terminal() -> None:
 
 def test_the_page_says_the_same(tmp_path: Path) -> None:
     rows = evidence(of_folder(SERVER_LOG_ONLY))
-    write_evidence_page({"<one>": rows, "empty": rows.slice(0, 0)}, tmp_path / "report.html")
+    clusters = {"<one>": rows, "empty": rows.slice(0, 0)}
+    answers = {name: evidence_answer(each) for name, each in clusters.items()}
+    write_evidence_page(clusters, tmp_path / "report.html", answers)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "&lt;one&gt;" in page
     assert "the sign of a leader that was silent" in page

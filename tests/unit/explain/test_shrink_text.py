@@ -96,6 +96,18 @@ def test_numbers_that_decide_each_cause() -> None:
     assert "acknowledged up to 7," in cause(lines(acknowledged_offset=5), "unacked_only")
 
 
+def test_responses_that_were_due_while_the_leader_served_others_were_not_delivered() -> None:
+    """The fetch was done at 4.5 s before, and its response was sent at 1 s before."""
+    said = [
+        cause([line.strip() for line in shrink_lines(replace(STORY, silences=silences))], "slow_leader")
+        for silences in ((), ((NOW - 4 * SECOND, NOW - 3 * SECOND),), ((NOW - 4 * SECOND, NOW - 2 * SECOND),))
+    ]
+    sign = "; answers were not delivered: for {} ms its responses were due, while the leader served others: suspect"
+    assert sign.format("3,500") in said[0]
+    assert sign.format("2,500") in said[1]
+    assert said[2].endswith("at most 4,000 ms remain")
+
+
 def test_what_a_table_of_fetches_does_not_tell() -> None:
     quiet = replace(STORY, quiets=((NOW - 5 * SECOND, NOW - SECOND),), silences=())
     told = "\n".join(

@@ -56,7 +56,7 @@ def test_all_lines_are_counted(sql: ArrowSql) -> None:
         [{"kind": SERVER, "lines": 12}, {"kind": STATE_CHANGE, "lines": 3}, {"kind": METADATA, "lines": 6}], FILES
     )
     used = {SERVER: 4, STATE_CHANGE: 2, METADATA: 1}
-    lines = LinesOfInterest(server, table(), records, files, pa.table({}), table(), used)
+    lines = LinesOfInterest(server, table(), table(), records, files, pa.table({}), table(), used)
     refused = refused_lines(sql, lines)
     rows = {(row["source_line"], row["reason"], row["detail"], row["raw"]) for row in refused.to_pylist()}
     assert rows == {
@@ -93,7 +93,7 @@ def test_the_time_range_of_each_file() -> None:
     requests = [file("r", 5, 9, 0), file("r", 2, DAY + 7.000001, 0, 1), file("r", None, None)]
     others = [file("s", None, None), file("year 0", -62_167_219_200, 1, -719_528, 0)]
     tables = [pa.Table.from_pylist(rows, TIMES) for rows in (requests, others)]
-    lines = LinesOfInterest(table(), table(), pa.table({}), tables[1], pa.table({}), table(), {})
+    lines = LinesOfInterest(table(), table(), table(), pa.table({}), tables[1], pa.table({}), table(), {})
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     none = pa.table({})
     assert KafkaLogs({}, LogFolder(), tables[0], lines, lines, none, [], none, none, []).times() == {

@@ -1,0 +1,194 @@
+"""Table broker_troubles: make and write its rows, and find which of them explain why a broker was absent."""
+
+from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from isr_batch.broker_lines.forms import NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_BEFORE, OWN_TROUBLES
+from isr_batch.broker_lines.gc_log import LEAST_MS, gc_pauses
+from isr_batch.broker_lines.log_sql import RAW_CHARACTERS, SOURCE, matches, rows_of
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.duckdb_engine import replace_arrow
+from isr_batch.lake.small_tables import SmallTables
+from isr_batch.lake.tables.evidence import BROKER_TROUBLES
+from isr_batch.phrases import count_of, listed, seconds_text, utc_text
+
+_SAID: Final = {
+    "session_expired": "its ZooKeeper session expired",
+    "heartbeat_failed": "its heartbeats did not reach the controller",
+    "log_dir_failed": "a log directory failed",
+    "out_of_memory": "it ran out of memory",
+}
+_SOON_US: Final = 10_000_000
+"""Lines from this long before an absence until this long after it was over are about it."""
+_SECOND_US: Final = 1_000_000
+_MOST_OF_IT, _NOTHING_OF_IT = 0.5, 0.1
+"""Shares of an absence for which the JVM was paused: with the first it was the JVM, below the second it was not."""
+Row = dict[str, Any]
+
+
+def broker_troubles(sql: ArrowSql, server: pa.Table, of_jvms: pa.Table, cluster_id: str) -> pa.Table:
+    """Make the rows of the table.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+        As opened by `isr_batch.broker_lines.log_sql.log_sql`.
+    server, of_jvms : pa.Table
+        Lines of interest of server.log and gc.log: broker_id, source_file, source_line, stamp_us, message.
+    cluster_id : str
+        Put into every row.
+    """
+    kinds = " ".join(f"WHEN {matches('message', pattern)} THEN '{kind}'" for kind, pattern in OWN_TROUBLES.items())
+    rows = sql(
+        f"""
+        WITH said AS (
+            SELECT {SOURCE}, CASE {kinds} END AS kind, left(message, {RAW_CHARACTERS}) AS what
+            FROM server WHERE stamp_us IS NOT NULL
+        ), partitions AS (
+            SELECT {SOURCE}, topic, partition_id, coalesce(members, len(isr_members)) AS members,
+                min_insync_replicas, if(len(isr_members) > 0, isr_members, live) AS live
+            FROM refused
+            UNION ALL
+            SELECT {SOURCE}, topic, partition_id, least(members, min_insync_replicas),
+                greatest(members, min_insync_replicas), NULL FROM refused_before
+        )
+        SELECT 'pause' AS kind, broker_id, from_us, until_us, what, source_file, source_line FROM pauses
+        UNION ALL
+        SELECT kind, broker_id, stamp_us, stamp_us, what, source_file, source_line FROM said WHERE kind IS NOT NULL
+        UNION ALL
+        SELECT 'under_min_isr', broker_id, stamp_us, stamp_us,
+            topic || '-' || partition_id || ': ' || members || ' of ' || min_insync_replicas
+                || if(len(live) > 0, ' (broker ' || array_to_string(live, ', ') || ')', ''), source_file, source_line
+        FROM partitions WHERE stamp_us IS NOT NULL
+        ORDER BY from_us, broker_id, source_file, source_line
+        """,
+        server=server,
+        pauses=gc_pauses(sql, of_jvms),
+        refused=rows_of(sql, server, NOT_ENOUGH_REPLICAS),
+        refused_before=rows_of(sql, server, NOT_ENOUGH_REPLICAS_BEFORE),
+    )
+    made = [
+        {
+            **{name: row[name] for name in ("broker_id", "kind", "what", "source_file", "source_line")},
+            "cluster_id": cluster_id, "from_time": _time(row["from_us"]), "until_time": _time(row["until_us"]),
+            "event_date": _time(row["from_us"]).date(),
+        } for row in rows.to_pylist()
+    ]  # fmt: skip
+    return pa.Table.from_pylist(made, arrow_schema(BROKER_TROUBLES))
+
+
+def write_broker_troubles(small: SmallTables, cluster_id: str, rows: pa.Table, files: Collection[str]) -> int:
+    """Put rows in place of those that the same files had before; return their number."""
+    if not files:
+        return 0
+    of_files = f"source_file IN ({', '.join(map(sql_literal, sorted(files)))})"
+    where = f"cluster_id = {sql_literal(cluster_id)} AND {of_files}"
+    return replace_arrow(small.lake, small.sql, BROKER_TROUBLES, rows, where)
+
+
+def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, coverage: pa.Table) -> list[Row]:
+    """Find for each absence the pauses of the broker's JVM in it, and what its log says of that time.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    absences : pa.Table
+        number, cluster_id, broker_id, from_us, until_us; absent_us, for how long of that the broker did nothing;
+        over_us, when all was well again.
+    troubles, coverage : pa.Table
+        Rows of broker_troubles and coverage, with times without a zone.
+
+    Returns
+    -------
+    list of dict
+        One per absence, in order: ``has_gc_log`` (its gc.log covers the absence), ``pauses``, ``paused_us`` (in all),
+        ``longest_us``; of the longest one longest_until_us, longest_what, longest_file and longest_line; ``said``, the
+        first line of each kind: kind, at_us, file, line.
+    """
+    return sql(
+        f"""
+        WITH near AS (
+            SELECT a.number, t.kind, t.what, t.source_file, t.source_line, epoch_us(t.until_time) AS until_us,
+                epoch_us(t.from_time) AS at_us, epoch_us(t.until_time) - epoch_us(t.from_time) AS long_us,
+                least(epoch_us(t.until_time), a.until_us) - greatest(epoch_us(t.from_time), a.from_us) AS within_us
+            FROM absences AS a
+            JOIN troubles AS t ON (t.cluster_id, t.broker_id) = (a.cluster_id, a.broker_id)
+                AND epoch_us(t.from_time) <= a.over_us + {_SOON_US}
+                AND epoch_us(t.until_time) >= a.from_us - {_SOON_US}
+        ), paused AS (
+            SELECT number, count(*) AS pauses, CAST(sum(within_us) AS BIGINT) AS paused_us, max(long_us) AS longest_us,
+                arg_max(until_us, long_us) AS longest_until_us, arg_max(what, long_us) AS longest_what,
+                arg_max(source_file, long_us) AS longest_file, arg_max(source_line, long_us) AS longest_line
+            FROM near WHERE kind = 'pause' AND within_us > 0 GROUP BY number
+        ), said AS (
+            SELECT number,
+                list({{'kind': kind, 'at_us': at_us, 'file': source_file, 'line': source_line}} ORDER BY at_us) AS said
+            FROM (
+                SELECT * FROM near WHERE kind NOT IN ('pause', 'under_min_isr')
+                QUALIFY row_number() OVER (PARTITION BY number, kind ORDER BY at_us, source_file, source_line) = 1
+            ) GROUP BY number
+        )
+        SELECT a.*, EXISTS (
+                FROM coverage AS c WHERE c.log = 'gc' AND c.cluster_id = a.cluster_id AND c.broker_id = a.broker_id
+                    AND epoch_us(c.from_time) <= a.from_us AND epoch_us(c.until_time) >= a.until_us
+            ) AS has_gc_log,
+            coalesce(pauses, 0) AS pauses, coalesce(paused_us, 0) AS paused_us, coalesce(longest_us, 0) AS longest_us,
+            longest_until_us, longest_what, longest_file, longest_line, coalesce(said, []) AS said
+        FROM absences AS a LEFT JOIN paused USING (number) LEFT JOIN said USING (number) ORDER BY number
+        """,
+        absences=absences,
+        troubles=troubles,
+        coverage=coverage,
+    ).to_pylist()  # type: ignore[no-any-return]
+
+
+def is_of_jvm(absence: Row) -> bool | None:
+    """Whether pauses of the JVM account for an absence; None if for a part of it, or without a gc.log."""
+    if _share(absence) >= _MOST_OF_IT:
+        return True
+    return False if absence["has_gc_log"] and _share(absence) < _NOTHING_OF_IT else None
+
+
+def _share(absence: Row) -> float:
+    return float(absence["paused_us"] / max(absence["absent_us"], 1))
+
+
+def pauses_in_words(absence: Row) -> str:
+    """Say whether the JVM was the cause, with the longest pause; empty if its log does not cover the time."""
+    longest = _long(absence["longest_us"])
+    of_jvm = is_of_jvm(absence)
+    if of_jvm is False:
+        pause = f"longest pause in gc.log: {longest}" if absence["pauses"] else f"gc.log has none of {LEAST_MS} ms"
+        return f"it was no pause of its JVM ({pause})"
+    if not absence["pauses"] or _share(absence) < _NOTHING_OF_IT:
+        return ""
+    what = f"{absence['longest_what']}, ends at {utc_text(absence['longest_until_us'], '%H:%M:%S')}"
+    in_all = f"{_long(absence['paused_us'])} in {count_of(absence['pauses'], 'pause')}"
+    paused = f"{longest} ({what})" if absence["pauses"] == 1 else f"{in_all}, the longest of {longest} ({what})"
+    return f"it was its JVM, paused for {paused}" if of_jvm else f"its JVM was paused for a part of that: {paused}"
+
+
+def _long(us: int) -> str:
+    return f"{us // 1000} ms" if us < _SECOND_US else seconds_text([us // 1000])
+
+
+def trouble_in_words(absence: Row) -> str:
+    """Say what the broker's log says of the time of an absence; empty if nothing."""
+    return listed(f"{_SAID[one['kind']]} at {utc_text(one['at_us'], '%H:%M:%S')}" for one in absence["said"]) if (
+        absence["said"]
+    ) else ""  # fmt: skip
+
+
+def lines_of_absence(absence: Row, *, pauses: bool) -> list[str]:
+    """Name the lines behind `pauses_in_words`, or behind `trouble_in_words`, as file:line."""
+    longest = [f"{absence['longest_file']}:{absence['longest_line']}"] if absence["pauses"] else []
+    return longest if pauses else [f"{one['file']}:{one['line']}" for one in absence["said"]]
+
+
+def _time(us: int) -> datetime:
+    return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)

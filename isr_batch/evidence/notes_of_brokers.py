@@ -1,0 +1,103 @@
+"""Say what the logs of brokers say of themselves at the time of storms: pauses of JVMs, troubles, refused writes."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import pyarrow as pa
+
+from isr_batch.broker_lines.gc_log import LEAST_MS
+from isr_batch.evidence.broker_troubles import (
+    Row,
+    is_of_jvm,
+    lines_of_absence,
+    pauses_in_words,
+    trouble_in_words,
+    troubles_of_absences,
+)
+from isr_batch.evidence.storms import Storm, storms
+from isr_batch.lake.arrow_read import read_columns
+from isr_batch.lake.arrow_sql import ArrowSql, without_zones
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.evidence import BROKER_TROUBLES
+from isr_batch.phrases import brokers_text, time_of_day
+
+SHOWN: Final = 3
+"""Partitions that are named."""
+_AT_LEAST: Final = timedelta(seconds=10)
+"""Looked at before a storm where no line says when a follower was last caught up."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def notes_of_brokers(lake: Lake, cluster_id: str, evidence: pa.Table) -> list[str]:
+    """Describe it in at most two lines.
+
+    Parameters
+    ----------
+    lake : Lake
+    cluster_id : str
+    evidence : pa.Table
+        Rows of the cluster, as `isr_batch.evidence.evidence_table.read_evidence_table` gives them.
+    """
+    troubles, coverage = (
+        without_zones(read_columns(lake, name, columns, {"cluster_id": cluster_id}))
+        for name, columns in (
+            (BROKER_TROUBLES.name, BROKER_TROUBLES.column_names),
+            ("coverage", ("cluster_id", "broker_id", "log", "from_time", "until_time")),
+        )
+    )
+    found = [storm for storm in storms(evidence) if storm.broker is not None]
+    absences = [
+        {"number": n, "cluster_id": cluster_id, "broker_id": storm.broker, **_times(storm)}
+        for n, storm in enumerate(found)
+    ]
+    said = []
+    if absences:
+        with ArrowSql() as sql:
+            rows = troubles_of_absences(sql, pa.Table.from_pylist(absences), troubles, coverage)
+        not_jvms = [row for row in rows if is_of_jvm(row) is False]
+        said = [_of_storm(storm, row) for storm, row in zip(found, rows, strict=True)]
+        said += [_of_no_jvm(not_jvms)] if not_jvms else []
+    notes = "; ".join(filter(None, said))
+    refused = _refused_writes(troubles.sort_by("from_time").to_pylist())
+    return [*([f"By the brokers' own logs: {notes}."] if notes else []), *refused]
+
+
+def _times(storm: Storm) -> dict[str, int]:
+    since = storm.since if storm.since_is_printed else storm.first - _AT_LEAST
+    from_us, until_us = ((time - _EPOCH) // timedelta(microseconds=1) for time in (since, storm.first))
+    last_us = (storm.last - _EPOCH) // timedelta(microseconds=1)
+    over_us = max(last_us, until_us + 1000 * (storm.whole_after_ms or 0))
+    return {"from_us": from_us, "until_us": until_us, "absent_us": until_us - from_us, "over_us": over_us}
+
+
+def _of_storm(storm: Storm, absence: Row) -> str:
+    pauses = "" if is_of_jvm(absence) is False else pauses_in_words(absence)
+    parts = [*filter(None, [pauses, trouble_in_words(absence)])]
+    lines = [*(lines_of_absence(absence, pauses=True) if pauses else []), *lines_of_absence(absence, pauses=False)]
+    named = f" [{', '.join(lines)}]" if lines else ""
+    return f"broker {storm.broker} at {time_of_day(storm.first)}: {', '.join(parts)}{named}" if parts else ""
+
+
+def _of_no_jvm(absences: Sequence[Row]) -> str:
+    """Say of all storms at once that no pause explains them."""
+    longest = max(absences, key=lambda row: row["longest_us"])
+    of = brokers_text(sorted({row["broker_id"] for row in absences}))
+    if not longest["pauses"]:
+        return f"gc.log of {of} has no pause of {LEAST_MS} ms before {'it' if len(absences) == 1 else 'them'}"
+    lines = lines_of_absence(longest, pauses=True)
+    return f"no pause of the JVM of {of} explains it: the longest is {longest['longest_us'] // 1000} ms [{lines[0]}]"
+
+
+def _refused_writes(troubles: Sequence[Row]) -> list[str]:
+    """Say which partitions had too few replicas in sync, by writes that were refused."""
+    first: dict[str, Row] = {}
+    for row in troubles:
+        if row["kind"] == "under_min_isr":
+            first.setdefault(row["what"].partition(": ")[0], row)
+    shown = [
+        f"{row['what']} at {row['from_time']:%H:%M:%S} [{row['source_file']}:{row['source_line']}]"
+        for row in [*first.values()][:SHOWN]
+    ]
+    more = f"; {len(first) - SHOWN} more" if len(first) > SHOWN else ""
+    return [f"Writes were refused, as too few replicas were in sync: {'; '.join(shown)}{more}."] if shown else []

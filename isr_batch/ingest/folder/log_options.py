@@ -1,0 +1,48 @@
+"""Read the operator's options about the time stamps of logs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from isr_batch.errors import UsageError
+from isr_batch.ingest.folder.settings_files import int_setting
+from isr_batch.ingest.log_files.stamps import stamp_form, stamp_zone
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """The operator's options about the timestamps of the logs.
+
+    Parameters
+    ----------
+    stamp_format : str, optional
+        In Python's strftime syntax, for ambiguous timestamps.
+    zones : dict of (int or None) to str
+        Time zone of timestamps without one, by broker; None is the zone of all other brokers.
+    """
+
+    stamp_format: str | None = None
+    zones: dict[int | None, str] = field(default_factory=dict)
+
+    def zone(self, broker_id: int | None) -> str | None:
+        """Look up a broker's time zone."""
+        return self.zones.get(broker_id, self.zones.get(None))
+
+    @classmethod
+    def parse(cls, stamp_format: str | None, zones: Iterable[str]) -> "LogOptions":
+        """Read the options of a command; a zone is ``ZONE`` for all brokers, or ``BROKER=ZONE``.
+
+        Raises
+        ------
+        UsageError
+            When one of them cannot be read.
+        """
+        if stamp_format is not None:
+            stamp_form(stamp_format)
+        of_broker: dict[int | None, str] = {}
+        for text in zones:
+            broker, equals, zone = text.partition("=")
+            stamp_zone(zone if equals else text)
+            if equals and int_setting(broker) is None:
+                raise UsageError(f"{broker} is not the id of a broker", "write it like --time-zone 1=Europe/Helsinki")
+            of_broker[int_setting(broker) if equals else None] = zone if equals else text
+        return cls(stamp_format, of_broker)

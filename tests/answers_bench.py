@@ -1,0 +1,132 @@
+"""Answers to a recording under states of evidence, held to its faults: what an operator has is rarely all logs.
+
+``python -m tests.answers_bench RECORDING [RECORDING ...]`` prints the matrix that docs/answers.md has.
+"""
+
+import gzip
+import re
+import shutil
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from isr_batch.ingest.broker_logs import ingest_broker_logs
+from isr_batch.lake.lake import Lake
+from isr_batch.replay.replay import replay, rule_runs
+from isr_batch.scoring.broker_check import validate
+from isr_batch.settings import ReplaySettings
+from tests.recorded_faults import count_by_kind, drops_of_lake, recorded_faults
+
+LOGS: Final = ("request", "server", "state-change")
+
+
+class LogLine(NamedTuple):
+    """A line's log and broker, and whether it is of the later half of the recording."""
+
+    log: str
+    broker: int
+    late: bool
+
+
+_STAMP: Final = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
+Keep = Callable[[LogLine], bool]
+STATES: Final[dict[str, Keep]] = {
+    "all logs": bool,
+    "no state-change.log": lambda line: line.log != "state-change",
+    "no server.log": lambda line: line.log != "server",
+    "no request log": lambda line: line.log != "request",
+    "request log of one broker": lambda line: line.log != "request" or line.broker == 1,
+    "request log begins in the middle": lambda line: line.log != "request" or line.late,
+    "request log ends in the middle": lambda line: line.log != "request" or not line.late,
+    "server.log begins in the middle": lambda line: line.log != "server" or line.late,
+}
+Matrix = dict[str, dict[str, Counter[str]]]
+"""By state and kind of fault: right, wrong, untold."""
+
+
+def with_evidence(recording: Path, keep: Keep, out: Path) -> Path:
+    """Copy the logs of a recording as far as they are kept."""
+    times = [
+        datetime.fromisoformat(found[1]) for path in recording.glob("broker-*/server.log*") for line in _lines(path)
+        if (found := _STAMP.match(line))
+    ]  # fmt: skip
+    middle = f"{min(times) + (max(times) - min(times)) / 2:%Y-%m-%d %H:%M:%S}"
+    for broker in sorted(recording.glob("broker-*")):
+        (out / broker.name).mkdir(parents=True)
+        shutil.copy(broker / "server.properties", out / broker.name)
+        for log in LOGS:
+            stamp, kept = "", []
+            for line in _lines(next(broker.glob(f"{log}.log*"))):
+                stamp = found[1] if (found := _STAMP.match(line)) else stamp
+                if keep(LogLine(log, int(broker.name[-1]), stamp >= middle)):
+                    kept.append(line)
+            if kept:
+                (out / broker.name / f"{log}.log").write_text("".join(kept))
+    return out
+
+
+def _lines(path: Path) -> list[str]:
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as stream:
+        return stream.readlines()
+
+
+def drops_in_answer(folder: Path, lake_root: Path) -> list[dict[str, Any]]:
+    """Drops that an answer to the logs of a folder names, without Spark."""
+
+    def no_spark() -> Any:
+        raise RuntimeError("the logs are few")
+
+    lake = Lake(no_spark, str(lake_root), "bench")
+    ingest_broker_logs(lake, folder, "recorded")
+    if any(folder.glob("broker-*/request.log")):
+        replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7"])))
+        validate(lake)
+    return drops_of_lake(str(lake_root)).get("recorded", [])
+
+
+def bench(recording: Path, states: Mapping[str, Keep] = STATES) -> Matrix:
+    """Answer under each state of evidence; a drop that an answer does not name, though others do, is untold."""
+    faults = recorded_faults(recording / "timeline.jsonl")
+    found: Matrix = {}
+    for state, keep in states.items():
+        with tempfile.TemporaryDirectory() as place:
+            drops = drops_in_answer(with_evidence(recording, keep, Path(place, "logs")), Path(place, "lake"))
+        found[state] = count_by_kind(faults, drops)
+    all_drops = {
+        kind: max(of.get(kind, Counter()).total() for of in found.values()) for of in found.values() for kind in of
+    }
+    for of_state in found.values():
+        for kind, drops in all_drops.items():
+            of_state.setdefault(kind, Counter())["untold"] += drops - of_state.get(kind, Counter()).total()
+    return found
+
+
+def added(matrices: Iterable[Matrix]) -> Matrix:
+    """Add the counts of several recordings."""
+    whole: Matrix = defaultdict(lambda: defaultdict(Counter))
+    for matrix in matrices:
+        for state, kinds in matrix.items():
+            for kind, counts in kinds.items():
+                whole[state][kind] += counts
+    return whole
+
+
+def as_markdown(matrix: Matrix) -> str:
+    """Write a row for each kind of fault, and a column for each state: right, not known, wrong."""
+    kinds = sorted({kind for of in matrix.values() for kind in of})
+    lines = [f"| fault | {' | '.join(matrix)} |", "| --- |" + " --- |" * len(matrix)]
+    for kind in [*kinds, "all"]:
+        cells = []
+        for of_state in matrix.values():
+            counts = sum(of_state.values(), Counter()) if kind == "all" else of_state.get(kind, Counter())
+            cells.append(" / ".join(str(counts[what]) for what in ("right", "untold", "wrong")))
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(as_markdown(added(bench(Path(path)) for path in sys.argv[1:])))
