@@ -17,7 +17,7 @@ _SETTINGS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
-    # No metastore, of which `spark-sql` leaves a database in the working folder.
+    # A metastore would be a database in the working folder.
     "spark.sql.catalogImplementation": "in-memory",
 }
 

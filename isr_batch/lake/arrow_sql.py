@@ -67,7 +67,7 @@ class ArrowView:
 
 
 class _Given:
-    """The rows that a planned query reads when it runs: those of whoever asks."""
+    """The rows that a planned query reads when it runs."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows = rows

@@ -1,4 +1,4 @@
-"""The files of deploy/, each read by its own tool, in an environment of its own: Airflow alone has 100 packages."""
+"""The files of deploy/, each read by its own tool; they are installed elsewhere: Airflow brings 100 packages."""
 
 import subprocess
 import venv

@@ -1,4 +1,4 @@
-"""What a notebook over Spark Connect does, as a process of its own, with PySpark's own server on loopback."""
+"""The calls of a notebook over Spark Connect, with PySpark's server on loopback; run as a process."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def main(folder: str) -> dict[str, object]:
     same(of_catalog, local, ("shrinks", "spurious"))
     engine = BySpark(Lake(lambda: spark, f"{folder}/lake"))
     with patch.object(type(fetches), "persist", side_effect=AnalysisException("PERSIST TABLE is not supported")):
-        assert engine.keep(fetches).count() == fetches.count()  # as serverless platforms have it
+        assert engine.keep(fetches).count() == fetches.count()  # serverless platforms refuse it
     refused = ""
     try:
         _ = isr_batch.open("abfss://a@b.dfs.core.windows.net/lake").shrinks

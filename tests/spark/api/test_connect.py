@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_same_rows_over_connect(tmp_path: Path) -> None:
-    """In a process of its own, since a process has sessions of one kind."""
+    """In another process, since a process has sessions of one kind."""
     env = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):  # of this process's session
         env.pop(name, None)

@@ -1,4 +1,4 @@
-"""A query that is planned once gives what it gives when it is planned anew."""
+"""A query that is planned once gives the same rows as one that is planned each time."""
 
 import pyarrow as pa
 import pytest
