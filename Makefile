@@ -1,6 +1,8 @@
 # `make` alone lists the targets. Everything is made in .venv and build/; a second run makes nothing again.
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# The first that runs: a shim on PATH may stand for a version that is not there.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c $(FITS) 2>/dev/null && { command -v $$p; break; }; done)
+FITS := 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
@@ -15,7 +17,7 @@ ROUNDS ?= 3
 PAGE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-all bench setup java chromium lint type kernels sample unit spark witnesses sql doctor lock docs wheel zip archive clean
+.PHONY: help run check test test-all bench setup java chromium lint type kernels sample unit spark pythons witnesses sql doctor lock docs wheel zip archive clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,9 +42,9 @@ test-all: $(VENV)/test.stamp java chromium ## after `make test`: the long tests 
 setup: $(VENV)/run.stamp java ## make .venv from the lock, with Delta's jars and compiled kernels; and Java where Debian has none
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
-		{ echo "Python 3.11 is needed, and $(PYTHON) is another: make PYTHON=/path/to/python3.11"; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	@python="$(PYTHON)"; [ -n "$$python" ] && "$$python" -c $(FITS) || \
+		{ echo "Python 3.11, 3.12 or 3.13 is needed, and $${python:-what is on PATH} is another: make PYTHON=/path/to/python3.11"; exit 2; }; \
+		"$$python" -m venv $(VENV)
 
 # The stamps are younger than the lock that the environment was made from.
 $(VENV)/run.stamp: requirements/run.lock | $(BIN)/python java
@@ -90,6 +92,10 @@ witnesses: $(VENV)/test.stamp ## write what the last `make test test-all` has sh
 	$(BIN)/python -m docs.generate.witnesses --write
 	$(BIN)/python -m docs.generate.documents --write
 
+pythons: java ## the wheel on the other Pythons of this machine: the main job, and a quick suite (PYTHONS=...)
+	.ci/pythons $(PYTHONS)
+PYTHONS ?= python3.12 python3.13
+
 bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., GROUPS=..., ROUNDS=..., STALLS=..., PAGE=...)
 	$(BIN)/python -m benchmarks --rows $(ROWS) --rounds $(ROUNDS) $(if $(PARTITIONS),--partitions $(PARTITIONS)) $(if $(GROUPS),--groups $(GROUPS)) $(if $(STALLS),--stalls $(STALLS)) $(if $(PAGE),--page $(PAGE))
 
@@ -123,9 +129,9 @@ isr_batch/kernels: $(wildcard udfs/*.py udfs/*/*.py) | $(VENV)/run.stamp
 
 archive: isr_batch/kernels ## build/packages.tar.gz for executors that have Python alone (docs/engines-and-sizes.md)
 	mkdir -p build
-	tar -czf build/packages.tar.gz --exclude '*.pyc' -C $(VENV)/lib/python3.11/site-packages $(FOR_EXECUTORS) \
-		$(notdir $(wildcard $(VENV)/lib/python3.11/site-packages/_duckdb*.so)) \
-		-C $(CURDIR) isr_batch udfs
+	tar -czf build/packages.tar.gz --exclude '*.pyc' -C $(PACKAGES) $(FOR_EXECUTORS) \
+		$(notdir $(wildcard $(PACKAGES)/_duckdb*.so)) -C $(CURDIR) isr_batch udfs
+PACKAGES = $(wildcard $(VENV)/lib/python3.*/site-packages)
 FOR_EXECUTORS := numpy numpy.libs numba llvmlite pandas pytz dateutil pyarrow duckdb deltalake arro3 typing_extensions.py
 
 clean: ## remove .venv, build/ and caches

@@ -77,8 +77,9 @@ def require_healthy_machine(checks: Iterable[DoctorCheck]) -> None:
 
 
 def _python() -> DoctorCheck:
-    fits = sys.version_info[:2] == (3, 11)
-    return DoctorCheck("python", platform.python_version(), "" if fits else "make the environment with Python 3.11")
+    fits = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    what_to_do = "" if fits else "make the environment with Python 3.11, 3.12 or 3.13"
+    return DoctorCheck("python", platform.python_version(), what_to_do)
 
 
 def _java() -> DoctorCheck:

@@ -17,7 +17,7 @@ from delta import configure_spark_with_delta_pip
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, is_remote
 
 from isr_batch import jvm
 from isr_batch.errors import UsageError
@@ -97,6 +97,8 @@ def start_session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    if is_remote():  # over Spark Connect, whose server has been set up by others
+        return SparkSession.builder.getOrCreate()
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return _submitted_session(settings, tasks)
 
@@ -137,7 +139,9 @@ def shuffle_options(settings: SparkSettings) -> dict[str, str]:
 
 
 def running_tasks(spark: SparkSession) -> tuple[tuple[int, ...], int, int]:
-    """Stages that run now, and of their tasks how many are done and how many there are."""
+    """Stages that run now, and of their tasks how many are done and how many there are; none over Spark Connect."""
+    if is_remote():
+        return (), 0, 0
     tracker = spark.sparkContext.statusTracker()
     stages = tuple(sorted(tracker.getActiveStageIds()))
     known = [info for info in map(tracker.getStageInfo, stages) if info]

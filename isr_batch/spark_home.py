@@ -2,8 +2,8 @@
 
 ``.venv/bin/spark-submit`` asks some ``python3`` where Spark is, and runs a job with it: that of the system, which has
 neither, unless the environment is activated. PySpark's commands first look for a folder ``spark-distribution`` next
-to them. ``python -m isr_batch.spark_home`` makes it (`make setup`): links to what PySpark brings, and the one setting
-that names the Python of the driver.
+to them. ``python -m isr_batch.spark_home`` makes it (`make setup`): links to what PySpark brings, and settings. These
+name the Python of the driver, and Delta, whose jars are among Spark's, so that ``spark-sql`` reads a lake as well.
 """
 
 import sys
@@ -13,6 +13,13 @@ from typing import Final
 import pyspark
 
 _PARTS: Final = ("bin", "sbin", "jars", "python")
+_SETTINGS: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    # A metastore would be a database in the working folder.
+    "spark.sql.catalogImplementation": "in-memory",
+}
 
 
 def make_spark_home(scripts: Path, python: Path) -> Path:
@@ -31,7 +38,9 @@ def make_spark_home(scripts: Path, python: Path) -> Path:
         link = home / part
         link.unlink(missing_ok=True)
         link.symlink_to(brought / part)
-    (home / "conf/spark-defaults.conf").write_text(f"spark.pyspark.driver.python {python}\n", encoding="utf-8")
+    settings = {"spark.pyspark.driver.python": python, **_SETTINGS}
+    lines = (f"{name} {value}\n" for name, value in settings.items())
+    (home / "conf/spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
     return home
 
 

@@ -130,8 +130,8 @@ def broker_facts(  # noqa: PLR0913 all but one have a default
 
 @lru_cache(maxsize=1)
 def _sql() -> ArrowSql:
-    """Open an engine once a worker: a group of some thousand rows takes less time than to open one."""
-    return log_sql()
+    """Open an engine once a worker: to open one, or to plan a query, takes longer than to answer for a group."""
+    return log_sql(repeated=True)
 
 
 def _shrinks(

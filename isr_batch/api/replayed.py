@@ -93,10 +93,10 @@ def results_of(
     engine = InProcess(lake, sql)
     kinds = SCORED if {*tables} - {ISR_CHANGES, SHRINK_VERDICTS} else ("change",)
     results = replayed_stream(engine, stream, runs, kinds)
-    return {
-        table: rows.cast(contract_schema(table.name, table.column_names))
-        for table, rows in scored_result_tables(engine, results, tables).items()
-    }
+    schemas = {table: contract_schema(table.name, table.column_names) for table in tables}
+    if not results.num_rows:  # of most partitions, where only shrinks are asked for
+        return {table: schema.empty_table() for table, schema in schemas.items()}
+    return {table: rows.cast(schemas[table]) for table, rows in scored_result_tables(engine, results, tables).items()}
 
 
 def timelines_of(sql: ArrowSql, lake: MemoryLake, stream: pa.Table, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:

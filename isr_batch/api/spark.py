@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -173,16 +173,20 @@ class SparkTables:
 
     @cached_property
     def _stored(self) -> Lake:
-        rows = self._sources[0][1].count(self._sources[0][1].items)
-        if rows > sizes.OWN_ROWS:
-            raise UsageError(
-                f"{rows:,} fetches are more than this process ({sizes.OWN_ROWS:,}) puts into a lake of its own",
-                "save the analysis to a lake that all workers reach, then ask isr_batch.open(lake)",
-            )
+        self._require_few("save the analysis to a lake that all workers reach, then ask isr_batch.open(lake)")
         return save(folder_of(self), self._sources, self._mapping, self._runs)
 
     def save(self, lake: str) -> None:  # noqa: D102
+        if is_remote():  # its workers may be where this folder is not
+            self._require_few("over Spark Connect `isr-batch ingest table`, on the cluster, makes a lake of so many")
         save(lake, self._sources, self._mapping, self._runs)
+
+    def _require_few(self, otherwise: str) -> None:
+        rows = self._sources[0][1].count(self._sources[0][1].items)
+        if rows > sizes.OWN_ROWS:
+            raise UsageError(
+                f"{rows:,} fetches are more than the {sizes.OWN_ROWS:,} that this process puts into a lake", otherwise
+            )
 
 
 class _NearSilences(MemoryLake):

@@ -45,12 +45,12 @@ _MACROS = (
 )
 
 
-def log_sql() -> ArrowSql:
+def log_sql(*, repeated: bool = False) -> ArrowSql:
     """Open an engine with the macros that the queries of this package use.
 
     With one thread: two take a seventh more CPU time for an ingest, and hardly less time, since most queries are short.
     """
-    return ArrowSql(_MACROS, threads=1)
+    return ArrowSql(_MACROS, threads=1, repeated=repeated)
 
 
 def rows_of(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from threading import RLock
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -66,6 +67,33 @@ class ArrowView:
     schema: pa.Schema
 
 
+class _Given:
+    """The rows that a planned query reads when it runs."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.rows = rows
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.rows.__arrow_c_stream__(requested_schema)
+
+
+class _Plan:
+    """A query that is planned."""
+
+    def __init__(self, query: "duckdb.DuckDBPyConnection", text: str, tables: Mapping[str, pa.Table]) -> None:
+        self._query = query
+        self._given = {name: _Given(rows) for name, rows in tables.items()}
+        for name, given in self._given.items():
+            query.register(name, given)
+        query.execute(f"PREPARE planned AS {text}")
+
+    def run(self, tables: Mapping[str, pa.Table]) -> "duckdb.DuckDBPyRelation":
+        """Run it on other rows with the same columns."""
+        for name, given in self._given.items():
+            given.rows = tables[name]
+        return self._query.sql("EXECUTE planned")
+
+
 class ArrowSql(AbstractContextManager["ArrowSql"]):
     """DuckDB that reads Arrow tables without copying them, and returns Arrow tables.
 
@@ -77,10 +105,15 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         More functions, as ``name(parameters) AS expression``.
     threads : int
         Number of threads per query.
+    repeated : bool
+        Whether the same few queries are asked of rows that are always others: each is planned once. To plan one takes
+        longer than to run it on some thousand rows.
     """
 
-    def __init__(self, macros: Iterable[str] = (), threads: int = 2) -> None:
+    def __init__(self, macros: Iterable[str] = (), threads: int = 2, *, repeated: bool = False) -> None:
         self._engine = _engine_of_process(tuple(macros), threads, os.getpid())
+        self._plans: dict[object, _Plan] | None = {} if repeated else None
+        self._one_at_a_time = RLock()
 
     def __exit__(self, *_: object) -> None:
         """Leave the engine to others; a query closes its own connection."""
@@ -125,6 +158,13 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         stored |= {name: table for name, table in tables.items() if name not in views}
         import duckdb
 
+        if self._plans is not None and all(isinstance(table, pa.Table) for table in tables.values()):
+            with self._one_at_a_time:
+                key = text, *((name, table.schema) for name, table in tables.items())
+                if key not in self._plans:
+                    self._plans[key] = _Plan(self._engine.cursor(), text, tables)
+                yield self._plans[key].run(tables)
+            return
         # A separate connection with its own names, because threads may query concurrently.
         with self._engine.cursor() as query:
             for name, table in stored.items():

@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import deltalake
-from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession, is_remote
 from pyspark.sql import functions as F
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError, explained_error
@@ -28,7 +27,7 @@ from isr_batch.lake.delta_files.create import create_table
 from isr_batch.lake.delta_files.open import DirectTable
 from isr_batch.lake.delta_files.stores import DIRECT, hadoop_setting, log_store, store_of
 from isr_batch.lake.engine_choice import EngineChoice
-from isr_batch.lake.spark_writes import amending, conformed, retrying
+from isr_batch.lake.spark_writes import amend, conformed, is_delta, retrying
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import TABLES
@@ -57,7 +56,7 @@ class Lake:
         self, spark: SparkSession | Callable[[], SparkSession], root: str, run_id: str = "", *, catalog: bool = False
     ) -> None:
         self._spark = spark
-        self._here = not isinstance(spark, SparkSession)
+        self._here = callable(spark)
         self.root = root if catalog else absolute_address(root)
         self.run_id = run_id
         self.catalog = catalog
@@ -70,7 +69,7 @@ class Lake:
     @property
     def spark(self) -> SparkSession:
         """The session, which is started if it is not."""
-        if not isinstance(self._spark, SparkSession):
+        if callable(self._spark):  # a session of Connect is of another class
             self._spark = self._spark()
         return self._spark
 
@@ -90,7 +89,7 @@ class Lake:
         elif table := self.reached(name):
             there = table.exists()
         else:
-            there = DeltaTable.isDeltaTable(self.spark, f"{self.root.rstrip('/')}/{name}")
+            there = is_delta(self.spark, f"{self.root.rstrip('/')}/{name}")
         self._seen.update({name} if there else ())
         return there
 
@@ -204,7 +203,9 @@ class Lake:
             if scheme in DIRECT and self._is_reached is None:  # asked once a lake
                 its_own = self.catalog or log_store(self.spark, scheme)
                 self._is_reached = not its_own and self._by_delta_rs(location).store.is_reached()
-            is_reached = scheme == "file" or (scheme in DIRECT and self._is_reached)
+            # A catalog's files are not here if its Spark is elsewhere.
+            is_here = scheme == "file" and not (self.catalog and is_remote())
+            is_reached = is_here or (scheme in DIRECT and self._is_reached)
             self._reached[name] = self._by_delta_rs(location) if is_reached else None
         return self._reached[name]
 
@@ -285,8 +286,7 @@ class Lake:
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
         """Update columns of existing rows, matched by key, where the first column differs."""
-        there = DeltaTable.forName(self.spark, self.identifier(table.name))
-        retrying(amending(there, rows, key, columns).execute, table.name)
+        retrying(lambda: amend(self.identifier(table.name), rows, key, columns), table.name)
         self.was_written(table.name)
 
     def version(self, name: str) -> int:
@@ -383,7 +383,7 @@ class Lake:
 
     def detail(self, name: str) -> Row:
         """Result of Spark's ``DESCRIBE DETAIL`` for a table."""
-        return DeltaTable.forName(self.spark, self.identifier(name)).detail().collect()[0]
+        return self.spark.sql(f"DESCRIBE DETAIL {self.identifier(name)}").collect()[0]
 
     def _last_commit(self, name: str) -> dict[str, Any]:
         if log := self.log(name):

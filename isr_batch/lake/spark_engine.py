@@ -145,8 +145,7 @@ class BySpark(LakeEngine):
             together = rows.repartition(*keys)
         with rows_at_a_time(self._lake.spark, LARGE_ROWS_AT_A_TIME):
             sorted_rows = together.sortWithinPartitions(*order)
-            made = sorted_rows.mapInArrow(work, from_arrow_schema(schema)).persist(StorageLevel.DISK_ONLY)
-            self._kept.append(made)
+            made = self._persisted(sorted_rows.mapInArrow(work, from_arrow_schema(schema)), StorageLevel.DISK_ONLY)
             made.count()  # begun by the broadcast side of a join, it would end at Spark's 300 s for that
         return made
 
@@ -182,7 +181,13 @@ class BySpark(LakeEngine):
 
     def keep(self, rows: DataFrame) -> DataFrame:
         """As `LakeEngine.keep`."""
-        self._kept.append(rows.persist())
+        return self._persisted(rows, StorageLevel.MEMORY_AND_DISK_DESER)
+
+    def _persisted(self, rows: DataFrame, level: StorageLevel) -> DataFrame:
+        try:
+            self._kept.append(rows.persist(level))
+        except PySparkException:  # serverless platforms refuse it
+            return self.rows(rows.toArrow())
         return self._kept[-1]
 
     def listed(self, rows: DataFrame) -> list[dict[str, Any]]:

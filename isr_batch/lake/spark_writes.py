@@ -1,16 +1,17 @@
-"""Writes by Spark: the columns of a contract, with retries after a conflict."""
+"""Writes by Spark: the columns of a contract, with retries after a conflict; and what there is to write to."""
 
 import random
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import delta.exceptions
-from delta.tables import DeltaMergeBuilder, DeltaTable
-from pyspark.sql import DataFrame
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql import functions as F
 
-from isr_batch.errors import RETRIES, SchemaError, write_conflict_error
+from isr_batch.errors import RETRIES, SchemaError, UsageError, write_conflict_error
 from isr_batch.lake.tables.contract import Table
 
 # Delta's conflicts have no common base class in Python.
@@ -53,9 +54,33 @@ def conformed(table: Table, rows: DataFrame) -> DataFrame:
     return rows.select([F.col(f"`{column.name}`").cast(column.type).alias(column.name) for column in table.columns])
 
 
-def amending(there: DeltaTable, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> DeltaMergeBuilder:
-    """Prepare a MERGE that updates columns of rows matched by key, where the first column differs."""
+def amend(identifier: str, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> None:
+    """Update columns of a table's rows, matched by key, where the first column differs."""
+    given = f"given_{uuid.uuid4().hex}"
     same = " AND ".join(f"there.{name} = given.{name}" for name in key)
-    changed = f"{same} AND there.{columns[0]} IS DISTINCT FROM given.{columns[0]}"
-    merge = there.alias("there").merge(rows.alias("given"), changed)
-    return merge.whenMatchedUpdate(set={name: f"given.{name}" for name in columns})
+    changed = f"there.{columns[0]} IS DISTINCT FROM given.{columns[0]}"
+    taken = ", ".join(f"there.{name} = given.{name}" for name in columns)
+    rows.createTempView(given)
+    try:
+        rows.sparkSession.sql(
+            f"MERGE INTO {identifier} AS there USING {given} AS given"
+            f" ON {same} AND {changed} WHEN MATCHED THEN UPDATE SET {taken}"
+        )
+    finally:
+        rows.sparkSession.catalog.dropTempView(given)
+
+
+def is_delta(spark: SparkSession, place: str) -> bool:
+    """Ask whether there is a Delta table at an address.
+
+    Raises
+    ------
+    UsageError
+        Over Spark Connect, which has no way to ask.
+    """
+    if is_remote():
+        raise UsageError(
+            f"Spark Connect cannot say whether there is a table at {place}",
+            "name the lake by its schema in a catalog, or by a folder of this machine, or by an address on S3 or HDFS",
+        )
+    return bool(DeltaTable.isDeltaTable(spark, place))

@@ -14,6 +14,7 @@ from isr_batch.errors import NoInputError, UsageError
 from isr_batch.ingest.own_table.column_values import CORRUPT
 from isr_batch.ingest.own_table.items import Item
 from isr_batch.ingest.own_table.mapping import Csv, TableMapping
+from isr_batch.lake.spark_writes import is_delta
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -113,7 +114,5 @@ def _loaded(spark: "SparkSession", place: str, kind: str | None, csv: Csv) -> "D
     if kind == "csv":
         return csv_frame(spark, [place], csv)
     if kind is None:
-        from delta.tables import DeltaTable
-
-        kind = "delta" if DeltaTable.isDeltaTable(spark, place) else "parquet"
+        kind = "delta" if is_delta(spark, place) else "parquet"
     return spark.read.format(kind).load(place)

@@ -1,13 +1,16 @@
-"""Every question of the cookbook, asked of the samples as another session asks it: Spark's own, and DuckDB."""
+"""Questions of the cookbook, asked of the samples as another session asks them: Spark's own, DuckDB, and pandas."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from docs.generate.cookbook import as_text, queries
+from docs.generate.cookbook import PAGE, as_text, queries
+from isr_batch.lake.arrow_sql import without_zones
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.view_statements import create_catalog_views, view_statements
 
@@ -50,6 +53,19 @@ def test_answers_of_the_page(sample_lake: Lake, asker: Callable[[Lake], Ask]) ->
         if answer != given:
             different.append(f"{query}\n{answer}\n, not\n{given}")
     assert different == [], "`python -m docs.generate.cookbook build/sample` writes the page anew"
+
+
+@pytest.mark.usefixtures("compiled_queries")
+def test_the_same_in_pandas(sample_lake: Lake) -> None:
+    """The block of the page is run as it is, and its frames are the answers below it."""
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(block.replace("LAKE", sample_lake.root), found)
+    numbers = {"mistakes_of_rules": 1, "first": 2, "causes": 3, "worst": 5, "lasted": 6}
+    for name, number in numbers.items():
+        rows = pa.Table.from_pandas(found[name], preserve_index=False)
+        listed = [list(row.values()) for row in without_zones(rows).to_pylist()]
+        assert as_text(rows.column_names, listed) == QUERIES[number - 1][1], name
 
 
 @pytest.mark.usefixtures("compiled_queries")

@@ -1,0 +1,79 @@
+"""The files of deploy/, each read by its own tool; they are installed elsewhere: Airflow brings 100 packages."""
+
+import subprocess
+import venv
+from pathlib import Path
+
+import pytest
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+TOOLS = ("apache-airflow==3.3.2", "apache-airflow-providers-standard==1.21.0", "databricks-bundles==1.22.1",
+         "kubernetes-validate==1.37.0")  # fmt: skip
+READS = {
+    "airflow": """
+from airflow.dag_processing.dagbag import DagBag
+bag = DagBag(DEPLOY + "/airflow")
+assert not bag.import_errors, bag.import_errors
+assert {*bag.dags} == {"isr_batch_logs", "isr_batch_table"}
+for dag in bag.dags.values():
+    assert dag.task_ids == ["ingest", "backfill", "status", "maintain"]
+    assert all(task.retries == 3 for task in dag.tasks)
+""",
+    "databricks": """
+from databricks.bundles.jobs import Job
+jobs = yaml.safe_load(open(DEPLOY + "/databricks/databricks.yml"))["resources"]["jobs"]
+assert {*jobs} == {"logs", "table"}
+for job in jobs.values():
+    assert [task.task_key for task in Job.from_dict(job).tasks] == ["ingest", "backfill"]
+try:
+    Job.from_dict(job | {"max_concurent_runs": 1})
+except ValueError as error:
+    assert "max_concurent_runs" in str(error)
+else:
+    raise AssertionError("a field that does not exist is found")
+""",
+    "kubernetes": """
+import kubernetes_validate as tool
+job = yaml.safe_load(open(DEPLOY + "/kubernetes/nightly.yaml"))
+tool.validate(job, tool.latest_version(), strict=True)
+try:
+    tool.validate(job | {"spec": job["spec"] | {"concurencyPolicy": "Forbid"}}, tool.latest_version(), strict=True)
+except tool.ValidationError as error:
+    assert "concurencyPolicy" in str(error)
+else:
+    raise AssertionError("a field that does not exist is found")
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("tools")
+    venv.create(made, with_pip=True)
+    found = made / "bin/python"
+    pip = [str(found), "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--quiet", *TOOLS]
+    done = subprocess.run(pip, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"the tools cannot be had here: {done.stderr.strip().splitlines()[-1]}")
+    return found
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("tool", READS)
+def test_its_own_tool_reads_it(tool: str, python: Path, tmp_path: Path) -> None:
+    code = f"import yaml\nDEPLOY = {str(DEPLOY)!r}\n{READS[tool]}"
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "AIRFLOW_HOME": str(tmp_path),
+           "AIRFLOW__CORE__UNIT_TEST_MODE": "True"}  # fmt: skip
+    done = subprocess.run([python, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_lines_of_cron_are_understood_by_a_shell() -> None:
+    """A line of cron has five fields, and a command in which a per cent sign is written with a backslash."""
+    lines = (DEPLOY / "cron/isr-batch.crontab").read_text(encoding="utf-8").splitlines()
+    jobs = [line.lstrip("#") for line in lines if line.lstrip("#")[:1].isdigit()]
+    assert len(jobs) == 3
+    for job in jobs:
+        command = job.split(maxsplit=5)[5]
+        assert command.count("%") == command.count(r"\%")
+        subprocess.run(["/bin/sh", "-n", "-c", command.replace(r"\%", "%")], check=True)
