@@ -11,7 +11,7 @@ from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained_error
 from isr_batch.rule_names import require_rule_names
 from isr_batch.window import parse_window
 from pipelines.explain_cli import explain_command
-from pipelines.export_cli import export_app
+from pipelines.export_cli import export_app, hand_over
 from pipelines.ingest_cli import (
     ingest_app,
     look_command,
@@ -241,6 +241,23 @@ def compare_command(
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     rows = compare_rules(job.lake, first, second)
     job.out.table(f"Shrinks of a: {first}, b: {second}, and of both by either's cause", rows, ("cause", *COMPARED))
+
+
+@app.command("kip", epilog="Example: isr-batch kip kafka-3.7 kip-501-pending --lake build/lake --out page.md")
+def kip_command(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Rule of today.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Rule that is proposed.")],
+    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.md", help="Where to write the page.")] = None,
+    lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
+) -> None:  # fmt: skip
+    """Write both rules side by side as a page in Markdown: their figures on the lake, where they part, experiments."""
+    require_rule_names(old, new)
+    from isr_batch.report.kip_page import kip_page
+
+    job = open_job(Output(quiet=quiet), settings_of_job(env), lake, catalog)
+    with job.out.step("read the tables"):
+        text = kip_page(job.lake, old, new)
+    hand_over(text, file, job.out)
 
 
 app.command(

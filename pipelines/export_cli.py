@@ -27,7 +27,7 @@ def export_prometheus_command(
 
     with job.out.step("read the tables"):
         text = prometheus_exposition(own_shrinks(job.lake), read_scores_for_choices(job.lake))
-    _hand_over(text, file, job.out)
+    hand_over(text, file, job.out)
 
 
 @export_app.command(name="csv", epilog="Example: isr-batch export csv --lake build/lake --out verdicts.csv")
@@ -42,10 +42,11 @@ def export_csv_command(
 
     with job.out.step("read the tables"):
         text = verdicts_csv(own_shrinks(job.lake), job.lake.root)
-    _hand_over(text, file, job.out)
+    hand_over(text, file, job.out)
 
 
-def _hand_over(text: str, file: Path | None, out: Output) -> None:
+def hand_over(text: str, file: Path | None, out: Output) -> None:
+    """Write a text to a file, or to the terminal."""
     if file is None:
         out.text(text.rstrip("\n").split("\n"))
         return

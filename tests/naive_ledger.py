@@ -7,10 +7,9 @@ computed from the moments. Events at exactly midnight belong to the new day.
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
 
 from tests.naive import Follower, Leader, Step
-from tests.naive_rows import PartitionRow
+from tests.naive_ledger_rows import FollowerScore, Ledger, Moment, Piece, Produced, Score
 from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, FETCH, REMOVED, Row, Term
 from tests.strategies import Log, Setting
@@ -19,88 +18,11 @@ DAY_US = 86_400_000_000
 LOOK = 5
 """After everything else that falls due at the same instant."""
 EXCUSES = frozenset({"caught_up", "keeping_pace", "slow_leader", "unacked_only", "unknown"})
+FORGIVEN = EXCUSES - {"unknown"}
+IN_FLIGHT_US = 600_000
+"""Before the end of a log, requests are under way that are not in it."""
 DECREASE, MEMBER_BELOW, PASSED, LEADER_OUTSIDE, STRANGER_INSIDE = range(5)
 """What no rule should let happen."""
-
-
-class Score(NamedTuple):
-    """A term on one day, by what producers and operators feel. Times in us."""
-
-    day: int
-    exposure_us: int
-    under_min_isr_us: int
-    at_min_isr_us: int
-    leader_alone_us: int
-    under_replicated_us: int
-    high_watermark_stalled_us: int
-    loss_exposed_us: int
-    loss_records_max: int
-    isr_writes: int
-    refused_appends: int
-    acknowledged_appends: int
-    never_acknowledged: int
-    acks_all_latency_max_us: int
-    high_watermark_decreases: int
-    members_below_high_watermark: int
-    passed_within_lag_time: int
-    leader_outside_isr: int
-    isr_outside_assignment: int
-    first_violation_us: int
-    first_violation: int
-    latencies: tuple[int, ...]
-    """Of the acknowledged appends, shortest first."""
-
-
-class FollowerScore(NamedTuple):
-    """A term on one day, by whether a follower was where it belonged."""
-
-    replica_id: int
-    day: int
-    judged_us: int
-    agreed_us: int
-    misses: int
-
-
-class Ledger(NamedTuple):
-    """Both in the order of terms and days, followers in the order of the assignment."""
-
-    scores: list[Score]
-    followers: list[FollowerScore]
-
-
-class Moment(NamedTuple):
-    """How things stand after something happened, or may have."""
-
-    time_us: int
-    row: PartitionRow
-    """The last one of the timeline."""
-    wrote: bool
-    """Whether that row is of this moment."""
-    arrived: bool
-    """Whether a fetch has just arrived."""
-    positions: dict[int, int]
-    """E of every follower, -1 if unknown."""
-    missing_us: dict[int, int | None]
-    """When the first record was appended that a follower lacks; None if it lacks none."""
-    heard: dict[int, int]
-    """FETCH or REMOVED, whichever came last of a follower; a fetch with an error is neither."""
-
-
-class Piece(NamedTuple):
-    """Some time in which nothing changes."""
-
-    begin_us: int
-    end_us: int
-    moment: Moment
-
-
-class Produced(NamedTuple):
-    """An append that waits for all of the ISR."""
-
-    time_us: int
-    offset: int
-    isr_size: int
-    moments_before: int
 
 
 class Bookkeeper(Leader):
@@ -113,6 +35,10 @@ class Bookkeeper(Leader):
         self.isr_writes: list[int] = []  # when each was asked for
         self.misses: list[tuple[int, int]] = []  # (us, replica)
         self.missed: set[int] = set()  # by whom, since it was last seen to be within the lag time
+        self.excused: set[int] = set()
+        self.arrivals: dict[int, int] = {}  # when the last fetch of a follower came
+        self.unheard: dict[int, int] = {}  # of who is excused and has not fetched since: the last fetch before
+        self.early: list[tuple[int, int]] = []  # (us, replica)
         self.to_look_at: dict[int, int] = {}  # replica -> when to, for its present missing_us
         super().begin(term)
 
@@ -131,7 +57,10 @@ class Bookkeeper(Leader):
                     self.to_look_at[replica] = max(look_us(self, since_us), self.now_us + 1)
         positions = {replica: self.truth.position(replica) for replica in replicas}
         row = self.partition_rows[-1]
-        self.moments.append(Moment(self.now_us, row, wrote, arrived, positions, missing_us, dict(self.heard)))
+        if self.moments:
+            self.excused -= row.isr - self.moments[-1].row.isr
+        known = positions, missing_us, dict(self.heard), frozenset(self.missed), frozenset(self.excused)
+        self.moments.append(Moment(self.now_us, row, wrote, arrived, *known))
 
     def _take(self, row: Row) -> None:
         by_follower = row.replica_id in [follower.replica for follower in self.remote]
@@ -140,11 +69,46 @@ class Bookkeeper(Leader):
             self.produced.append(Produced(self.now_us, end, len(self.isr), len(self.moments)))
         if by_follower and (row.kind == REMOVED or (row.kind == FETCH and row.code == 0)):
             self.heard[row.replica_id] = row.kind
+        if by_follower and row.kind == REMOVED:
+            self.excused.discard(row.replica_id)
+            self.unheard.pop(row.replica_id, None)
         super()._take(row)
         if by_follower and row.kind == FETCH:
+            self._look_whether_early(row.replica_id, self.now_us)
+            self.arrivals[row.replica_id] = self.now_us
             self._keep(arrived=True)
             if lag_ok(self, self.moments[-1], row.replica_id, self.now_us):
                 self.missed.discard(row.replica_id)
+                self.moments[-1] = self.moments[-1]._replace(missed=frozenset(self.missed))
+
+    def _last_heard_us(self, replica: int) -> int:
+        return max(self.arrivals.get(replica, 0), self.term.start_us)
+
+    def shrink(self, dropped: list[Follower]) -> None:
+        changes = len(self.changes)
+        super().shrink(dropped)
+        for change in self.changes[changes:]:
+            self.unheard.pop(change.replica_id, None)
+            self.excused.discard(change.replica_id)
+            if change.causes & FORGIVEN:
+                self.excused.add(change.replica_id)
+                if "slow_leader" not in change.causes:
+                    self.unheard[change.replica_id] = self._last_heard_us(change.replica_id)
+
+    def _look_whether_early(self, replica: int, until_us: int) -> None:
+        """Whether a follower that is out by a mistake had been silent for a lag time when it came, or the end did."""
+        if replica in self.isr or replica not in self.excused:
+            self.unheard.pop(replica, None)
+        elif replica in self.unheard:
+            heard_us = self.unheard.pop(replica)
+            if heard_us == self._last_heard_us(replica) and until_us - heard_us > 1000 * self.rule.lag_time_max_ms:
+                self.early.append((self.now_us, replica))
+
+    def close(self) -> None:
+        """The term is over."""
+        self.now_us = self.term.end_us
+        for replica in list(self.unheard):
+            self._look_whether_early(replica, self.now_us - IN_FLIGHT_US * self.term.ends_mid_term)
 
     def _ask_for(self, isr: frozenset[int]) -> None:
         self.isr_writes.append(self.now_us)
@@ -174,6 +138,7 @@ class Bookkeeper(Leader):
             if not causes & EXCUSES:
                 self.missed.add(replica)
                 self.misses.append((self.now_us, replica))
+                self._keep()
 
 
 # -- limits
@@ -215,6 +180,13 @@ def at_risk(moment: Moment) -> int:
 def belongs_in_isr(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
     reaches = replica in moment.row.isr or moment.positions[replica] >= moment.row.high_watermark
     return lag_ok(leader, moment, replica, us) and reaches
+
+
+def is_right_by_blame(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
+    """A member is right until it is a miss; who is out by a mistake is wrong until it is back."""
+    if replica in moment.row.isr:
+        return replica not in moment.missed
+    return replica not in moment.excused and not belongs_in_isr(leader, moment, replica, us)
 
 
 def violations(books: Bookkeeper) -> Iterator[tuple[int, int]]:
@@ -321,14 +293,18 @@ def _was_due(books: Bookkeeper, begun_us: int) -> bool:
 
 def follower_score(books: Bookkeeper, all_pieces: list[Piece], day: int, follower: Follower) -> FollowerScore:
     replica = follower.replica
-    judged_us = agreed_us = 0
+    judged_us = agreed_us = by_blame_us = 0
     for begin, end, moment in all_pieces:
         if begin // DAY_US == day and is_judged(books, moment, replica, begin):
             judged_us += end - begin
             if (replica in moment.row.isr) == belongs_in_isr(books, moment, replica, begin):
                 agreed_us += end - begin
-    misses = sum(us // DAY_US == day and who == replica for us, who in books.misses)
-    return FollowerScore(replica, day, judged_us, agreed_us, misses)
+            if is_right_by_blame(books, moment, replica, begin):
+                by_blame_us += end - begin
+    misses, early = (
+        sum(us // DAY_US == day and who == replica for us, who in some) for some in (books.misses, books.early)
+    )
+    return FollowerScore(replica, day, judged_us, agreed_us, misses, by_blame_us, early)
 
 
 def ledger(log: Log, setting: Setting) -> Ledger:
@@ -340,6 +316,7 @@ def ledger(log: Log, setting: Setting) -> Ledger:
     for term in log.terms:
         books.begin(term)
         books.play(term.rows, term.end_us)
+        books.close()
         all_pieces = list(pieces(books))
         for day in days(term):
             kept.scores.append(score(books, all_pieces, day))

@@ -26,6 +26,7 @@ _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
 
 SPARK_FUNCTIONS = (
     "array_intersect(a, b) AS list_intersect(a, b)",
+    "array_max(list) AS list_max(list)",
     "array_sort(list) AS list_sort(list)",
     "collect_list(item) AS coalesce(list(item) FILTER (WHERE item IS NOT NULL), [])",
     "collect_set(item) AS coalesce(list(DISTINCT item) FILTER (WHERE item IS NOT NULL), [])",

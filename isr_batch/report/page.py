@@ -40,10 +40,12 @@ from isr_batch.rule_names import rule_names_by_release
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 """Vega version that the charts are written for."""
 RULE_COLUMNS = {
-    "T": "lag time, ms", "shrinks": "shrinks", "spurious": "spurious", "genuine": "genuine",
+    "T": "lag time, ms", "shrinks": "shrinks", "spurious": "spurious", "early": "of these early",
+    "genuine": "genuine",
     "excluded": "excluded", "unknown": "unknown", "misses": "misses",
     "detection_ms_p99": "99 % detected, ms", "mistake_duration_ms_p50": "mistake lasts, ms",
-    "query_accuracy": "query accuracy", "under_min_isr_seconds": "under min ISR, s",
+    "query_accuracy": "query accuracy by lag", "query_accuracy_by_blame": "query accuracy by blame",
+    "under_min_isr_seconds": "under min ISR, s",
     "offline_if_leader_dies_seconds": "offline if leaders died, s", "lost_records": "acknowledged records lost then",
     "high_watermark_stalled_seconds": "high watermark stalled, s",
 }  # fmt: skip

@@ -150,9 +150,10 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
         made(
             "heat", "Time since caught up",
             f"Each cell is the longest time since lastCaughtUpTimeMs of a follower under {own} on any partition, in "
-            f"lag times: red is beyond the limit, where the rule drops it. If all followers of one leader turn red "
-            f"together, the leader is the likely cause; if one follower turns red with all leaders, the follower is. "
-            f"Nothing is drawn where no term has the follower.",
+            f"lag times: red is beyond the limit, where the rule drops it. Up to 2.0 the time grows between any two "
+            f"fetches, also while the follower lacks nothing; since 2.1 it is 0 then. If all followers of one leader "
+            f"turn red together, the leader is the likely cause; if one follower turns red with all leaders, the "
+            f"follower is. Nothing is drawn where no term has the follower.",
             charts.heat_map, f"The replay has no timeline of {own}.",
         ),
         made(

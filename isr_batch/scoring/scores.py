@@ -19,7 +19,7 @@ from isr_batch.lake.lake_engine import LakeEngine
 from isr_batch.lake.lake_engine import Rows as EngineRows
 from isr_batch.lake.tables.scores import RULE_SCORES, RULE_SCORES_BY_BROKER
 from isr_batch.replay.result_tables import scored_result_tables
-from isr_batch.scoring.notified_changes import with_notified
+from isr_batch.scoring.changes_by_broker import BY_BROKER, changes_by_broker
 from udfs.rules import REGISTRY
 
 Rows = list[dict[str, Any]]
@@ -34,6 +34,7 @@ REPLICATES: Final = 200
 PRIME: Final = 2**31 - 1
 RULE_OF_THREE: Final = 3.0
 """Upper end of a 95 % interval for the number of events, when none was seen."""
+_JUDGED: Final = "verdict IN ('spurious', 'genuine')"
 
 
 def _seconds(name: str) -> str:
@@ -82,17 +83,22 @@ AGGREGATES: Final = {
         "exposure_follower_hours": "sum(judged_us) / 3.6e9",
         "misses": "sum(misses)",
         "query_accuracy": "sum(agreed_us) / nullif(sum(judged_us), 0)",
+        "query_accuracy_by_blame": "sum(agreed_by_blame_us) / nullif(sum(judged_us), 0)",
+        "early": "sum(early)",
     },
     "verdicts": {
         "shrinks": "count(verdict)",
         **{name: f"count_if(verdict = '{name}')" for name in ("spurious", "genuine", "excluded", "unknown")},
         "possible": "count_if(certainty = 'possible')",
         **{
-            cause: f"count_if(primary_cause = '{cause}')"
+            cause: f"count_if(array_contains(causes, '{cause}'))"
             for cause in (
                 "caught_up", "keeping_pace", "slow_leader", "unacked_only", "follower_stopped", "follower_slow",
             )
         },
+        "precision_by_lag":
+            f"(count_if({_JUDGED} AND true_lag_ms > {LAG_TIME_MS})) / "
+            f"nullif(count_if({_JUDGED} AND true_lag_ms IS NOT NULL), 0)",
         "timely": f"count_if(verdict = 'genuine' AND true_lag_ms <= 1.5 * {LAG_TIME_MS})",
         "mistake_interval_ms_p50": "percentile(mistake_interval_ms, 0.5)",
         "mistake_duration_ms_p50": _percentile("restored_ms", 0.5, "spurious"),
@@ -108,7 +114,12 @@ AGGREGATES: Final = {
         "relinquishes": "count_if(kind = 'relinquish')",
         "isr_changes": "count(kind)",
     },
-    "notifications": {"notifications": "count(DISTINCT notification)"},
+    "notification": {"notifications": "count(DISTINCT notification)"},
+    "request": {
+        "isr_write_requests": "count(DISTINCT request)",
+        "isr_write_requests_peak_per_second": "max(in_second)",
+        "isr_writes_in_request_max": "max(writes)",
+    },
     "latencies": {
         "acks_all_latency_ms_p50": _between("0.5"),
         "acks_all_latency_ms_p99": _between("0.99"),
@@ -120,6 +131,7 @@ DERIVED: Final = {
     "exposure_partition_hours": "coalesce(exposure_partition_hours, exposure_follower_hours)",
     "misses": "coalesce(misses, 0)",
     "mistakes_per_partition_day": "spurious / nullif(exposure_partition_hours / 24, 0)",
+    "early": "coalesce(early, 0)",
     "precision": "genuine / nullif(genuine + spurious, 0)",
     "recall": "timely / nullif(timely + misses, 0)",
     "mistakes_per_partition_day_low": "coalesce(low, 0) / (exposure_partition_hours / 24)",
@@ -159,7 +171,7 @@ def score_inputs(engine: LakeEngine, results: Results) -> Facts:
     tables = {name: rows for name, rows in vars(results).items() if rows is not None}
     known = (source for source in _SOURCES if source != "heirs" or "eligible_leaders" in tables)
     return {source: engine(_SOURCES[source], **tables) for source in known} | {
-        "notifications": _notifications(engine, results.isr_changes)
+        source: changes_by_broker(engine, results.isr_changes, source) for source in BY_BROKER
     }
 
 
@@ -190,11 +202,13 @@ _SOURCES: Final = {
         FROM (SELECT {_OF_PARTITION}, explode(acks_all_latencies) AS bucket FROM {{partition_scores}}) AS buckets
         GROUP BY {_OF_PARTITION}, bucket.latency_ms
     """,
-    "followers": f"SELECT {_OF_FOLLOWER}, judged_us, agreed_us, misses FROM {{replica_scores}}",
+    "followers": f"""
+        SELECT {_OF_FOLLOWER}, judged_us, agreed_us, agreed_by_blame_us, misses, early FROM {{replica_scores}}
+    """,
     "changes": f"SELECT {_OF_FOLLOWER}, kind FROM {{isr_changes}}",
     # Shrinks, with how long each lasted, and of mistakes the time since the one before.
     "verdicts": f"""
-        SELECT {_OF_FOLLOWER}, verdict, certainty, primary_cause, true_lag_ms, change_time,
+        SELECT {_OF_FOLLOWER}, verdict, certainty, causes, true_lag_ms, change_time,
           (unix_micros(restored_time) - unix_micros(change_time)) / 1e3 AS restored_ms,
           CASE WHEN verdict = 'spurious' THEN
             (unix_micros(change_time) - max(CASE WHEN verdict = 'spurious' THEN unix_micros(change_time) END) OVER (
@@ -204,27 +218,6 @@ _SOURCES: Final = {
         FROM {{shrink_verdicts}}
     """,
 }
-
-
-def _notifications(engine: LakeEngine, changes: EngineRows) -> EngineRows:
-    """One row per change, with its notification. A broker notifies several changes under one rule together."""
-    keys = ("cluster_id", *RUN, "leader_id")
-    rows = engine(
-        f"""
-        SELECT {", ".join(keys)}, event_date, topic, unix_micros(change_time) AS change_us FROM {{isr_changes}}
-        WHERE made_by = 'rule'
-        """,
-        isr_changes=changes,
-    )
-    text = pa.string()
-    schema = pa.schema(
-        [("cluster_id", text), ("rule", text), ("params_json", text), ("leader_id", pa.int32()),
-         ("event_date", pa.date32()), ("topic", text), ("notified_us", pa.int64())]
-    )  # fmt: skip
-    with_leader = (
-        "SELECT *, CAST(leader_id AS STRING) || ' ' || CAST(notified_us AS STRING) AS notification FROM {rows}"
-    )
-    return engine(with_leader, rows=engine.by_key(rows, keys, with_notified, schema))
 
 
 def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) -> EngineRows:
@@ -249,7 +242,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
 
     def keys_of(source: str) -> list[str]:
         dimensions = DIMENSIONS[:-1] if source in {"costs", "heirs", "latencies"} else DIMENSIONS
-        return [name for name in keys if name in (dimensions[:-1] if source == "notifications" else dimensions)]
+        return [name for name in keys if name in (dimensions[:-1] if source in BY_BROKER else dimensions)]
 
     def grouped(source: str, *more: str) -> str:
         known = keys_of(source)

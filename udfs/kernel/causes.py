@@ -11,6 +11,7 @@ from which no fetch arrived for the lag time has stopped, or its leader has (doc
 import numpy as np
 
 from udfs.jit import kernel
+from udfs.kernel.excuses import HEARD, IN_FLIGHT_US, UNHEARD
 from udfs.kernel.follower_truth import settle_truth, true_lag_us
 from udfs.kernel.ledger import ledger_known_from_us
 from udfs.records import NEVER_US
@@ -46,9 +47,6 @@ NO_ARRIVAL_US = -1
 
 CADENCES_A_LAG_TIME = 3
 """A follower that fetches less often, as far as the log has its fetches, may have been there all the time."""
-
-IN_FLIGHT_US = 600_000
-"""Before the end of a log: a fetch is written down when it is done, and most wait half a second for data."""
 
 
 @kernel
@@ -115,3 +113,11 @@ def causes_of_shrink(state, r, p, now_us):
             return UNKNOWN
         return FOLLOWER_SLOW if alive else _has_stopped(fetch, lag_time_us, now_us)
     return causes
+
+
+@kernel
+def excused_by(causes):
+    """What the ledger notes of a follower that is dropped for these causes."""
+    if causes & (CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY) == 0:
+        return np.int64(0)
+    return HEARD if causes & SLOW_LEADER != 0 else UNHEARD

@@ -5,7 +5,8 @@ import numpy as np
 from udfs.jit import inlined, kernel
 from udfs.kernel import doubts
 from udfs.kernel.active_runs import active_run
-from udfs.kernel.causes import CONTROLLER, causes_of_shrink
+from udfs.kernel.causes import CONTROLLER, causes_of_shrink, excused_by
+from udfs.kernel.excuses import note_excuse
 from udfs.kernel.follower_truth import true_lag_us
 from udfs.kernel.ledger import ISR_WRITES, settle_ledger_of_follower, show_leader_in_ledger
 from udfs.kernel.rule_calls import (
@@ -103,6 +104,8 @@ def install_isr(state, r, isr, now_us):
         if member != state.followers[r, p].in_isr:
             settle_ledger_of_follower(state, r, p, now_us)
             state.fetches[p].outsider_in += 1 - 2 * member
+            if member != 0:
+                state.ledger.followers[r, p].excused = 0
         state.followers[r, p].in_isr = member
         state.followers[r, p].in_maximal_isr = member
 
@@ -302,6 +305,7 @@ def check_isr(state, r, now_us, out):
             follower, mine = state.followers[r, p], state.ledger.followers[r, p]
             error_us = doubts.check_error_us(leader, state.term[0], params, now_us)
             _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, follower, leader, fetch, causes, error_us)
+            note_excuse(mine, fetch, state.term[0], excused_by(causes))
             earliest_us = now_us - doubts.error_us(state.term[0], now_us)
             ran_late = not _has_to_leave(state, r, state.codes[r], p, earliest_us // 1000, params)
             depends_on = doubts.begin_doubt(mine, follower, leader, state.term[0], fetch, params, now_us, ran_late)

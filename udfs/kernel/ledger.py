@@ -20,6 +20,7 @@ from udfs.kernel.ack_latency import (
     some_ack_waits_end,
 )
 from udfs.kernel.active_runs import active_run
+from udfs.kernel.excuses import IN_FLIGHT_US, count_early
 from udfs.kernel.follower_truth import true_miss_at_us, truly_late_at_us
 from udfs.kernel.timeline_rows import show_leader_in_timeline
 from udfs.records import BUCKETS, FOLLOWER_MEASURES, MEASURES, NEVER_US, Int64Array, int64_record
@@ -65,6 +66,8 @@ FOLLOWER_PAGE = int64_record(
     "settled_us",
     "looked_at_us",  # the missing_since_us that was last looked at for a miss
     "missed",  # counted already, and not caught up since
+    "excused",  # UNHEARD or HEARD: out by a spurious shrink, and whether it has fetched since; 0: not out by one
+    "heard_us",  # its last arrival before that
     "dropped_us",  # its last shrink by the rule
     "depends_on",  # what that depends on; 0: it is certain
     "joined_us",  # when it was back at the latest after its last expand; 0: it has not been out
@@ -126,7 +129,9 @@ def clear_ledger(page, followers):
         follower = followers[p]
         follower.judged_us = 0
         follower.agreed_us = 0
+        follower.agreed_by_blame_us = 0
         follower.misses = 0
+        follower.early = 0
 
 
 @kernel
@@ -152,7 +157,7 @@ def begin_ledger(state, isr_at_start):
             late_us = (term.start_us // 1000 + lag_time_ms + 1) * 1000
             follower.settled_us = max(late_us, ledger_known_from_us(term, state.params[r]))
             follower.looked_at_us = NEVER_US
-            follower.missed = 0
+            follower.missed = follower.excused = 0
             follower.doubt_until_us = 0
             follower.depends_on = 0
             follower.joined_us = follower.joined_by = 0
@@ -192,10 +197,13 @@ def _sum_up(mine, fetch, in_isr, high_watermark, params, now_us):
     late_us = min(max(truly_late_at_us(fetch, params.replica_lag_time_max_ms), mine.settled_us), now_us)
     if in_isr != 0:
         mine.agreed_us += late_us - mine.settled_us
+        if mine.missed == 0:
+            mine.agreed_by_blame_us += now_us - mine.settled_us
     else:
-        mine.agreed_us += now_us - late_us
-        if fetch.log_end_offset < high_watermark:
-            mine.agreed_us += late_us - mine.settled_us
+        right_from_us = mine.settled_us if fetch.log_end_offset < high_watermark else late_us
+        mine.agreed_us += now_us - right_from_us
+        if mine.excused == 0:
+            mine.agreed_by_blame_us += now_us - right_from_us
     mine.judged_us += now_us - mine.settled_us
     mine.settled_us = now_us
 
@@ -204,7 +212,8 @@ def _sum_up(mine, fetch, in_isr, high_watermark, params, now_us):
 def settle_ledger_of_follower(state, r, p, now_us):
     """Sum up how long the rule's answer was the right one, until ``now_us``.
 
-    Right is who `true-lag` calls in sync; but an outsider below the high watermark has to stay outside.
+    By lag, right is who `true-lag` calls in sync; but an outsider below the high watermark has to stay outside. By
+    blame, a spurious shrink is wrong until the follower is back, and a member of the ISR is right until it is a miss.
     """
     in_isr, high_watermark = state.followers[r, p].in_isr, state.leaders[r].shown_high_watermark
     _sum_up(state.ledger.followers[r, p], state.fetches[p], in_isr, high_watermark, state.params[r], now_us)
@@ -367,13 +376,20 @@ def close_ledger(state, now_us, out):
                 row[3] = mine.judged_us
                 row[4] = mine.agreed_us
                 row[5] = mine.misses
+                row[6] = mine.agreed_by_blame_us
+                row[7] = mine.early
         clear_ledger(ledger.pages[r], ledger.followers[r])
 
 
 @kernel
 def end_ledger(state, now_us, out):
     """Close the ledger of a term; what has waited for longer than the lag time was never acknowledged."""
+    last_us = now_us - IN_FLIGHT_US * state.term[0].ends_mid_term
     for r in range(state.term[0].runs):
         lag_us = state.params[r].replica_lag_time_max_ms * 1000
         state.ledger.pages[r][NEVER_ACKNOWLEDGED] = count_given_up_ack_waits(state.ledger.waits, r, now_us - lag_us)
+        for p in range(state.term[0].replicas):
+            if p != state.term[0].leader:
+                settle_ledger_of_follower(state, r, p, now_us)
+                count_early(state, r, p, last_us)
     close_ledger(state, now_us, out)

@@ -7,6 +7,7 @@ that only the others are looked at run by run.
 from udfs.jit import inlined, kernel
 from udfs.kernel.active_runs import active_run
 from udfs.kernel.causes import CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, UNKNOWN, causes_of_shrink
+from udfs.kernel.excuses import count_early
 from udfs.kernel.follower_truth import true_miss_at_us, truly_late_at_us
 from udfs.kernel.ledger import (
     AT_RISK,
@@ -46,6 +47,7 @@ def _settle_for_each(state, p, now_us, back):
         late_us = truly_late_at_us(fetch, state.params[r].replica_lag_time_max_ms)
         if state.followers[r, p].in_isr == 0 or late_us <= now_us or back:
             settle_ledger_of_follower(state, r, p, now_us)
+            count_early(state, r, p, now_us)
 
 
 @inlined
@@ -92,7 +94,7 @@ def stop_judging_misses(state, p, now_us):
     part_shared_runs(state)
     for r in range(state.term[0].runs):
         settle_ledger_of_follower(state, r, p, now_us)
-        state.ledger.followers[r, p].judged = 0
+        state.ledger.followers[r, p].judged = state.ledger.followers[r, p].excused = 0
 
 
 @kernel
@@ -127,5 +129,6 @@ def look_for_misses(state, now_us):
             if mine.judged == 0 or mine.settled_us > now_us:
                 continue
             if causes_of_shrink(state, r, p, now_us) & NOT_A_MISS == 0:
+                settle_ledger_of_follower(state, r, p, now_us)
                 mine.missed = 1
                 mine.misses += 1

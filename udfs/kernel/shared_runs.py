@@ -119,6 +119,7 @@ def _count_in(state, r, times):
         mine, of_all = state.ledger.followers[r, p], state.ledger.followers[g, p]
         mine.judged_us += times * of_all.judged_us
         mine.agreed_us += times * of_all.agreed_us
+        mine.agreed_by_blame_us += times * of_all.agreed_by_blame_us
         mine.misses += times * of_all.misses
 
 

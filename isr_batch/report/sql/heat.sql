@@ -6,6 +6,44 @@ span AS (
     (unix_millis(max(end_time)) - unix_millis(min(start_time)) + 1) / 96 AS wide_ms
   FROM leader_epochs GROUP BY cluster_id
 ),
+-- Under some rules the lag grows between two fetches even if the follower lacks nothing. Fetches say since when; a run of
+-- them is taken apart where two are a tenth of the lag time apart, which is the lowest colour.
+runs_of_fetches AS (
+  SELECT
+    cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, params_json, later_by,
+    unix_micros(handled_time) AS first_us, unix_micros(last_handled_time) AS last_us,
+    coalesce(array_max(later_by) >= 100 * lag_time_ms(params_json), false) AS apart,
+    explode(sequence(
+      0, if(array_max(later_by) >= 100 * lag_time_ms(params_json), run_length - 1, 0)
+    )) AS n
+  FROM fetch_log
+  JOIN own USING (cluster_id)
+  JOIN (SELECT DISTINCT rule, params_json, event_date FROM rule_runs WHERE no_lag_while = 'never')
+    USING (rule, event_date)
+  WHERE error_code IN (0, -2)
+),
+fetched AS (
+  SELECT
+    cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, params_json,
+    first_us + later_us AS first_us, if(apart, first_us + later_us, last_us) AS last_us
+  FROM (
+    SELECT *, CAST(sum(if(n > 0, element_at(later_by, 6 * n - 4), 0)) OVER (
+      PARTITION BY cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, params_json, first_us ORDER BY n
+    ) AS BIGINT) AS later_us
+    FROM runs_of_fetches
+  )
+),
+since_fetches AS (
+  SELECT
+    cluster_id, leader_id, replica_id, params_json, CAST(floor(last_us / 1000) AS BIGINT) AS at_ms,
+    CAST(floor(coalesce(lead(first_us) OVER (
+      PARTITION BY cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, params_json ORDER BY last_us
+    ), end_us, last_us) / 1000) AS BIGINT) AS next_ms
+  FROM fetched LEFT JOIN (
+    SELECT cluster_id, topic, partition_id, leader_epoch, leader_id, max(unix_micros(end_time)) AS end_us
+    FROM leader_epochs GROUP BY cluster_id, topic, partition_id, leader_epoch, leader_id
+  ) USING (cluster_id, topic, partition_id, leader_epoch, leader_id)
+),
 -- A state lasts until the next one.
 states AS (
   SELECT
@@ -20,13 +58,15 @@ states AS (
       PARTITION BY cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, params_json ORDER BY time
     )) AS next_ms
   FROM (
-    -- While it lacks nothing it counts as caught up here, whatever the rule: nothing but its fetches tells since when.
     SELECT *, CASE
         WHEN last_caught_up_time_ms > 0 AND lag_messages = 0 THEN 0
         WHEN last_caught_up_time_ms > 0 THEN greatest(0, unix_millis(time) - last_caught_up_time_ms)
       END AS lag_ms
     FROM replica_changes WHERE rule IN (:rules)
   ) JOIN own USING (cluster_id, rule)
+  UNION ALL
+  SELECT cluster_id, leader_id, replica_id, params_json, at_ms, next_ms - at_ms, at_ms, next_ms
+  FROM since_fetches WHERE next_ms >= at_ms
 ),
 exploded AS (
   SELECT

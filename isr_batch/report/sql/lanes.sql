@@ -4,7 +4,7 @@ WITH shrinks AS (
 ),
 terms AS (
   SELECT
-    id, from_us, until_us, concat(leader_epoch, ' ', leader_id) AS term, leader_epoch,
+    id, from_us, until_us, concat(leader_epoch, ' ', leader_id) AS term, leader_epoch, leader_id,
     unix_micros(start_time) AS start_us, unix_micros(end_time) AS end_us
   FROM shrinks JOIN leader_epochs USING (cluster_id, topic, partition_id)
 ),
@@ -32,7 +32,6 @@ followers AS (
     ) / 1000 AS lag_s
   FROM shrinks
   JOIN (
-    -- While it lacks nothing it counts as caught up here, whatever the rule: nothing but its fetches tells since when.
     SELECT *, CASE
         WHEN last_caught_up_time_ms > 0 AND lag_messages = 0 THEN 0
         WHEN last_caught_up_time_ms > 0 THEN greatest(0, unix_millis(time) - last_caught_up_time_ms)
@@ -41,6 +40,42 @@ followers AS (
   ) USING (cluster_id, topic, partition_id, rule, params_json)
   LEFT JOIN first_terms USING (id)
   WHERE leader_epoch >= coalesce(first_epoch, 0) AND unix_micros(time) < until_us
+),
+-- Under some rules the lag grows between two fetches even if the follower lacks nothing. Of a run of fetches from before
+-- the picture only the last one counts.
+runs_of_fetches AS (
+  SELECT
+    id, from_us, until_us, leader_epoch, leader_id, replica_id, later_by, unix_micros(handled_time) AS first_us,
+    unix_micros(last_handled_time) AS last_us, unix_micros(last_handled_time) >= from_us AS apart,
+    explode(sequence(0, if(unix_micros(last_handled_time) >= from_us, run_length - 1, 0))) AS n
+  FROM fetch_log
+  JOIN shrinks USING (cluster_id, topic, partition_id)
+  JOIN (SELECT DISTINCT rule, params_json, event_date FROM rule_runs WHERE no_lag_while = 'never')
+    USING (rule, params_json, event_date)
+  WHERE error_code IN (0, -2) AND unix_micros(handled_time) < until_us
+),
+fetched AS (
+  SELECT
+    id, from_us, until_us, leader_epoch, leader_id, replica_id,
+    if(apart, first_us + CAST(sum(if(n > 0, element_at(later_by, 6 * n - 4), 0)) OVER (
+      PARTITION BY id, leader_epoch, leader_id, replica_id, first_us ORDER BY n
+    ) AS BIGINT), last_us) AS at_us
+  FROM runs_of_fetches
+),
+since_fetches AS (
+  SELECT
+    id, from_us, until_us, line, at_us, least(coalesce(next_us, end_us, until_us), until_us) AS next_us
+  FROM (
+    SELECT
+      *, concat('broker ', replica_id) AS line,
+      lead(at_us) OVER (PARTITION BY id, leader_epoch, leader_id, replica_id ORDER BY at_us) AS next_us
+    FROM fetched
+  )
+  LEFT JOIN (
+    SELECT id, leader_epoch, leader_id, max(end_us) AS end_us FROM terms GROUP BY id, leader_epoch, leader_id
+  ) USING (id, leader_epoch, leader_id)
+  LEFT JOIN first_terms USING (id)
+  WHERE leader_epoch >= coalesce(first_epoch, 0)
 ),
 states AS (
   SELECT id, from_us, until_us, 'offset' AS lane, 'leader' AS line, at_us, CAST(leader_log_end_offset AS DOUBLE) AS value
@@ -51,6 +86,9 @@ states AS (
   SELECT id, from_us, until_us, 'offset', line, at_us, CAST(follower_log_end_offset AS DOUBLE) FROM followers
   UNION ALL
   SELECT id, from_us, until_us, 'lag', line, at_us, lag_s FROM followers WHERE at_us >= from_us
+  UNION ALL
+  SELECT id, from_us, until_us, 'lag', line, next_us, (next_us - at_us) / 1e6
+  FROM since_fetches WHERE next_us > greatest(at_us, from_us)
   UNION ALL
   -- A state that lasted for no time has no row, but its shrink has one.
   SELECT id, from_us, until_us, 'lag', concat('broker ', replica_id), unix_micros(change_time), lag_ms / 1000

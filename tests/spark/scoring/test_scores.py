@@ -34,8 +34,8 @@ def at(second: int) -> str:
 
 
 SHRINKS = (
-    shrink(1, "spurious", "slow_leader", restored_time=at(5), true_lag_ms=5),
-    shrink(31, "spurious", "keeping_pace", restored_time=at(51), true_lag_ms=5),
+    shrink(1, "spurious", "slow_leader", restored_time=at(5), true_lag_ms=11_000),
+    shrink(31, "spurious", "keeping_pace", causes=["keeping_pace", "slow_leader"], restored_time=at(51), true_lag_ms=5),
     shrink(60, "genuine", "follower_stopped", true_lag_ms=12_000, restored_time=at(600)),
     shrink(90, "genuine", "follower_slow", true_lag_ms=16_000),
     shrink(100, "unknown", "unknown", true_lag_ms=0),
@@ -63,9 +63,11 @@ def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
         OTHER | nothing | {"exposure_us": 24 * HOUR_US},
     )  # fmt: skip
     answers = (
-        RUN | {"replica_id": 2, "judged_us": 100, "agreed_us": 90, "misses": 1},
-        RUN | {"topic": "u", "replica_id": 2, "judged_us": 100, "agreed_us": 100, "misses": 0},
-    )
+        RUN | {"replica_id": 2, "judged_us": 100, "agreed_us": 90, "agreed_by_blame_us": 80, "misses": 1, "early": 1},
+        RUN | dict.fromkeys(("judged_us", "agreed_us", "agreed_by_blame_us"), 100) | {
+            "topic": "u", "replica_id": 2, "misses": 0, "early": 0,
+        },
+    )  # fmt: skip
     expands = [
         {**s, "kind": "expand", "change_time": s["restored_time"], "isr_before": [1], "isr_after": [1, 2]}
         for s in SHRINKS
@@ -119,7 +121,7 @@ def test_a_total_of_two_topics(rows: list[dict[str, Any]]) -> None:
         "genuine": 2,
         "excluded": 1,
         "unknown": 1,
-        "slow_leader": 1,
+        "slow_leader": 2,
         "keeping_pace": 1,
         "follower_stopped": 1,
         "follower_slow": 1,
@@ -135,6 +137,9 @@ def test_a_total_of_two_topics(rows: list[dict[str, Any]]) -> None:
         "detection_ms_p50": 14_000.0,
         "detection_ms_max": 16_000,
         "precision": 0.5,
+        "precision_by_lag": 0.75,  # the slow leader's follower was behind as well
+        "query_accuracy_by_blame": 0.9,
+        "early": 1,
         "misses": 1,
         "recall": 0.5,  # 12 s were within 1.5 lag times, 16 s were not and had been missed before
         "query_accuracy": 0.95,

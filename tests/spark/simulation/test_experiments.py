@@ -54,6 +54,7 @@ def always_behind(rows: Rows) -> None:
 
 def storage_fault(rows: Rows) -> None:
     assert rows["kafka-3.7"]["leader_alone_seconds"] > 600
+    assert rows["kafka-3.7"]["offline_if_leader_dies_seconds"] == rows["kafka-3.7"]["leader_alone_seconds"]
     assert rows["kafka-3.7"]["spurious"] == rows["kafka-3.7"]["shrinks"] > 0
     assert rows["kafka-10853-acked"]["isr_changes"] == rows["kip-501-pending"]["isr_changes"] == 0
 

@@ -1,0 +1,120 @@
+"""Two rules side by side as a page in Markdown, for a discussion of a proposal."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from isr_batch.lake.arrow_read import read_columns
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.scores import EXPERIMENT_RESULTS
+from isr_batch.scoring.disagreements import compare_rules
+from isr_batch.scoring.scores import rules_side_by_side
+from udfs.rules import REGISTRY
+
+Row = dict[str, Any]
+
+_FIGURES: Final = {
+    "exposure_partition_hours": "partition-hours replayed",
+    "shrinks": "shrinks",
+    "spurious": "mistakes: spurious shrinks (by blame)",
+    "early": "of these early: the follower had died",
+    "mistakes_per_partition_day": "mistakes per partition-day",
+    "mistakes_per_partition_day_low": "lower end of its 95 % interval",
+    "mistakes_per_partition_day_high": "upper end",
+    "mistake_duration_ms_p50": "a mistake lasts, ms, median",
+    "genuine": "genuine shrinks (by blame)",
+    "unknown": "shrinks that cannot be judged",
+    "misses": "misses: failures left in the ISR (by blame)",
+    "precision": "precision by blame",
+    "precision_by_lag": "precision by lag",
+    "query_accuracy": "share of time in which the answer is right, by lag",
+    "query_accuracy_by_blame": "the same by blame",
+    "detection_ms_p50": "detection, ms, median",
+    "detection_ms_p99": "detection, ms, 99th percentile",
+    "under_min_isr_seconds": "seconds under min.insync.replicas",
+    "offline_if_leader_dies_seconds": "seconds without an heir",
+    "high_watermark_stalled_seconds": "seconds of a stalled high watermark",
+    "acks_all_latency_ms_p50": "acks=all latency, ms, median, over requests",
+    "acks_all_latency_ms_p99": "acks=all latency, ms, 99th percentile, over requests",
+    "refused_appends": "acks=all requests refused",
+    "never_acknowledged": "acks=all requests never acknowledged",
+    "loss_records_max": "acknowledged records that a clean election could lose, at most",
+    "lost_if_leader_dies_records_max": "records that the heir lacked under min.insync.replicas, at most",
+    "metadata_writes": "ISR writes",
+    "isr_write_requests": "requests that carry them",
+    "isr_write_requests_peak_per_second": "requests of one broker in a second, at most",
+    "flaps": "shrinks reverted within the lag time",
+}
+EXACT: Final = 1000
+"""Below this, fractions are shown, to four digits."""
+_STORY: Final = (
+    "scenario", "rule", "seed", "shrinks", "spurious", "misses", "offline_if_leader_dies_seconds",
+    "under_min_isr_seconds", "refused_appends", "never_acknowledged", "acks_all_latency_ms_p99", "isr_changes",
+)  # fmt: skip
+_SAYS: Final = """
+*By lag*, a follower belongs in the ISR while it is not more than the lag time behind; *by blame*, while any delay is
+not its own fault. The two part where a leader is slow: its follower is behind, and not to blame.
+"""
+_LIMITS: Final = """
+The replay is open-loop: fetches and appends stay as recorded while the rule changes, so it shows the first step only.
+What producers and followers do then is in the simulated clusters, if there are any above. Latencies are over requests:
+a producer that waits sends none. Rates hold for these logs, with the faults that are in them, and for no others.
+"""
+
+
+def kip_page(lake: Lake, old: str, new: str) -> str:
+    """Write the page.
+
+    Raises
+    ------
+    UsageError
+        When a name is not a rule, or both are the same.
+    NoInputError
+        When the lake has no replay of a rule.
+    """
+    causes = compare_rules(lake, old, new)
+    runs = [row for row in rules_side_by_side(lake) if row["rule"] in {old, new}]
+    runs.sort(key=lambda row: (row["T"], row["rule"] != old))
+    page = [f"# {old} and {new}", "", *(f"- `{rule}`: {REGISTRY[rule].summary}" for rule in (old, new))]
+    page += ["", "## What they do on recorded fetches", _SAYS, *_figures(runs)]
+    page += ["", "## Where they part", "", f"Shrinks of a, `{old}`, and of b, `{new}`, by primary cause.", ""]
+    page += markdown_table(causes[0], causes)
+    stories = _stories(lake, (old, new))
+    if stories:
+        page += ["", "## What they do in simulated clusters", "", "With the rule in the loop.", ""]
+        page += markdown_table(_STORY, stories)
+    return "\n".join([*page, "", "## What this cannot tell", _LIMITS])
+
+
+def _figures(runs: Sequence[Row]) -> list[str]:
+    columns = [f"{row['rule']}, {_params(row['params_json'])}" for row in runs]
+    rows = [
+        {"figure": title} | {column: row[name] for column, row in zip(columns, runs, strict=True)}
+        for name, title in _FIGURES.items()
+    ]
+    return markdown_table(("figure", *columns), rows)
+
+
+def _params(params_json: str) -> str:
+    return ", ".join(f"{name} {value}" for name, value in json.loads(params_json).items())
+
+
+def _stories(lake: Lake, rules: Sequence[str]) -> list[Row]:
+    rows = read_columns(lake, EXPERIMENT_RESULTS.name, _STORY).to_pylist()
+    rows = [row for row in rows if row["rule"] in rules]
+    return sorted(rows, key=lambda row: (row["scenario"], row["seed"], rules.index(row["rule"])))
+
+
+def markdown_table(columns: Iterable[str], rows: Iterable[Row]) -> list[str]:
+    """Lines of a table."""
+    names = list(columns)
+    cells = [names, ["---"] * len(names), *([_cell(row[name]) for name in names] for row in rows)]
+    return [f"| {' | '.join(line)} |" for line in cells]
+
+
+def _cell(value: float | str | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    return f"{value:,.4g}" if isinstance(value, float) and abs(value) < EXACT else f"{value:,.0f}"

@@ -1,0 +1,82 @@
+"""How brokers put ISR writes into requests. Also runs in Spark's workers, which lack most packages."""
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from udfs.rules import REGISTRY
+
+ANSWER_US: Final = 5_000
+"""Until an AlterPartition request is answered, if the rule run does not say."""
+STEP_US: Final = 10
+"""Between two partitions of one check."""
+SECOND_US: Final = 1_000_000
+
+
+def with_requests(changes: pa.Table) -> pa.Table:
+    """Add to each ISR change of one broker under one rule its request.
+
+    Parameters
+    ----------
+    changes : pa.Table
+        With ``rule``, ``params_json``, ``topic``, ``partition_id`` and ``change_us``; equal ones are one write.
+
+    Returns
+    -------
+    pa.Table
+        Sorted, with ``request`` (its number), ``writes`` (partitions in it), and ``in_second`` (requests that the
+        broker sends within a second from this one).
+    """
+    changes = changes.sort_by([(name, "ascending") for name in ("change_us", "topic", "partition_id")])
+    writes = list(zip(*(changes[name].to_pylist() for name in ("change_us", "topic", "partition_id")), strict=True))
+    place = np.cumsum([n > 0 and write != writes[n - 1] for n, write in enumerate(writes)])
+    submits_us = _asked_us([write[0] for write in dict.fromkeys(writes)])
+    rule = REGISTRY[changes["rule"][0].as_py()]
+    answer_us = 1000 * json.loads(changes["params_json"][0].as_py()).get("isr_write_latency_ms", 0) or ANSWER_US
+    sent_us, last = requests_of_writes(submits_us, answer_us, batched=rule.isr_write_in_background)
+    request = np.searchsorted(last, np.arange(len(submits_us)))
+    size = np.diff(last, prepend=-1)
+    in_second = np.searchsorted(sent_us, np.array(sent_us) + SECOND_US) - np.arange(len(sent_us))
+    for name, values in (("request", request), ("writes", size[request]), ("in_second", in_second[request])):
+        changes = changes.append_column(name, pa.array(values[place], pa.int64()))
+    return changes
+
+
+def _asked_us(instants_us: Sequence[int]) -> list[int]:
+    """When each write is asked for: those of one instant one after the other."""
+    asked: list[int] = []
+    for us in instants_us:
+        asked.append(max(us, asked[-1] + STEP_US) if asked else us)
+    return asked
+
+
+def requests_of_writes(submits_us: Sequence[int], answer_us: int, *, batched: bool) -> tuple[list[int], list[int]]:
+    """Put writes into requests, of which a broker has one in flight.
+
+    Parameters
+    ----------
+    submits_us : sequence of int
+        In order.
+    answer_us : int
+        From a request to its answer.
+    batched : bool
+        Whether a request takes all writes that wait, as since 2.7; or one, as the ZooKeeper writes before.
+
+    Returns
+    -------
+    sent_us, last : list of int
+        Of each request, when it is sent, and the last write in it.
+    """
+    sent_us: list[int] = []
+    last: list[int] = []
+    n, free_us = 0, submits_us[0]
+    while n < len(submits_us):
+        now_us = max(free_us, submits_us[n])
+        n = int(np.searchsorted(submits_us, now_us, "right")) if batched else n + 1
+        sent_us.append(now_us)
+        last.append(n - 1)
+        free_us = now_us + answer_us
+    return sent_us, last

@@ -1,0 +1,91 @@
+"""What the naive ledger keeps, and the rows that it makes of that."""
+
+from typing import NamedTuple
+
+from tests.naive_rows import PartitionRow
+
+
+class Score(NamedTuple):
+    """A term on one day, by what producers and operators feel. Times in us."""
+
+    day: int
+    exposure_us: int
+    under_min_isr_us: int
+    at_min_isr_us: int
+    leader_alone_us: int
+    under_replicated_us: int
+    high_watermark_stalled_us: int
+    loss_exposed_us: int
+    loss_records_max: int
+    isr_writes: int
+    refused_appends: int
+    acknowledged_appends: int
+    never_acknowledged: int
+    acks_all_latency_max_us: int
+    high_watermark_decreases: int
+    members_below_high_watermark: int
+    passed_within_lag_time: int
+    leader_outside_isr: int
+    isr_outside_assignment: int
+    first_violation_us: int
+    first_violation: int
+    latencies: tuple[int, ...]
+    """Of the acknowledged appends, shortest first."""
+
+
+class FollowerScore(NamedTuple):
+    """A term on one day, by whether a follower was where it belonged."""
+
+    replica_id: int
+    day: int
+    judged_us: int
+    agreed_us: int
+    misses: int
+    agreed_by_blame_us: int
+    early: int
+
+
+class Ledger(NamedTuple):
+    """Both in the order of terms and days, followers in the order of the assignment."""
+
+    scores: list[Score]
+    followers: list[FollowerScore]
+
+
+class Moment(NamedTuple):
+    """How things stand after something happened, or may have."""
+
+    time_us: int
+    row: PartitionRow
+    """The last one of the timeline."""
+    wrote: bool
+    """Whether that row is of this moment."""
+    arrived: bool
+    """Whether a fetch has just arrived."""
+    positions: dict[int, int]
+    """E of every follower, -1 if unknown."""
+    missing_us: dict[int, int | None]
+    """When the first record was appended that a follower lacks; None if it lacks none."""
+    heard: dict[int, int]
+    """FETCH or REMOVED, whichever came last of a follower; a fetch with an error is neither."""
+    missed: frozenset[int]
+    """Followers that the rule has missed, and that have not been within the lag time since."""
+    excused: frozenset[int]
+    """Followers whose last shrink was a mistake, and that have not been back since."""
+
+
+class Piece(NamedTuple):
+    """Some time in which nothing changes."""
+
+    begin_us: int
+    end_us: int
+    moment: Moment
+
+
+class Produced(NamedTuple):
+    """An append that waits for all of the ISR."""
+
+    time_us: int
+    offset: int
+    isr_size: int
+    moments_before: int
