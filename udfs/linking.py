@@ -35,7 +35,7 @@ class _Linked(JITCodeLibrary):  # type: ignore[misc]  # numba comes without type
         return self
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Set nothing, where there is no machine code."""
+        """Do nothing: there is no machine code to link."""
 
 
 class _EntryPoint(JITCodeLibrary):  # type: ignore[misc]

@@ -1,8 +1,8 @@
-"""Whose fault a shrink was: every cause that holds, as bits, the first of them being the primary one.
+"""Causes of a shrink: every cause that holds, as bits; the first of them is the primary one.
 
-The causes and their order are those of the failure they argue about: a follower that lacks nothing
-(KAFKA-7152), one that keeps pace (KAFKA-4485), one that its leader kept waiting (KIP-501), one that
-lacks nothing that was acknowledged (KAFKA-10853); then what is no mistake.
+Each mistaken cause is the failure that a JIRA issue or KIP describes, and they are tried in this order: a follower that
+lacks nothing (KAFKA-7152), one that keeps pace (KAFKA-4485), one that its leader kept waiting (KIP-501), one that lacks
+nothing that was acknowledged (KAFKA-10853). Then come the causes of justified shrinks.
 
 Only a follower that shows a sign of life can keep pace, or be excused by what was not acknowledged: one
 from which no fetch arrived for the lag time has stopped, or its leader has (docs/verdicts.md).
@@ -53,7 +53,7 @@ IN_FLIGHT_US = 600_000
 
 @kernel
 def _acknowledged_without(state, r, p):
-    """What producers would have been told is safe if the follower were not waited for: the end of those records."""
+    """End of the records that would have been acknowledged without waiting for the follower."""
     leader, term = state.leaders[r], state.term[0]
     end = leader.log_end_offset
     for other in range(term.replicas):
@@ -94,7 +94,7 @@ def causes_of_shrink(state, r, p, now_us):
         return UNKNOWN
     alive = fetch.last_arrival_us > max(now_us - lag_time_us, NO_ARRIVAL_US)
     if fetch.log_end_offset < 0:
-        # It has not fetched in this term: only once that has lasted for the lag time does it tell anything.
+        # It has not fetched in this term: that is evidence only after the lag time.
         return _has_stopped(fetch, lag_time_us, now_us) if now_us - term.start_us > lag_time_us else UNKNOWN
     causes = 0
     if fetch.missing_since_us == NEVER_US:

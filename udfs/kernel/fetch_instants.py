@@ -112,7 +112,7 @@ def serve_fetch(state, p, stage, now_us, out):
     fetch = state.fetches[p]
     if stage == READ:
         if fetch.leader_log_end_offset > state.term[0].log_end_offset:
-            # The row tells of an append that the log has later, or not at all.
+            # The row implies an append that the log has later, or not at all.
             take_in_append_called(state, fetch.leader_log_end_offset, NOBODY_WAITS, now_us, out)
         follower_truth.truth_after_read(fetch, state.term[0], now_us)
     follower_truth.enter_instant_of_truth(fetch, stage)

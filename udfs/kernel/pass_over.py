@@ -40,7 +40,8 @@ ADVANCED_BY_ARRIVAL = rule_bits(rule.on_recorded is nothing for rule in RULES)
 def may_pass_over(state, quiet, latest):
     """Whether no run does anything between the first row of the stretch and the end.
 
-    Each follower's latest fetch is from the log end: nobody waits for an acknowledgement, or is at risk.
+    Each follower's latest fetch is from the log end: no producer waits for an acknowledgement, and no follower is at
+    risk.
     """
     term = state.term[0]
     if term.log_end_offset != quiet.log_end_at_first:
@@ -76,7 +77,7 @@ def pass_over(state, quiet, latest, latencies, out):
     for k in range(term.active):
         _pass_over_run(state, active_run(state.active, k), quiet, latencies)
     if quiet.log_end_at_end > term.log_end_offset:
-        # What no follower lacks at the end became one append: who lost it would lack it since the first of them.
+        # Appends that no follower lacks at the end were merged into one, dated as the first of them.
         held_by_all = quiet.log_end_at_end
         remember_append(state.history, quiet.log_end_at_end, quiet.first_append_us, held_by_all)
     term.log_end_offset = quiet.log_end_at_end
@@ -133,13 +134,13 @@ def _take_in_latest_fetches(state, p, until_us, latest, out):
 
 @kernel
 def _is_late_anew(term, quiet):
-    """How late the leader was before is forgotten when it is at its latest in the stretch."""
+    """Whether the leader's greatest delay is within the stretch, or its earlier delay has expired by then."""
     return term.late_us <= quiet.latest_peak_us or is_late_no_more(term.late_at_us, quiet.latest_peak_at_us)
 
 
 @kernel
 def _stays_late(term, quiet):
-    """It is not so late in the stretch as it was before, which still counts at the end."""
+    """Whether the leader's greatest delay is the one before the stretch, and that one still applies at its end."""
     return term.late_us > quiet.latest_peak_us and not is_late_no_more(term.late_at_us, quiet.until_us)
 
 
@@ -157,7 +158,7 @@ def _is_settled(state, replica_id):
 
 @kernel
 def _pass_over_run(state, r, quiet, latencies):
-    """Add the stretch to the page of a run that is replayed by itself, and move its high watermark."""
+    """Add the stretch to the page of a run that is replayed separately, and move its high watermark."""
     leader, page = state.leaders[r], state.ledger.pages[r]
     way = BY_ARRIVAL if ADVANCED_BY_ARRIVAL >> state.codes[r] & 1 else BY_RECORD
     ledger.settle_ledger(page, leader, state.params[r], quiet.until_us)

@@ -1,4 +1,4 @@
-"""When a rule acts without being asked: its checks, the instant at which somebody is overdue, leadership given up."""
+"""Timers of a rule: its checks, the instant at which a follower is overdue, and leadership given up."""
 
 from udfs.jit import inlined, kernel
 from udfs.kernel.rule_calls import GIVE_UP, gives_up_at_us, overdue_at_ms
@@ -27,7 +27,7 @@ def first_rule_timer(term, due_us, leaders):
 
 @inlined
 def set_timer_anew(due_us, leaders, r):
-    """Set a run's timers anew: one went off, or was moved to later."""
+    """Reset a run's timers after one went off or was moved to a later time."""
     due_us[r] = min(leaders[r].check_us, leaders[r].commit_us, leaders[r].give_up_us)
 
 
