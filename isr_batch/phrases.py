@@ -14,7 +14,7 @@ def count_of(number: int, what: str) -> str:
 
 
 def listed(names: Iterable[object], by: str = "and") -> str:
-    """Write names in a row, the last one after a word."""
+    """Join names with commas, the last with ``by``."""
     *others, last = map(str, names)
     return f" {by} ".join(filter(None, [", ".join(others), last]))
 

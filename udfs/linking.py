@@ -31,11 +31,11 @@ class _Linked(JITCodeLibrary):  # type: ignore[misc]  # numba comes without type
 
     @property
     def codegen(self) -> "_Linked":
-        """Who sets the environment of the machine code: numba asks its generator for that alone."""
+        """Stands in for the code generator: numba uses it only to set the environment of the machine code."""
         return self
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Do nothing: there is no machine code to link."""
+        """Do nothing: this library has no machine code."""
 
 
 class _EntryPoint(JITCodeLibrary):  # type: ignore[misc]

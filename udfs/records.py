@@ -47,7 +47,7 @@ dropped a follower when it was due, so that it ran later."""
 class Rows(NamedTuple):
     """Rows that the kernel reads: a stretch of one leader's term, in order of ``time_us``, then ``kind``.
 
-    Every array is int64 of shape (rows,). What a column means depends on the kind:
+    Every array is int64 of shape (rows,). The meaning of a column depends on the kind:
 
     ========= =================== ============================== =============== ===================
     kind      time_us             replica_id                     offset          code

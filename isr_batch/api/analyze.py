@@ -32,7 +32,7 @@ def analyze(  # noqa: PLR0913 all but one have a default
     cluster_id: str | None = None,
     engine: Engine = "auto",
 ) -> Analysis[Any]:
-    """Replay a frame of follower fetches through rules, and judge what they do.
+    """Replay a frame of follower fetches through rules, and judge their shrinks.
 
     Parameters
     ----------
@@ -59,19 +59,19 @@ def analyze(  # noqa: PLR0913 all but one have a default
     Returns
     -------
     Analysis
-        Its members are of the kind of ``fetches``. Of a frame of Spark's, no row is read before one is asked for.
+        Its members are of the kind of ``fetches``. A frame of Spark's is read only when a result is requested.
 
     Raises
     ------
     UsageError
-        If an argument is no frame, a column is missing, a time has no unit, there is no such rule, or the engine
-        cannot do it.
+        If an argument is not a frame, a column is missing, a time has no unit, a rule is unknown, or the engine cannot
+        do it.
     SchemaError
         If a column has a type that cannot be what it is mapped to.
     NoInputError
-        If there is no row.
+        If there are no rows.
     QualityGateError
-        If no row is clean. Else rows that are refused are in `Analysis.quarantine`.
+        If all rows are refused. If only some are, they are in `Analysis.quarantine`.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def open_lake(
     UsageError
         If neither a lake nor a catalog is named, or both are.
     NoInputError
-        If there is no lake, or it was not replayed.
+        If the lake does not exist, or was not replayed.
     """
     if (lake is None) == (catalog is None):
         raise UsageError("the tables are in a folder or in a catalog", "give a folder, or catalog='CAT.SCHEMA'")

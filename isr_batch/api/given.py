@@ -1,4 +1,4 @@
-"""What a caller gives beside the frames: a mapping of their columns, and rules."""
+"""Arguments of a caller next to the frames: a mapping of their columns, and rules."""
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -27,7 +27,7 @@ SECTIONS: Final[dict[str, type[MappedColumns]]] = {
     "fetches": FetchColumns, "appends": AppendColumns, "epochs": EpochColumns, "changes": ChangeColumns,
 }  # fmt: skip
 CLUSTER: Final = "cluster"
-"""Name of a cluster that nobody names."""
+"""Name of a cluster that is not given one."""
 _ALSO: Final = {"partition_id": "partition"}
 """Other names by which a column is found."""
 
@@ -119,7 +119,7 @@ def given_rules(rules: Sequence[str] | str) -> list[RuleRun]:
     Raises
     ------
     UsageError
-        If there is no such rule.
+        If a rule is unknown.
     """
     names = list(REGISTRY) if rules == "all" else [rules] if isinstance(rules, str) else list(rules)
     for name in names:

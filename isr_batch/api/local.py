@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LocalTables:
-    """What a replay in this process makes of some frames.
+    """Result tables of a replay in this process.
 
     Parameters
     ----------

@@ -260,7 +260,7 @@ def _named(
 
 
 def _of(few: pa.Array, which: Int64Array) -> pa.Array:
-    """Take one of a few values for each row; text is dictionary-encoded."""
+    """Take a value for each row, by index; text is dictionary-encoded."""
     if few.type != pa.string():
         return few.take(pa.array(which))
     differ = few.dictionary_encode()

@@ -87,8 +87,8 @@ def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
     Returns
     -------
     QuietStretch or None
-        None when there is no such stretch: a fetch failed or names no offset, a log became shorter, a follower does not
-        hold everything at two instants, or never fetches.
+        None without such a stretch: a fetch failed or names no offset, a log became shorter, a follower does not hold
+        everything at two instants, or never fetches.
     """
     replica_ids = np.unique(rows.replica_id[rows.kind == FETCH])
     if not 0 < len(replica_ids) <= MOST_FOLLOWERS:

@@ -81,7 +81,7 @@ class AddedRows:
     target : RowsOfCluster
         How source rows become rows of the table.
     epochs : callable, optional
-        Where rows have no leader epoch of their own, but a table of terms has.
+        Where rows have no leader epoch, but a table of terms has.
     replaced : Replaced, optional
         Rows of the lake that go unless the source has them.
     """

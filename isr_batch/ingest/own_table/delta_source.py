@@ -33,7 +33,7 @@ def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
     from isr_batch.ingest.own_table.spark_source import SparkSource
 
     require_delta_path(place)
-    if "%" in place:  # which delta-rs takes for the beginning of an escape
+    if "%" in place:  # delta-rs treats it as the beginning of an escape
         return SparkSource(lake, f"file:{place}", mapping)
     try:
         table = deltalake.DeltaTable(place)

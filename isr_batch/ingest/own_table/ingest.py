@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 ODD_SHARE: Final = 20
 ODD_DAYS: Final = 30
-"""A day with less than a twentieth of the rows, and so far from the others, is named: stamps may be wrong."""
+"""A day with less than a twentieth of the rows, this many days from the others, is reported: times may be wrong."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
     rows_in = sum(given.source.count(items) for given, items in fetches)
     if replaced and rows_in > most_rows:
         raise UsageError(f"--replace takes up to {most_rows:,} rows at once", "shorten the days --from and --to")
-    # Nothing new costs Spark as much as it costs this process, which also replaces rows by itself.
+    # Spark gains nothing without new rows, and only this process replaces rows.
     many = not replaced and rows_in > 0 and lake.engine.by_spark(rows_in, most_rows, "rows of fetches")
     with ArrowSql() as sql:
         spread = _spread(lake, fetches) if many else None

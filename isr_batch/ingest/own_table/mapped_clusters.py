@@ -111,7 +111,7 @@ def _lacks_of(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
         lacks(
             "epochs",
             "terms are inferred from fetches: a term ends where another leader serves the partition; the start offset "
-            "of a leader epoch, and who was in the ISR then, are guesses",
+            "of a leader epoch, and the ISR at that time are guesses",
         )
     if "replica_lag_time_max_ms" not in mapped.get("epochs", ()) and not cluster["lag_time_is_given"]:
         lacks(

@@ -11,7 +11,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NULL = -(1 << 63)
-"""What a null counts as; no value is so small."""
+"""Stands for null; smaller than any value."""
 
 
 def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints, Bools]:

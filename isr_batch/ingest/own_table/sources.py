@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 _CSV: Final = (".csv", ".csv.gz")
 _PARQUET: Final = (".parquet", ".parq", ".pq", "")
-"""How names of files in a folder end; what ends otherwise is no data."""
+"""Suffixes of data files in a folder; other files are ignored."""
 _HEADER_BYTES: Final = 1 << 20
 _BLOCK_BYTES: Final = 16 << 20
-"""Of a CSV file that are parsed at once; no line may be longer."""
+"""Bytes of a CSV file that are parsed at once; no line may be longer."""
 
 
 def open_source(lake: "Lake", place: str, mapping: TableMapping) -> Source:
@@ -158,7 +158,7 @@ def _merged(place: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> p
             message = str(error).partition("\n")[0]
             raise SchemaError(
                 f"{place}: {name} has other types than the files before it: {message}",
-                "ingest it by itself, with a mapping that fits it",
+                "ingest it separately, with a mapping that fits it",
             ) from error
     return merged.remove_metadata()
 
