@@ -1,8 +1,8 @@
-"""The guarantees of a rule, checked on the timelines alone; each function yields the violations.
+"""The guarantees of a rule, checked on the timelines alone; every function yields violations.
 
 Timelines order what happened in one microsecond within a timeline, not between them. So a promise about the settled
-state of a microsecond looks at the last row of each, and one about a moment within it holds if it does for any of the
-states that each timeline shows there.
+state of a microsecond looks at the last row of each, and a promise about a moment within it holds if any combination of
+the states shown there keeps it.
 """
 
 from collections.abc import Callable, Iterator, Sequence

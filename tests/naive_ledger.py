@@ -20,7 +20,7 @@ LOOK = 5
 """After everything else that falls due at the same instant."""
 EXCUSES = frozenset({"caught_up", "keeping_pace", "slow_leader", "unacked_only", "unknown"})
 DECREASE, MEMBER_BELOW, PASSED, LEADER_OUTSIDE, STRANGER_INSIDE = range(5)
-"""What no rule should let happen."""
+"""Violations that no rule should allow."""
 
 
 class Score(NamedTuple):
@@ -48,7 +48,7 @@ class Score(NamedTuple):
     first_violation_us: int
     first_violation: int
     latencies: tuple[int, ...]
-    """Of the acknowledged appends, shortest first."""
+    """Latencies of the acknowledged appends, shortest first."""
 
 
 class FollowerScore(NamedTuple):

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.conformance
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 LEAST_NEGATIVE = ("polygenelubricants", 0)
-"""A text whose hash in Java is the least negative number, of which there is no absolute value; times 31 it is again."""
+"""A text whose hash in Java is the least int, which has no absolute value; times 31 it is the same again."""
 
 
 def partitions(seed: int, count: int = 2_000) -> list[tuple[str, int]]:

@@ -50,7 +50,7 @@ def test_every_drop_points_at_the_broker_at_fault(network_lake: Lake) -> None:
     assert len(faults) == 9
     own = own_shrinks(network_lake)
     assert count_answers(faults, own.drops.to_pylist()) == {"right": 61}
-    # What the lines of server.log alone say of the same drops is no better.
+    # The evidence of server.log alone about the same drops has the same limits.
     by_lines = [
         row | {"change_us": int(row["change_time"].timestamp() * 1e6), "fault_id": row["suspect_broker"]}
         for row in read_evidence_table(network_lake, "network").to_pylist()

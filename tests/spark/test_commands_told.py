@@ -19,7 +19,7 @@ INSTEAD = {
 }
 
 
-@pytest.mark.nightly  # a quarter of an hour beside other tests
+@pytest.mark.nightly  # a quarter of an hour while other tests run
 @pytest.mark.timeout(3600)
 def test_commands_of_the_documents(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     told = {tuple(args) for page in PAGES for args in commands_in(page.read_text(encoding="utf-8"))}

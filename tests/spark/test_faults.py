@@ -87,7 +87,7 @@ def data_file(lake: Path, table: str) -> Path:
 def damage(file: Path) -> None:
     raw = file.read_bytes()
     file.write_bytes(raw[: len(raw) // 2])
-    # Hadoop's checksum would tell first; other writers leave none.
+    # Hadoop's checksum would find it first; other writers leave none.
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""Whole nights as a schedule has them: each command a process of its own, in an empty environment, older files gone.
+"""Whole nights as scheduled: each command in a separate process and an empty environment, with older files gone.
 
 ``pytest -m nightly tests/spark/test_nights.py`` makes ten of them, and thirty in which every command is killed and a
 disk fills.
@@ -77,7 +77,7 @@ def run(*command: object, ends: tuple[int, ...] = (0,)) -> str:
 
 
 def killed(process: "subprocess.Popen[str]", lake: Path, after: int, chance: random.Random) -> bool:
-    """Kill a run, and all that it has started, a moment after so many commits; false if it ended before."""
+    """Kill a run, and all that it has started, shortly after some commits; false if it ended before."""
     until = commits(lake) + after
     while process.poll() is None and commits(lake) < until:
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Too little memory: said beforehand where a limit tells, and in a sentence where it runs out."""
+"""Too little memory: reported in advance if a limit is set, and in one sentence if it runs out."""
 
 import os
 import resource

@@ -54,7 +54,7 @@ def in_windows(
             )  # fmt: skip
             known = dict.fromkeys(Rows._fields, -1) | {"kind": int(GOES_ON), "time_us": since_us, "kept": kept}
             begins.append({name: state[name] for name in SET_COLUMNS} | known)
-        # What is packed may begin before the window: rows from before it are given, and must not count again.
+        # Segments may begin before the window: rows from before it are given, and must not count again.
         given_rows = [row for row in rows if row["time_us"] >= since_us or row["kind"] in (APPEND, FETCH)]
         told = results([*begins, *given_rows], runs, until_us)
         states = [row for row in told if row["result"] == STATE]

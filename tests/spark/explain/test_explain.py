@@ -103,7 +103,7 @@ def test_facts_of_a_shrink(slept: Lake) -> None:
     assert (follower.observed_us, follower.observed_by) == (us(10_002), "leader")
     true_lag, hw = follower.stands
     # The clairvoyant does not wait for a check, but goes by what is missing since 12:00:05.000, in whole milliseconds.
-    # Of the 4.1 s without a fetch until then the leader was silent for 0.5 s.
+    # The leader was silent for 0.5 s of the 4.1 s without a fetch until then.
     assert (true_lag.run, true_lag.stand, true_lag.primary_cause) == ("true-lag", "made", "slow_leader")
     assert true_lag.at_us in {us(9000), us(9001)}
     assert hw == OtherRuleInText("kafka-10853-hw", "kept")

@@ -196,7 +196,7 @@ def test_a_later_term_or_a_shrinking_line_ends_the_last_append(rows: Rows) -> No
 
 
 def test_an_append_is_dated_by_the_answer_that_first_brought_it_to_a_follower(rows: Rows) -> None:
-    # The answer began to be written half a millisecond before it was done. Nobody asked for offset 4.
+    # The response took half a millisecond to write. No fetch asked for offset 4.
     assert rows(BROUGHT, "append_log", "base_offset", "append_time") == [(0, 10.0015), (3, 10.0125), (4, 11.051)]
 
 

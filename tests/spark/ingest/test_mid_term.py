@@ -72,7 +72,7 @@ def written(cut: Cut, to: Path) -> Path:
     return copy_of(TRACES / cut.run, to / "logs", lambda at: cut.keep(at - first), cut.logs, **cut.options)
 
 
-# What brokers and replay agree on in the time that is left. What is missing is missing from the replay of the whole log
+# Brokers and replay agree on the remaining time. Changes that are missing are missing from the replay of the whole log
 # as well: a leader that woke up.
 CUTS = {
     "4.1.0, from the middle, without metadata": (
@@ -89,7 +89,7 @@ def test_what_is_left_of_a_log_is_replayed_as_in_the_whole(
 ) -> None:  # fmt: skip
     cut, expected = CUTS[name]
     found = replayed(spark_session, written(cut, tmp_path), tmp_path / "lake", cut.run)
-    # What lies outside the log, or too near to its beginning, is told apart and not counted.
+    # Changes outside the log, or too near to its beginning, are marked and not counted.
     assert {status: n for status, n in found.checked.items() if n and status != "unknown"} == expected
     # Every replica that a leader's line drops is there, in its log and in the comparison, with a twin or without.
     checked = found.lake.read("replay_check").where("kind = 'shrink' AND observed_time IS NOT NULL")
@@ -204,7 +204,7 @@ def test_the_sample_begins_in_the_middle_of_everything(
     predicted = predict_broker_changes(found.lake)
     assert sum(row["matched"] + row["missing"] for row in predicted.rows) == 28
     assert predicted.matched >= 20
-    # What `run` makes of it beside: who could lead, scores, the page.
+    # Further results of `run`: eligible leaders, scores, the page.
     replay_window(found.lake, [RuleRun(rule_of("k3.9.1"))])
     assert not found.lake.read("rule_scores").isEmpty()
     write_report(found.lake, tmp_path / "report.html")

@@ -245,7 +245,7 @@ def test_files_and_commits_are_told_by_the_log_as_by_spark(spark: SparkSession, 
     lake.require_layout(SMALL)
     with pytest.raises(SchemaError, match="small is partitioned by event_date"):
         lake.require_layout(replace(SMALL, partitioned_by=()))
-    # Nothing in place of nothing is no commit: what the last one wrote does not count.
+    # Replacing no rows by no rows makes no commit; an earlier commit is not counted for it.
     assert lake.replace(SMALL, two.where("false"), "cluster_id = 'c'") == 0
     assert lake.version("small") == 1
     assert lake.replace(SMALL, two.where("false"), "cluster_id = 'a'") == 0

@@ -330,8 +330,8 @@ STOPS = {
     "follower-stop": (1795278400, {(32, 47, 3), (82, 97, 3), (138, 149, 3), (165, 187, 3)}),
     "restart": (1795279737, {(15, 27, 2), (62, 82, 3), (115, 122, 1), (155, 167, 2), (190, 192, 1)}),
 }  # fmt: skip
-"""What was done to the recorded brokers: a second of 1970, then from when, until when, to whom. Stops shorter than a
-lag time made no leader drop anybody."""
+"""Faults of the recorded brokers: a second of 1970, then begin, end and broker. After stops shorter than a lag time no
+leader dropped a follower."""
 
 
 def test_each_fault_of_the_recordings_is_one_incident_that_names_its_broker(sample_lake: Lake) -> None:

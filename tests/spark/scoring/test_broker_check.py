@@ -107,7 +107,7 @@ def edges(lake: Lake) -> Lake:
     ])  # fmt: skip
     write(lake, PARTITION_SCORES, [of_set(0, 0, rule="kafka-3.7", params_json=PARAMS, time=at(0))])
     write(lake, SHRINK_VERDICTS, [])
-    # Of a run of three across midnight the last fetch is the near one; of another the first is long done.
+    # In a run of three across midnight the last fetch is the near one; in another one the first is long done.
     write(lake, FETCH_LOG, [
         fetch(1, 49.990, 49.996), fetch(1, 40, 40.001), fetch(3, 49.9, 49.994),
         fetch(2, 599, 599.001, run_length=3, last_handled_time=at(699.999),
@@ -173,7 +173,7 @@ def test_the_table_has_it(edges: Lake) -> None:
     first = summary.rows[1]
     assert (first["kind"], first["matched"], first["missing"], first["races"]) == ("shrink", 1, 4, 3)
     assert (first["caught_up_within_1_ms"], first["caught_up_within_2_ms"], first["within_100_ms"]) == (0, 1, 1)
-    assert first["offsets_equal"] is None  # of two figures no line tells
+    assert first["offsets_equal"] is None  # no line has two of its figures
     assert (summary.matched, edges.read(REPLAY_CHECK.name).count()) == (2, sum(map(len, STORY.values())))
 
 

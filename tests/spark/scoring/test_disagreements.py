@@ -97,7 +97,7 @@ def engine(request: pytest.FixtureRequest, lake: Lake) -> Iterator[LakeEngine]:
 EVENTS: list[list[list[tuple[str, int]]]] = [
     # The third comes one lag time after the second, but more than that after the first.
     [[("a", 0), ("b", 4000)], [("c", 4001), ("d", 8001)], [("a", 8002)]],
-    # Nobody makes the same shrink twice.
+    # Neither side makes the same shrink twice.
     [[("a", 0), ("b", 100)], [("a", 200), ("b", 300)]],
     [[("a", 0)], [("a", 10), ("b", 20)]],
     [[("a", 0), ("b", 0), ("c", 0)]],

@@ -70,7 +70,7 @@ def stored(mapping: str, folder: Path) -> dict[str, Counter[tuple[object, ...]]]
     ingest_own_table(lake, [str(SAMPLE / "fetches.parquet")], load_mapping(SAMPLE / mapping))
     runs = rule_runs(ReplaySettings(rules=RULES))
     replay_window(lake, runs, timelines="none")
-    # What an heir would lack is known with timelines only, which `analyze` does not keep.
+    # The records that an heir would lack are known with timelines only, which `analyze` does not keep.
     scores = counted(read_columns(lake, "rule_scores", contract_of("rule_scores").column_names))
     replay_window(lake, runs, timelines="all")
     with InProcess(lake) as engine:
@@ -129,7 +129,7 @@ def of_partition(rows: pa.Table, topic: str, number: int) -> pa.Table:
 
 
 def test_partitions_one_by_one() -> None:
-    """The function for `applyInArrow` gives the same rows, each partition in any order and by itself."""
+    """The function for `applyInArrow` gives the same rows, for each partition alone and in any order."""
     rows = frames()["fetches"]
     settings: dict[str, Any] = {"mapping": SAMPLE / "shortest.yaml"}
     shrinks = isr_batch.shrink_udf(RULES, brokers=isr_batch.broker_facts(rows, **settings), **settings)
@@ -182,7 +182,7 @@ def test_saved_and_opened(tmp_path: Path) -> None:
 
 
 def test_large_offsets_stay_whole() -> None:
-    """A null beside them makes floats of numbers in pandas, which have 53 bits."""
+    """A null makes floats of a column's integers in pandas, which have 53 bits."""
     rows = frames()["fetches"].to_pandas()
     rows["offset"] += 2**60 + 1
     result = isr_batch.analyze(rows, mapping=NAMES, rules="kafka-3.7", lag_time_ms=4000)
@@ -236,7 +236,7 @@ def test_local_refuses_what_it_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_import_is_cheap() -> None:
-    """Whoever imports a part of the package waits for nothing else, and the frames' libraries are theirs to import."""
+    """Importing a part of the package loads nothing else; the caller imports the libraries of the frames."""
     code = """
 import sys, time
 import isr_batch

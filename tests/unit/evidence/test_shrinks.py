@@ -311,4 +311,4 @@ def test_lag_is_the_time_since_the_replica_was_last_caught_up() -> None:
         f"lastCaughtUpTimeMs: {epoch_ms(68.5)})."
     )
     (row,) = rows(of_brokers(b1=[(0, "Kafka version: 4.1.0"), (100, line)]))
-    assert (row["lag_ms"], row["replica_lag_time_max_ms"]) == (31_500, None)  # a default is no fact
+    assert (row["lag_ms"], row["replica_lag_time_max_ms"]) == (31_500, None)  # a default proves nothing

@@ -91,7 +91,7 @@ def test_numbers_that_decide_each_cause() -> None:
     assert cause(lines(causes=("follower_stopped",), leader_held_ms=0, leader_silent_ms=0), "slow_leader") == (
         "no slow_leader the leader accounts for none of the time"
     )
-    # What acks=1 acknowledged is beyond the high watermark.
+    # Records acknowledged with acks=1 are beyond the high watermark.
     assert "acknowledged up to 9," in cause(lines(acknowledged_offset=9), "unacked_only")
     assert "acknowledged up to 7," in cause(lines(acknowledged_offset=5), "unacked_only")
 

@@ -82,7 +82,7 @@ def test_no_more_headers_are_read_than_an_archive_may_have(tmp_path: Path) -> No
     folder = tarfile.TarInfo("d")
     folder.type = tarfile.DIRTYPE
     path = tmp_path / "a.tar.gz"
-    # What comes after the limit would be a damaged archive.
+    # After the limit, the archive is damaged.
     path.write_bytes(gzip.compress(folder.tobuf() * (archives.MAX_MEMBERS + 1)) + b"no gzip")
     assert reason(str(path)) == "too many files in an archive"
     many = ((f"{number:0600}", b"") for number in range(archives.MAX_MEMBERS))

@@ -18,7 +18,7 @@ from isr_batch.ingest.log_files.limits import BadFileError
 from tests.unit.ingest.test_layouts import OWN, SETTING, STREAM, lines_by_log
 
 Row = tuple[str, str]
-"""A time, as a viewer has it, and a line."""
+"""A time, as viewers print it, and a line."""
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[object]], delimiter: str = ",") -> str:

@@ -167,7 +167,7 @@ def test_a_request_of_the_controller_begins_a_term_at_its_line_in_the_server_log
     assert (row["leads"], row["new_leader_id"], row["partition_epoch"]) == (True, 1, None)
     (row,) = leader_epochs.term_starts(sources(sql, None, lines((5, RECEIVED), (5.1, STOPPED)))).to_pylist()
     assert (row["stamp_us"], row["start_offset"]) == (5_100_000, None)
-    # A line of its own says more.
+    # Its own line says more.
     both = leader_epochs.term_starts(
         sources(sql, None, lines((5, RECEIVED), (5.1, STOPPED), leads(5.15, 4)))
     ).to_pylist()

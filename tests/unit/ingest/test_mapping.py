@@ -1,4 +1,4 @@
-"""Mapping files: what they may say, and every mistake in them told at once."""
+"""Mapping files: their contents, and all mistakes reported at once."""
 
 from pathlib import Path
 from typing import get_args

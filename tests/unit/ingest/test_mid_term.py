@@ -117,7 +117,7 @@ def test_an_idle_partition_is_known_by_records_by_listings_and_by_lines() -> Non
 def test_after_a_hole_a_term_goes_on_by_what_is_asked_there() -> None:
     stretches = [Stretch(1, BEGIN, END, from_start=True), Stretch(1, END + MINUTE, 2 * END, from_start=False)]
     signs = Signs([start(BEGIN, 4)], {}, [asked(BEGIN + 7, 4), asked(END + MINUTE + 7, 6, stretch=1)], [], {})
-    # Epoch 5 was somebody else's, in the hole; epoch 4 went on until then at most.
+    # Epoch 5 was another leader's, in the gap; epoch 4 went on until then at most.
     assert terms_in_progress(stretches, signs) == [
         Begun(1, "t", 0, 4, END + MINUTE, LOGGED),
         Begun(1, "t", 0, 6, END + MINUTE + 7, INFERRED),
@@ -146,7 +146,7 @@ def test_who_joined_without_a_line_is_in_if_the_high_watermark_had_not_passed_it
 
 def test_the_next_line_alone_says_who_was_in() -> None:
     reports = [IsrReport(BEGIN + MINUTE, (1, 2, 3), (1, 2), LOGGED)]
-    # Whoever has not fetched between the two cannot have joined.
+    # A follower that has not fetched between the two cannot have joined.
     assert mid_term_isr(TERM, reports, [], {2: True}) == ([1, 2, 3], LOGGED)
     assert mid_term_isr(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
     # Who fetched at the log end was taken out in between.
@@ -204,7 +204,7 @@ APPENDED = BEGIN + 1
         (FETCHED._replace(answered=90), 100, APPENDED, False),  # it may have held the high watermark itself
         (FETCHED._replace(answered=91), 100, APPENDED, True),
         (FETCHED._replace(highest=91), 100, APPENDED, True),
-        (SENT._replace(highest=100), 100, APPENDED, False),  # it may have held all that there was
+        (SENT._replace(highest=100), 100, APPENDED, False),  # it may have held all records
         (SENT._replace(highest=101), 100, APPENDED, True),
         (SENT._replace(answered=100), 100, BEGIN + 2 * MINUTE, True),  # all was committed, and it lacked something
         (SENT._replace(answered=99), 100, None, False),

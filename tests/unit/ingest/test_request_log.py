@@ -230,7 +230,7 @@ def test_a_part_of_a_batch_is_read_as_such() -> None:
 @pytest.mark.parametrize(
     ("text", "xxh64"),
     [("", -7444071767201028348), ("a", -8582455328737087284), ("Spark", -4294468057691064905)],
-)  # as xxhash64 of Spark has it
+)  # the same as Spark's xxhash64
 def test_the_hash_of_a_line(text: str, xxh64: int) -> None:
     data = np.frombuffer(text.encode(), np.uint8)
     out = cut.room_for_cut_lines(1)

@@ -48,9 +48,9 @@ from tests.strategies import VARIANT_IDS, VARIANTS, Log, Setting, cases
 LOGS_A_VARIANT = 150
 LOGS_A_VARIANT_NIGHTLY = 5000
 
-# No release keeps guarantee 4 to the letter: who fetches from a lower offset than before (its log was cut), or begins a
-# term below the HW that the log gives for it, stays in the ISR until it lags. But HW passes no member, and nobody joins
-# below it.
+# No release keeps guarantee 4 to the letter: a follower that fetches from a lower offset than before (its log was
+# truncated), or begins a term below the HW that the log gives for it, stays in the ISR until it lags. But the HW passes
+# no member, and no follower joins below it.
 ALWAYS: tuple[Invariant, ...] = (
     high_watermark_never_falls,
     leader_is_in_isr,
@@ -82,7 +82,7 @@ PROMISES: dict[str, tuple[Invariant, ...]] = {
     "kafka-2.7": (*SINCE_0_10_2, who_lags_leaves_at_the_next_check),
     "kafka-3.3": (*SINCE_3_6, who_lags_leaves_at_the_next_check),  # and see ``promised``
     "kafka-3.7": (*SINCE_3_6, who_lags_leaves_at_the_next_check),
-    # Who lacks nothing that was acknowledged stays, however old what he lacks is.
+    # A follower with all acknowledged records stays, however long it has lacked others.
     "kafka-10853-acked": (*SINCE_3_6, who_lacks_acknowledged_leaves),
     # The slowest member holds HW at its own position, which is where it has to be: it stays for ever.
     "kafka-10853-hw": SINCE_3_6,
@@ -103,7 +103,7 @@ PROMISES: dict[str, tuple[Invariant, ...]] = {
     "no-shrink-under-min-isr": (*SINCE_3_6, who_lags_leaves_unless_too_few_remain),
     # Who lags no more than others stays, whatever that is.
     "peer-outlier": SINCE_3_6,
-    # Who fetches stays; and see ``promised``.
+    # A follower that fetches stays; and see ``promised``.
     "phi-accrual": SINCE_3_6,
     "transfer-at-min-isr": (*SINCE_3_6, who_lags_leaves_unless_too_few_remain),
     # HW waits for the ISR alone. Positions count from the arrival of a fetch, lags from the append of what is lacking.
@@ -166,7 +166,7 @@ def test_every_rule_promises_something() -> None:
     assert PROMISES.keys() == RULES.keys() == {rule for rule, _ in VARIANTS}
 
 
-# What is known to be broken, each by the smallest log that shows it.
+# Guarantees known to be broken, each with the smallest log that shows it.
 
 START_US = 10_000_000
 MS = 1000

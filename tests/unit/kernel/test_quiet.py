@@ -68,8 +68,8 @@ class Replayed:
             self._advance([], 2**62)
             end_replay_of_term(self.state, self.out)
         _, _, change, score, follower, latency = results(self.out)
-        # Of one instant, runs may come in another order.
-        settled = CHANGE_COLUMNS.index("leader_held_ms")  # from then on only of what a rule drops
+        # Within one instant, runs may come in another order.
+        settled = CHANGE_COLUMNS.index("leader_held_ms")  # from then on only the rows around drops
         change = [row if row[2] == SHRINK and row[11] == BY_RULE else row[:settled] for row in change]
         self.results = sorted(change), sorted(score), sorted(follower), sorted(zip(score, latency, strict=True))
 
@@ -130,7 +130,7 @@ TROUBLES = (
     "burst", "slow leader", "shorter log", "error", "lost records", "throttled", "pause", "long pause", "silence",
     "removed", "check seen", "isr write", "not eligible", "idle", "thin", *[""] * 19,
 )  # fmt: skip
-"""What goes wrong for half a second: mostly nothing."""
+"""Disturbances of half a second: mostly none."""
 
 
 class MostlyQuiet:

@@ -49,7 +49,7 @@ def test_delta_rs_writes_what_a_folder_gets(tmp_path: Path, monkeypatch: pytest.
             monkeypatch.setattr("isr_batch.lake.lake.store_of", through_delta_rs)
         lake = Lake(no_spark, str(tmp_path / name), "test")
         generate_scenario(lake, FleetOfGroups("kip-501-example"))
-        for rules in (["kafka-3.7", "kip-501-pending"], ["kafka-3.7"]):  # of which one is replaced
+        for rules in (["kafka-3.7", "kip-501-pending"], ["kafka-3.7"]):  # the second replaces one rule of the first
             replay_window(lake, rule_runs(ReplaySettings(rules=rules)), timelines="all")
         assert lake.by_delta_rs("isr_changes").store.is_folder == (name == "folder")
         opened = open_columns(lake, "replica_states", ("topic", "event_date"))

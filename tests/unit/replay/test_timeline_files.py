@@ -205,7 +205,7 @@ def test_few_rows_that_wait_keep_no_others_in_memory(tmp_path: Path, monkeypatch
     def batches() -> Iterator[pa.RecordBatch]:
         for _ in range(40):
             held.append(pa.total_allocated_bytes())
-            yield rows.take(pa.array(range(len(rows))))  # memory of its own
+            yield rows.take(pa.array(range(len(rows))))  # separate memory
 
     stores = {kind: Store(str(tmp_path / table.name)) for kind, table in TABLES.items()}
     for store in stores.values():

@@ -77,7 +77,8 @@ def take_changes(changes: list[Change]) -> None:
     assert found == expected
     for (isr, eligible, *_), change in zip(found, changes, strict=True):
         assert not isr & eligible
-        # Who is elected from the ELR is an ISR by himself, and the others stay eligible, whatever min ISR is.
+        # A replica elected from the ELR is the only member of the ISR, and the others stay eligible, whatever min ISR
+        # is.
         assert not eligible or (change.elr_enabled and len(change.wanted_isr) < change.min_isr)
         assert not eligible & change.lost
 
