@@ -209,7 +209,7 @@ TERM = int64_record(
     "end_us",
     "begins_mid_term",  # 1: it began before start_us, and its state then is inferred from the log
     "ends_mid_term",  # 1: it went on after end_us, or that is unknown: requests in flight then are not in the log
-    "phase_unknown",  # 1: nothing in the log tells when the periodic check is due
+    "phase_unknown",  # 1: the log does not show when the periodic check is due
     "isr_inferred",  # 1: no line shows the ISR at start_us
     "held_unknown",  # 1: the log names one instant of each fetch, so that how long the leader had it is not known
     "offsets_known",  # 0: nothing in the log names an offset, and the log end counts from 0 in their place
@@ -236,7 +236,7 @@ TERM = int64_record(
     "runs_at_risk",  # runs with a member of the ISR below the high watermark
     "shown_at_us",  # when a follower was last written to the timeline, and the number of rows of this instant
     "shown_then",
-    "row",  # rows replayed so far in this stretch
+    "row",  # number of rows of this stretch that are already replayed
     "ignored",  # rows of replicas outside the assignment, or after the end of the term
 )
 """The term as a whole."""

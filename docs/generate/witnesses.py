@@ -1,4 +1,4 @@
-"""What the last whole test run says it has shown, as tables of the documents.
+"""Results that the last whole test run recorded, as tables of the documents.
 
 docs/witnesses.md has the rules and how each is checked. A test says so with ``record_property``: ``rule`` (or
 ``rules``), ``witness`` (a column below), ``count``, ``release``. It also has how recorded clusters compare:

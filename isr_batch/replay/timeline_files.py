@@ -70,12 +70,12 @@ def timelines_kept(
                 files.add(kind, batch, since_us)
             else:
                 yield batch.append_column(SCHEMA.field(FILE), pa.nulls(batch.num_rows, pa.string()))
-        told = [{"result": FILE, FILE: json.dumps(each)} for each in files.close()]
+        described = [{"result": FILE, FILE: json.dumps(each)} for each in files.close()]
     except BaseException:
         files.abandon()
         raise
-    if told:
-        yield pa.RecordBatch.from_pylist(told, SCHEMA)
+    if described:
+        yield pa.RecordBatch.from_pylist(described, SCHEMA)
 
 
 def replay_of(run_set: str) -> str:

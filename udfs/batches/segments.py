@@ -30,7 +30,7 @@ PACKED = {
     "time_us": "arrival of a fetch, or instant of an append: microseconds since the epoch",
     "kind": "5 a fetch, 4 an append",
     "offset": "the follower's fetch offset, or the leader's log end offset after the append",
-    "code": "Kafka error code of the fetch, or acks of the append (-2: nobody waits)",
+    "code": "Kafka error code of the fetch, or acks of the append (-2: no producer waits)",
     "replica_id": "of each fetch: the follower",
     "leader_log_end_offset": "of each fetch: the leader's log end offset when it was handled, -1 where unknown",
     "handled_us": "of each fetch: from its arrival until an io thread took it",

@@ -20,7 +20,7 @@ states AS (
       PARTITION BY cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, params_json ORDER BY time
     )) AS next_ms
   FROM (
-    -- While it lacks nothing it counts as caught up here, whatever the rule: nothing but its fetches tells since when.
+    -- While it lacks nothing it is shown as caught up, whatever the rule: only its fetches show since when.
     SELECT *, CASE
         WHEN last_caught_up_time_ms > 0 AND lag_messages = 0 THEN 0
         WHEN last_caught_up_time_ms > 0 THEN greatest(0, unix_millis(time) - last_caught_up_time_ms)
