@@ -70,7 +70,7 @@ def find_logs_of_command(
     """
     if not folder.is_dir():  # before Spark is imported
         what = f"{folder} is not a folder" if folder.exists() else f"no such folder: {folder}"
-        raise NoInputError(what, "give the folder that holds a folder for each broker")
+        raise NoInputError(what, "give the folder with one folder per broker")
     from isr_batch.ingest.folder.clusters import find_clusters
     from isr_batch.ingest.folder.log_folder import LogOptions, require_readable_logs
     from isr_batch.ingest.folder.settings_files import require_release
@@ -127,7 +127,7 @@ def look_command(
     """List the contents of a folder of logs and the possible analyses, without reading it all and without Spark."""
     out = Output(quiet=quiet, as_json=as_json)
     if not logs.is_dir():
-        raise NoInputError(f"{logs} is not a folder", "give the folder that holds the logs")
+        raise NoInputError(f"{logs} is not a folder", "give the folder with the logs")
     from isr_batch.ingest.folder.clusters import find_clusters
     from isr_batch.ingest.folder.log_folder import LogOptions, require_readable_logs
     from isr_batch.ingest.folder.time_zones import require_utc
@@ -208,7 +208,9 @@ def ingest_table_command(
     if replace and not (window.start and window.end):
         raise UsageError("--replace deletes rows and needs a range of days", "give --from and --to")
     if not replace and (leader is not None or topic is not None or yes):
-        raise UsageError("--leader, --topic and --yes say which rows --replace takes away", "give --replace, or none")
+        raise UsageError(
+            "--leader, --topic and --yes select the rows that --replace deletes", "add --replace, or omit them"
+        )
     table = table_of_command(places, file, cluster, window, full=full)
     if replace:
         table = dataclasses.replace(table, replaced=(leader, topic), may_lose=yes)

@@ -124,7 +124,9 @@ def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = Fa
         When the folder does not exist, or has no table.
     """
     if (lake is None) == (catalog is None):
-        raise UsageError("the tables are in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA")
+        raise UsageError(
+            "the tables are either in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA"
+        )
     if lake is not None:
         require_delta_path(absolute_address(lake))
     if lake is None or _elsewhere(lake):
@@ -135,7 +137,7 @@ def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = Fa
     if not new:
         require_path_of_job(lake, makes)
         if not any(Path(lake).glob("*/_delta_log")):
-            raise NoInputError(f"{lake} holds no tables", makes)
+            raise NoInputError(f"{lake} has no tables", makes)
 
 
 def _elsewhere(path: str) -> bool:
@@ -262,5 +264,5 @@ def timelines_of_job(option: str | None) -> Timelines | None:
     """
     choices: tuple[Timelines, ...] = get_args(Timelines)
     if option and option not in choices:
-        raise UsageError(f"--timelines {option}: there are {', '.join(choices)}", "leave it out, and the size decides")
+        raise UsageError(f"--timelines {option}: must be one of {', '.join(choices)}", "omit it to let the size decide")
     return next((choice for choice in choices if choice == option), None)

@@ -151,12 +151,12 @@ def run_command(
     out = Output(quiet=quiet, as_json=as_json, brief=not show_all)
     settings, wanted = settings_of_job(env, rules, params, engine), timelines_of_job(timelines)
     if (logs is None) == (tables is None) or (tables is None) != (mapping is None):
-        raise UsageError("what is to be replayed?", "give --logs DIR, or --table TABLE and --mapping FILE")
+        raise UsageError("nothing to replay", "give --logs DIR, or --table TABLE and --mapping FILE")
     require_lake_of_job(lake, catalog, new=True)
     file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
     if tables is not None and mapping is not None:
         if release or stamp_format or time_zone:
-            raise UsageError("--release, --stamp-format and --time-zone are about logs", "the mapping says such things")
+            raise UsageError("--release, --stamp-format and --time-zone apply to logs", "set these in the mapping")
         table = table_of_command(tables, mapping, cluster, Window())
         job = open_job(out, settings, lake, catalog, new=True)
         with recorded_job(job, "run") as done:

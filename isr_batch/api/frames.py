@@ -39,7 +39,7 @@ def kind_of(name: str, frame: object) -> Kind:
     raise UsageError(
         f"{name} is a {made.__module__.partition('.')[0]} {made.__qualname__}{_columns(frame)}, and a DataFrame of "
         "Spark or pandas or a pyarrow.Table is expected",
-        f"`pyarrow.table({name})` makes one of any frame that exports Arrow, such as those of polars and DuckDB",
+        f"`pyarrow.table({name})` converts any frame that exports Arrow, such as those of polars and DuckDB",
     )
 
 
@@ -63,7 +63,9 @@ def one_kind(frames: Mapping[str, object]) -> Kind:
     first = next(iter(kinds.values()))
     for name, kind in kinds.items():
         if kind != first:
-            raise UsageError(f"{next(iter(kinds))} is a frame of {first}, and {name} one of {kind}", "give one kind")
+            raise UsageError(
+                f"{next(iter(kinds))} is a frame of {first}, but {name} of {kind}", "pass frames of one kind"
+            )
     return first
 
 

@@ -71,7 +71,7 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
     def shrinks_of_group(fetches: pa.Table) -> pa.Table:
         if fetches.num_rows > MOST_ROWS:
             raise UsageError(
-                f"a group of {fetches.num_rows:,} fetches, and a worker holds {MOST_ROWS:,} of a partition",
+                f"a group of {fetches.num_rows:,} fetches; a worker can hold {MOST_ROWS:,} of a partition",
                 "group by a day as well, or ingest the table into a lake",
             )
         schema = fetches.schema.remove_metadata()

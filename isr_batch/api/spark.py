@@ -177,7 +177,7 @@ class SparkTables:
         if rows > sizes.OWN_ROWS:
             raise UsageError(
                 f"{rows:,} fetches are more than this process writes to a new lake (at most {sizes.OWN_ROWS:,})",
-                "save the analysis to a lake that all workers reach, then ask isr_batch.open(lake)",
+                "save the analysis to a lake that all workers can reach, then use isr_batch.open(lake)",
             )
         return save(folder_of(self), self._sources, self._mapping, self._runs)
 

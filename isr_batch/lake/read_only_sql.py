@@ -48,11 +48,11 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
         plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001 (no public way)
         _Check(spark, names).plan(plan, frozenset())
     except AttributeError as error:
-        raise UsageError("this Spark session does not say what a statement would do", HINT) from error
+        raise UsageError("this Spark session does not show the plan of a statement", HINT) from error
     except (RecursionError, Py4JJavaError) as error:
         if isinstance(error, Py4JJavaError) and "StackOverflowError" not in str(error.java_exception):
             raise
-        raise UsageError("the query has too many levels", "split it") from None
+        raise UsageError("the query is nested too deeply", "split it") from None
     except PySparkException as error:
         raise UsageError(str(error).strip().partition("\n")[0], f"the lake has {', '.join(names)}") from error
 
@@ -99,7 +99,7 @@ class _Check:
     def _function(self, words: list[str], known: Collection[str]) -> None:
         name = ".".join(words).lower()
         if name not in known or name in _RUNS_JAVA:
-            raise UsageError(f"{name} is not among the functions of a query", HINT)
+            raise UsageError(f"function {name} is not allowed in a query", HINT)
 
     def _functions_in(self, expression: Java) -> Iterator[list[str]]:
         kind = expression.getClass().getSimpleName()

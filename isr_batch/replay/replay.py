@@ -140,8 +140,8 @@ def ready_to_replay(lake: Lake) -> None:
     """
     if not lake.files("fetch_log") or not read_columns(lake, "leader_epochs", ["leader_epoch"]).num_rows:
         raise NoInputError(
-            f"{lake.root} holds no fetch of a follower, so there is nothing to replay",
-            "request logs of the leaders are needed, or a table of fetches: docs/getting-logs.md, docs/own-tables.md",
+            f"{lake.root} has no follower fetch, so there is nothing to replay",
+            "it needs request logs of the leaders, or a table of fetches: docs/getting-logs.md, docs/own-tables.md",
         )
     pack_stale_days(lake)
 
@@ -178,7 +178,7 @@ def replay(
     ready_to_replay(lake)
     known = fingerprints(lake)
     if not known.days(window):
-        raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
+        raise NoInputError(f"{lake.root} has no rows of {window}", _LOOK)
     lake.ensure_all((REPLAYED_DAYS, REPLAY_STATE, RULE_RUNS, *SCORED_TABLES))
     stores, chosen, written = _stores(lake, window, timelines)
     unmark_days(lake, window, runs)

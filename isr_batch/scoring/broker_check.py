@@ -231,7 +231,7 @@ def _require_replayed(engine: LakeEngine, lake: Lake, ran: list[str]) -> None:
     replayed = {row["rule"] for row in engine.listed(engine("SELECT DISTINCT rule FROM {scores}", scores=scores))}
     if not replayed & set(ran):
         raise NoInputError(
-            f"{lake.root} holds no replay of {', '.join(ran)}, which its brokers ran",
+            f"{lake.root} has no replay of {', '.join(ran)}, which its brokers ran",
             "run `isr-batch replay` with that rule and its default parameters first",
         )
 
@@ -270,7 +270,7 @@ def require_match(summary: BrokerCheckSummary, min_matched_ratio: float) -> None
     """
     if summary.matched_ratio < min_matched_ratio:
         raise QualityGateError(
-            f"{summary.matched_ratio:.2%} of the ISR changes are the same in replay and brokers "
+            f"{summary.matched_ratio:.2%} of the ISR changes agree between replay and brokers "
             f"({summary.matched} of them; the limit is {min_matched_ratio:.2%})",
-            "table replay_check has each change; validation.min_matched_ratio is the limit",
+            "table replay_check lists the changes; validation.min_matched_ratio is the limit",
         )

@@ -21,7 +21,7 @@ def partitions(seed: int, count: int = 2_000) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("release", ["0.10.2.2", "2.1.1", "2.4.1", "3.6.2", "4.1.0"])
-def test_a_partition_belongs_to_the_thread_that_the_release_says(release: str, releases: Releases) -> None:
+def test_a_partition_belongs_to_the_thread_of_the_release(release: str, releases: Releases) -> None:
     driver = releases.driver(release, "FetcherIds")
     seen = set()
     for fetchers in (1, 2, 3, 8, 17):

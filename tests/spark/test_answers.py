@@ -205,7 +205,7 @@ KINDS: Final[dict[str, Check]] = {
 
 
 @pytest.mark.parametrize("name", ["sample_lake", "network_lake"])
-def test_what_an_answer_says_is_in_the_tables(name: str, request: pytest.FixtureRequest) -> None:
+def test_figures_of_an_answer_are_in_the_tables(name: str, request: pytest.FixtureRequest) -> None:
     lake: Lake = request.getfixturevalue(name)
     own, scores = own_shrinks(lake), read_scores_for_choices(lake)
     said_of_kind: set[str] = set()

@@ -35,7 +35,7 @@ def bound(module: ast.Module) -> Iterator[str]:
             yield node.asname
 
 
-def test_no_identifier_told() -> None:
+def test_no_identifier_has_the_avoided_word() -> None:
     found = {path: sorted({name for name in bound(module) if _TOLD.search(name)}) for path, module in modules()}
     assert {path: names for path, names in found.items() if names} == {}
 

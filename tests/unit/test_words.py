@@ -85,7 +85,7 @@ def test_no_idioms() -> None:
     assert not found, "\n".join(found)
 
 
-def test_patterns_find_what_they_are_for() -> None:
+def test_each_pattern_finds_its_example() -> None:
     """Each pattern matches its example."""
     examples = {
         "who": "who lacks nothing", "tell": "as it was told", "what": "What a log has", "of which": "of which it is",

@@ -63,7 +63,7 @@ def _acknowledged_without(state, r, p):
 
 
 @kernel
-def _hangs_on_before(state, r, p, now_us):
+def _may_depend_on_earlier(state, r, p, now_us):
     """Whether the rule may have known something of the follower from before the log that decides about it now."""
     follower, term = state.followers[r, p], state.term[0]
     shown = follower.last_caught_up_time_ms > term.start_us // 1000
@@ -90,7 +90,7 @@ def causes_of_shrink(state, r, p, now_us):
     lag_time_us = state.params[r].replica_lag_time_max_ms * 1000
     if term.ends_mid_term != 0 and now_us > term.end_us - IN_FLIGHT_US:
         return UNKNOWN
-    if term.begins_mid_term != 0 and _hangs_on_before(state, r, p, now_us):
+    if term.begins_mid_term != 0 and _may_depend_on_earlier(state, r, p, now_us):
         return UNKNOWN
     alive = fetch.last_arrival_us > max(now_us - lag_time_us, NO_ARRIVAL_US)
     if fetch.log_end_offset < 0:

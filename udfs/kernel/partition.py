@@ -130,13 +130,13 @@ def come_to(state, until_us, out):
             and state.leaders[which].check_logged == OWN_LINE
         ):
             state.leaders[which].check_us = term.awaited_until_us
-            timers.set_timer_anew(state.due_us, state.leaders, which)
+            timers.reset_timer(state.due_us, state.leaders, which)
         else:
             isr.check_isr(state, which, due_us, out)
             # A check that the log has a little early must not run again when it was due.
             timers.schedule_check(state, which, max(due_us, state.leaders[which].check_due_us))
             timers.schedule_crossing(state, which, due_us)
-            timers.set_timer_anew(state.due_us, state.leaders, which)
+            timers.reset_timer(state.due_us, state.leaders, which)
 
 
 @kernel

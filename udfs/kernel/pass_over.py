@@ -24,10 +24,10 @@ from udfs.kernel.rule_calls import (
 )
 from udfs.kernel.timers import (
     await_rule_timer,
+    reset_timer,
     schedule_check,
     schedule_crossing,
     schedule_giving_up,
-    set_timer_anew,
 )
 from udfs.records import COMPLETED, NEVER_US, READ, RECORDED
 from udfs.rules.base import nothing
@@ -46,7 +46,7 @@ def may_pass_over(state, quiet, latest):
     term = state.term[0]
     if term.log_end_offset != quiet.log_end_at_first:
         return False
-    if not (_is_late_anew(term, quiet) or _stays_late(term, quiet)):
+    if not (_is_latest_within(term, quiet) or _stays_late(term, quiet)):
         return False
     if len(latest.time_us) != 2 * (term.replicas - 1):
         return False
@@ -72,7 +72,7 @@ def pass_over(state, quiet, latest, latencies, out):
     """Come to the end of the stretch; ``latest`` are each follower's two latest fetches, in order."""
     term = state.term[0]
     late_us, late_at_us = term.late_us, term.late_at_us
-    if _is_late_anew(term, quiet):
+    if _is_latest_within(term, quiet):
         late_us, late_at_us = quiet.late_us, quiet.late_at_us
     for k in range(term.active):
         _pass_over_run(state, active_run(state.active, k), quiet, latencies)
@@ -96,7 +96,7 @@ def pass_over(state, quiet, latest, latencies, out):
         schedule_crossing(state, r, quiet.until_us)
         if GIVE_UP & term.rules != 0:
             schedule_giving_up(state, r, quiet.until_us)
-        set_timer_anew(state.due_us, state.leaders, r)
+        reset_timer(state.due_us, state.leaders, r)
         await_rule_timer(term, state.due_us, r, state.due_us[r])
 
 
@@ -133,7 +133,7 @@ def _take_in_latest_fetches(state, p, until_us, latest, out):
 
 
 @kernel
-def _is_late_anew(term, quiet):
+def _is_latest_within(term, quiet):
     """Whether the leader's greatest delay is within the stretch, or its earlier delay has expired by then."""
     return term.late_us <= quiet.latest_peak_us or is_late_no_more(term.late_at_us, quiet.latest_peak_at_us)
 

@@ -123,7 +123,7 @@ def _count_in(state, r, times):
 
 
 @kernel
-def _take_note(state, r):
+def _add_extremes(state, r):
     """Copy maxima and firsts, which are not sums, from the group; they cover the time since a run last joined it."""
     page, of_group = state.ledger.pages[r], state.ledger.pages[state.leaders[r].group]
     for place in (ledger.ACKS_ALL_LATENCY_MAX_US, ledger.LOSS_RECORDS_MAX):
@@ -134,7 +134,7 @@ def _take_note(state, r):
 
 
 @kernel
-def _begin_notes(state, g):
+def _clear_extremes(state, g):
     page = state.ledger.pages[g]
     page[ledger.ACKS_ALL_LATENCY_MAX_US] = 0
     page[ledger.LOSS_RECORDS_MAX] = 0
@@ -155,7 +155,7 @@ def _part(state, r):
     g = leader.group
     _take_over(state, r, g)
     _count_in(state, r, 1)
-    _take_note(state, r)
+    _add_extremes(state, r)
     page, of_group = state.ledger.pages[r], state.ledger.pages[g]
     page[ledger.AT_RISK] = of_group[ledger.AT_RISK]
     term.runs_at_risk += int(page[ledger.AT_RISK] > 0)
@@ -234,8 +234,8 @@ def _join(state, r, now_us):
             return
         for other in range(term.runs):
             if state.leaders[other].along != 0 and state.leaders[other].group == g:
-                _take_note(state, other)
-        _begin_notes(state, g)
+                _add_extremes(state, other)
+        _clear_extremes(state, g)
     _count_in(state, r, -1)
     leader.along = 1
     state.leaders[g].along += 1

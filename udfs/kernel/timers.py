@@ -20,13 +20,13 @@ def first_rule_timer(term, due_us, leaders):
         while due_us[first] != least_us:
             first += 1
         term.rules_due_us = least_us
-        set_timer_anew(due_us, leaders, first)
+        reset_timer(due_us, leaders, first)
         if due_us[first] == least_us:
             return first
 
 
 @inlined
-def set_timer_anew(due_us, leaders, r):
+def reset_timer(due_us, leaders, r):
     """Reset a run's timers after one went off or was moved to a later time."""
     due_us[r] = min(leaders[r].check_us, leaders[r].commit_us, leaders[r].give_up_us)
 

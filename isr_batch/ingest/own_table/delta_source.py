@@ -38,7 +38,7 @@ def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
     try:
         table = deltalake.DeltaTable(place)
     except TableNotFoundError as error:
-        raise NoInputError(f"{place} is no Delta table", "check the path, or set `format` in the mapping") from error
+        raise NoInputError(f"{place} is not a Delta table", "check the path, or set `format` in the mapping") from error
     try:
         return DeltaTable(place, table, table.to_pyarrow_dataset())
     except DeltaError:

@@ -299,8 +299,8 @@ def _require_no_loss(accounts: Mapping[str, Account], pending: Sequence[AddedRow
     days = sorted({day for account in accounts.values() for day, _ in account.gone})
     span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     raise UsageError(
-        f"{gone} rows of the lake would go, of {span}, and {new} would come; nothing was written",
-        "--yes takes them away all the same",
+        f"{gone} rows of the lake, of {span}, would be replaced by {new}; nothing was written",
+        "--yes replaces them anyway",
     )
 
 

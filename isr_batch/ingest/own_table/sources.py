@@ -157,7 +157,7 @@ def _merged(place: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> p
         except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
             message = str(error).partition("\n")[0]
             raise SchemaError(
-                f"{place}: {name} has other types than the files before it: {message}",
+                f"{place}: the types of {name} differ from those of earlier files: {message}",
                 "ingest it separately, with a mapping that fits it",
             ) from error
     return merged.remove_metadata()

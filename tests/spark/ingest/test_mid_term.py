@@ -84,7 +84,7 @@ CUTS = {
 
 
 @pytest.mark.parametrize("name", CUTS)
-def test_what_is_left_of_a_log_is_replayed_as_in_the_whole(
+def test_the_rest_of_a_log_is_replayed_as_in_the_whole(
     name: str, spark_session: SparkSession, compiled_expressions: None, tmp_path: Path  # noqa: ARG001 for what it does
 ) -> None:  # fmt: skip
     cut, expected = CUTS[name]
@@ -150,7 +150,7 @@ def key_of(record: dict[str, Any]) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["nothing else", "a checkpoint of before"])
-def test_who_was_in_sync_is_who_the_controller_says(
+def test_the_isr_in_mid_term_is_the_controllers(
     checkpoint: bool, spark_session: SparkSession, tmp_path: Path
 ) -> None:  # fmt: skip
     """A follower was dropped before; what the controller wrote is not there to be read."""

@@ -264,7 +264,7 @@ def test_every_row_is_new_known_left_out_or_refused_with_its_reason(
     assert [row.asDict()["assigned"] for row in lake.read("leader_epochs").collect()] == [[1, 2]]
 
 
-def test_what_does_not_fit_is_told_before_anything_is_written(lake: Lake, tmp_path: Path) -> None:
+def test_a_misfit_is_reported_before_anything_is_written(lake: Lake, tmp_path: Path) -> None:
     table = tmp_path / "mine"
     lake.spark.sql(
         "SELECT 't' AS topic, 0 AS p, true AS leader, 2 AS r, named_struct('o', 5L) AS at, 1L AS ms"

@@ -13,7 +13,7 @@ from isr_batch.lake.lake import Lake
 
 
 @pytest.mark.parametrize("cluster", ["leader-stop", "follower-stop", "restart", "quiet"])
-def test_one_instant_tells_the_silences_that_the_logs_show(sample_lake: Lake, cluster: str) -> None:
+def test_one_instant_shows_the_silences_of_the_logs(sample_lake: Lake, cluster: str) -> None:
     def rows(table: str, *columns: str) -> pa.Table:
         found = sample_lake.read(table).where(f"cluster_id = '{cluster}'")
         return (single_fetches(found) if table == "fetch_log" else found).selectExpr(*columns).toArrow()

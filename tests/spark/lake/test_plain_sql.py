@@ -100,7 +100,7 @@ def test_questions_of_the_cookbook(without_spark: Lake) -> None:
 
 
 @pytest.mark.parametrize("query", NOT_PLAIN)
-def test_what_may_mean_something_else_goes_to_spark(query: str, without_spark: Lake) -> None:
+def test_ambiguous_sql_goes_to_spark(query: str, without_spark: Lake) -> None:
     with pytest.raises(SparkAskedError):
         answer(without_spark, query)
 
@@ -122,7 +122,7 @@ def test_structs_are_shown_by_spark(without_spark: Lake) -> None:
         answer(without_spark, f"SELECT * FROM {named}")
 
 
-def test_a_table_that_is_not_there_is_told_at_once(without_spark: Lake) -> None:
+def test_a_missing_table_is_reported_at_once(without_spark: Lake) -> None:
     with pytest.raises(UsageError, match=r"no spurious_shrink$") as raised:
         answer(without_spark, "SELECT rule, count(*) AS n FROM spurious_shrink GROUP BY rule")
     assert "spurious_shrinks" in str(raised.value.hint)
@@ -135,7 +135,7 @@ def test_from_may_come_before_a_column() -> None:
     assert not is_plain(tokens, {"rule", "isr_changes"})
 
 
-def test_what_spark_does_not_understand_is_said_by_spark(sample_lake: Lake) -> None:
+def test_sql_errors_are_sparks(sample_lake: Lake) -> None:
     with pytest.raises(UsageError, match=re.escape("[UNRESOLVED_COLUMN")):
         answer(sample_lake, "SELECT nothing FROM isr_changes")
 

@@ -74,7 +74,7 @@ def test_a_query_is_one(spark: SparkSession, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", NO_QUERIES, ids=lambda text: text[:60])
-def test_what_is_none_is_refused_with_its_reason(spark: SparkSession, tmp_path: Path, text: str) -> None:
+def test_other_statements_are_refused_with_a_reason(spark: SparkSession, tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError, match=f"(?i){re.escape(NO_QUERIES[text])}"):
         require_query(spark, text.replace("{lake}", str(tmp_path)), NAMES)
     assert not [*tmp_path.iterdir()]
@@ -85,7 +85,7 @@ def test_the_environment_is_no_part_of_a_query(lake: Lake) -> None:
     assert answer(lake, "SELECT '${env:HOME}' AS home")[0] == [{"home": "${env:HOME}"}]
 
 
-def test_who_wants_all_says_so(lake: Lake) -> None:
+def test_all_rows_take_an_option(lake: Lake) -> None:
     lake.ensure(INGESTED_FILES)
     text = f"DELETE FROM delta.`{lake.root}/ingested_files`"
     with pytest.raises(UsageError, match="delete from table"):

@@ -53,7 +53,7 @@ def test_answers_of_the_page(sample_lake: Lake, asker: Callable[[Lake], Ask]) ->
 
 
 @pytest.mark.usefixtures("compiled_queries")
-def test_every_view_says_the_same_in_both(sample_lake: Lake) -> None:
+def test_every_view_has_the_same_rows_in_both(sample_lake: Lake) -> None:
     spark, db = by_spark(sample_lake), by_duckdb(sample_lake)
     for view in {*sample_lake.names()} & {
         "fetches", "days_to_replay", "evidence_storms", "spurious_shrinks", "spurious_by_leader", "worst_partitions",

@@ -85,7 +85,7 @@ def test_the_first_screen_has_the_numbers_of_the_tables(page: str, sample_lake: 
             assert sum(int(number) for kind, number in drawn if kind == verdict) == judged[name, verdict]
 
 
-def test_it_says_what_a_leaders_death_would_have_cost_without_and_with_elr(page: str, sample_lake: Lake) -> None:
+def test_the_cost_of_a_leaders_death_without_and_with_elr(page: str, sample_lake: Lake) -> None:
     prices, _ = sample_lake.query("""
         SELECT cluster_id, sum(leader_alone_us) / 1e6 AS alone, sum(offline_without_elr_us) / 1e6 AS without,
           sum(offline_with_elr_us) / 1e6 AS with_elr
@@ -127,7 +127,7 @@ def test_the_table_of_rules_has_the_scores_of_the_cluster(page: str, sample_lake
         assert shown == {row["rule"]: [row[n] for n in names] for row in scores if row["cluster_id"] == name}
 
 
-def test_what_would_have_avoided_it_begins_with_the_brokers_own(page: str, sample_lake: Lake) -> None:
+def test_remedies_begin_with_the_brokers_own_rule(page: str, sample_lake: Lake) -> None:
     section = sections_of(page)["leader-stop"]
     table = section.partition("What would have avoided it")[2].partition("</table>")[0]
     rows = re.findall(r"<tr>" + r"<td[^>]*>([^<]*)</td>" * 4, table)
@@ -300,7 +300,7 @@ def test_each_incident_has_its_shrink_on_the_page(page: str, sample_lake: Lake) 
     assert all(f'id="{place}"' in page for place in led)
 
 
-def test_the_sql_that_is_shown_gives_what_is_drawn(page: str, sample_lake: Lake) -> None:
+def test_the_sql_shown_gives_the_rows_drawn(page: str, sample_lake: Lake) -> None:
     shown = dict(re.findall(r'<details id="sql-([\w-]+)">.*?<pre>(.*?)</pre>', page, re.DOTALL))
     charts = charts_of(page)
     assert {place.rpartition("-")[0] for place in charts} | {"sweeps"} == {*shown}
@@ -309,7 +309,7 @@ def test_the_sql_that_is_shown_gives_what_is_drawn(page: str, sample_lake: Lake)
     assert sorted(found, key=repr) == sorted(drawn, key=repr)
 
 
-def test_a_picture_of_a_missing_table_says_so(page: str, sample_lake: Lake) -> None:
+def test_a_picture_of_a_missing_table_names_it(page: str, sample_lake: Lake) -> None:
     assert not sample_lake.has("sweep_scores")
     assert "This cluster has no sweep: <code>isr-batch sweep</code> makes one." in page
 

@@ -145,7 +145,7 @@ def test_each_edge(edges: Lake) -> None:
     assert found == STORY
 
 
-def test_spark_says_the_same(edges: Lake) -> None:
+def test_spark_gives_the_same(edges: Lake) -> None:
     """Times in microseconds: the engines return them in different zones."""
     plain = "SELECT *, unix_micros(observed_time) AS a_us, unix_micros(replayed_time) AS b_us FROM {rows}"
     engines: list[LakeEngine] = [InProcess(edges), BySpark(edges)]
@@ -157,7 +157,7 @@ def test_spark_says_the_same(edges: Lake) -> None:
     assert here == in_spark
 
 
-def test_the_metadata_log_tells_of_every_leader(edges: Lake) -> None:
+def test_the_metadata_log_names_every_leader(edges: Lake) -> None:
     record = {
         "cluster_id": "c", "record_time": at(0), "kind": "partition", "topic": "t", "partition_id": 10,
         "source_file": "metadata.txt", "source_line": 1, "ingest_run": "run-1", "event_date": at(0).date(),
@@ -187,7 +187,9 @@ def moments(rows: Iterable[dict[str, Any]]) -> dict[tuple[Any, ...], str | None]
 
 
 @pytest.mark.parametrize("by_spark", [False, True])
-def test_what_the_logs_refute_is_not_certain(edges: Lake, monkeypatch: pytest.MonkeyPatch, by_spark: bool) -> None:
+def test_a_shrink_refuted_by_the_logs_is_not_certain(
+    edges: Lake, monkeypatch: pytest.MonkeyPatch, by_spark: bool
+) -> None:
     """Nor under another rule, if it is by the same check; what is unknown, or possible already, stays as it was."""
     if by_spark:
         monkeypatch.setattr("isr_batch.lake.sizes.QUERIED_BYTES", 1)

@@ -147,7 +147,7 @@ def test_events_are_those_of_the_definition(engine: LakeEngine) -> None:
     assert events(engine, rows) == {(p, 2): greedy(log) for p, log in logs.items()}
 
 
-def test_what_each_run_did_about_an_event(engine: LakeEngine) -> None:
+def test_changes_of_each_run_at_an_event(engine: LakeEngine) -> None:
     verdicts = [shrink("first", 0), shrink("second", 2000), shrink("gone", -5000), shrink("later", 6000)]
     changes = [
         *(change(row["rule"], ms) for row, ms in zip(verdicts, (0, 2000, -5000, 6000), strict=True)),

@@ -54,7 +54,7 @@ def lake(spark: SparkSession, made: Path, tmp_path: Path) -> Lake:
     return Lake(spark, str(shutil.copytree(made, tmp_path / "lake")), "test")
 
 
-def test_a_sweep_counts_what_a_replay_does_and_leaves_its_tables_alone(lake: Lake, named: NamedGrid) -> None:
+def test_a_sweep_counts_like_a_replay_and_leaves_its_tables_alone(lake: Lake, named: NamedGrid) -> None:
     replay(lake, named.runs)
     write_eligible_leaders(lake, "auto")
     write_scores(lake)
@@ -97,7 +97,7 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> Exit:
     return int(exited.value.code or 0), captured.out, captured.err
 
 
-def test_the_command_tells_and_draws(lake: Lake, grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_and_draws(lake: Lake, grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
     grid.write_text(GRID.replace("kafka-0.8, kafka-3.7, true-lag", "kafka-3.7").replace("  replica_lag_max", "  # "))
     page = grid.parent / "out" / "sweep.html"
     options = ["--lake", lake.root, "--grid", str(grid), "--quiet"]

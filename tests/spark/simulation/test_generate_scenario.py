@@ -40,7 +40,7 @@ def test_the_page_names_every_scenario() -> None:
     assert [name for name in SCENARIOS if name not in page] == []
 
 
-def test_a_wrong_name_tells_what_there_is(lake: Lake) -> None:
+def test_a_wrong_name_lists_the_valid_ones(lake: Lake) -> None:
     with pytest.raises(UsageError, match="no scenario kip-501"):
         generate_scenario(lake, FleetOfGroups("kip-501"))
 

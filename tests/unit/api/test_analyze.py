@@ -143,7 +143,7 @@ def test_partitions_one_by_one() -> None:
     assert len(of_pandas(groups[0].to_pandas())) == shrinks(groups[0]).num_rows
 
 
-def test_what_a_partition_does_not_know_alone() -> None:
+def test_facts_that_no_single_partition_shows() -> None:
     """Its follower stops while the leader's other partitions go on: alone its log just ends."""
     second = [{"topic": "t", "partition": part, "leader_id": 1, "replica_id": replica, "fetch_offset": s * 10,
                "handled_time": pd.Timestamp("2026-01-01", tz="UTC") + pd.Timedelta(seconds=s)}
@@ -177,7 +177,7 @@ def test_saved_and_opened(tmp_path: Path) -> None:
     assert result.report(tmp_path / "report.html").stat().st_size > 100_000
     with pytest.raises(UsageError, match="already"):
         opened.save(tmp_path / "other")
-    with pytest.raises(NoInputError, match="holds no tables"):
+    with pytest.raises(NoInputError, match="has no tables"):
         isr_batch.open(tmp_path / "none")
 
 
@@ -207,16 +207,16 @@ BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "empty": (frames()["fetches"].slice(0, 0), {"mapping": NAMES}, NoInputError, "fetches has no rows"),
     "list": ([1, 2], {}, UsageError, "fetches is a builtins list, and a DataFrame"),
     "series": (pd.Series([1]), {}, UsageError, "fetches is a pandas Series"),
-    "rule": (frames()["fetches"], {"mapping": NAMES, "rules": ["kafka-3.6"]}, UsageError, "there is no rule kafka-3.6"),
+    "rule": (frames()["fetches"], {"mapping": NAMES, "rules": ["kafka-3.6"]}, UsageError, "no rule kafka-3.6"),
     "engine": (frames()["fetches"], {"mapping": NAMES, "engine": "flink"}, UsageError, "auto, spark and local"),
     "section": (frames()["fetches"], {"mapping": SAMPLE / "mapping.yaml"}, UsageError, "appends, epochs, changes"),
     "kinds": (
         frames()["fetches"], {"mapping": NAMES, "appends": frames()["appends"].to_pandas()}, UsageError,
-        "fetches is a frame of arrow, and appends one of pandas",
+        "fetches is a frame of arrow, but appends of pandas",
     ),
     "all refused": (
         frames()["fetches"], {"mapping": NAMES | {"handled_time": {"column": "handled_us", "unit": "ms"}}},
-        QualityGateError, "rows were refused, the first for: time out of range",
+        QualityGateError, "rows were refused, the first one: time out of range",
     ),
 }  # fmt: skip
 
@@ -229,7 +229,7 @@ def test_mistakes(name: str) -> None:
     assert isinstance(raised.value, isr_batch.IsrBatchError)
 
 
-def test_local_refuses_what_it_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_refuses_more_rows_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("isr_batch.lake.sizes.REPLAYED_EVENTS", 100)
     with pytest.raises(UsageError, match="52,616 fetches and appends are more than the 100"):
         isr_batch.analyze(frames()["fetches"], mapping=NAMES)

@@ -25,7 +25,7 @@ def score(rule: str, spurious: int, misses: int, detection: float | None, lag_ti
     }  # fmt: skip
 
 
-def test_what_would_have_avoided_it_begins_with_the_brokers_own(log: Log) -> None:
+def test_remedies_begin_with_the_brokers_own_rule(log: Log) -> None:
     leader_was_silent(log)
     rows = [
         score("kafka-3.7", 4, 0, 5000),
@@ -127,7 +127,7 @@ def test_rules_that_keep_no_more_are_not_offered(log: Log) -> None:
     assert better_rule(log.found(), order_scores_for_choices(pa.Table.from_pylist(rows)), "c") == []
 
 
-def test_what_a_heir_lacks_is_not_known_where_an_isr_was_small_and_nothing_tells() -> None:
+def test_records_that_an_heir_lacks_are_unknown_under_min_isr_without_offsets() -> None:
     unknown, nobody, never = order_scores_for_choices(pa.Table.from_pylist([
         score("kafka-3.7", 4, 0, 5000, offline_if_leader_dies_seconds=0.5),
         score("kafka-3.7", 4, 0, 5000, 5000),

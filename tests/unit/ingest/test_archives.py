@@ -104,7 +104,7 @@ def test_a_file_on_disk_has_one_budget(tmp_path: Path) -> None:
     assert fingerprint(archive_members(path)[0]).content_bytes < 20 * MB
 
 
-def test_what_is_declared_counts_before_it_is_unpacked(tmp_path: Path) -> None:
+def test_the_declared_size_counts_before_unpacking(tmp_path: Path) -> None:
     for size in (1 << 40, -(1 << 12)):
         entry = tarfile.TarInfo("server.log")
         entry.size = size

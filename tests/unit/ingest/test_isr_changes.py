@@ -151,7 +151,7 @@ def test_when_an_isr_write_was_answered(sql: ArrowSql) -> None:
     assert answered(lines((31, SHRINK)), whole, record(38, 2, CHANGE, **PARTITION, isr=[1, 2])) == [38]
 
 
-def test_who_a_leader_finds_missing_was_taken_out_before(sql: ArrowSql) -> None:
+def test_a_replica_missing_from_the_isr_was_removed_before(sql: ArrowSql) -> None:
     server = lines((20, SHRINK.replace("3 to 1,2", "3 to 1,2,3")), (30, IDENT + "Expanding ISR from 1,3 to 1,3,2"))
     rows = observed(sources(sql, server), [term(4, 5)])
     assert [row[1:4] for row in rows] == [("shrink", 2, "controller"), ("expand", 2, "leader")]

@@ -77,7 +77,7 @@ def test_a_term_ends_where_the_broker_deletes_its_log(sql: ArrowSql) -> None:
     assert [row["previous_leader_id"] for row in rows] == [None, None]
 
 
-def test_the_leader_before_is_what_the_line_has_or_the_last_one_in_the_process(sql: ArrowSql) -> None:
+def test_the_leader_before_is_the_lines_or_the_last_one_in_the_process(sql: ArrowSql) -> None:
     untold = leads(9, 6)[1].split(" . Previous")[0]
     states = lines(leads(5, 4, previous="Some(3)"), leads(7, 5), (9, untold), follows(11, 7), (13, untold))
     rows = terms(sources(sql, lines((0, STARTED)), states), processes(None, 20))
@@ -117,7 +117,7 @@ def test_a_term_that_goes_on(sql: ArrowSql) -> None:
     assert (second["begins_mid_term"], second["term_source"]) == (False, "logged")
 
 
-def test_a_later_epoch_ends_a_term_that_was_inferred_whoever_leads(sql: ArrowSql) -> None:
+def test_a_later_epoch_of_any_leader_ends_an_inferred_term(sql: ArrowSql) -> None:
     from dataclasses import replace
 
     known = sources(sql, lines((0, STARTED)))
@@ -182,7 +182,7 @@ def request(seconds: float, epoch: int, leader: int = 1) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_request_in_the_request_log_tells_what_state_change_log_does_not(sql: ArrowSql) -> None:
+def test_a_request_in_the_request_log_adds_to_state_change_log(sql: ArrowSql) -> None:
     server = lines(
         (2, "[Partition t-x-1 broker=1] t-x-1 starts at Leader Epoch 5 from offset 7. Previous Leader Epoch was: 4"),
         (50, "[Partition t-x-1 broker=1] t-x-1 starts at Leader Epoch 7 from offset 9. Previous Leader Epoch was: 5"),

@@ -66,7 +66,7 @@ def test_short_forms_and_the_cluster_of_the_command_line(tmp_path: Path) -> None
     assert (mapping.replica_lag_time_max_ms, mapping.min_insync_replicas) == (30_000, 1)
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     text = """
         format: parket
         csv: {delimeter: ";"}

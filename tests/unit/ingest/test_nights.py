@@ -62,7 +62,7 @@ def test_nights_are_as_one_ingest(
     assert differences(tmp_path / "nights", tmp_path / "whole") == {}
 
 
-def test_a_night_without_a_broker_keeps_what_it_led(tmp_path: Path) -> None:
+def test_a_night_without_a_broker_keeps_its_terms(tmp_path: Path) -> None:
     """Its folder is not there for a night, and no folder has its server.properties but the first."""
     run, rotation, lake = RecordedRun(SAMPLES / "restart"), Rotation(), tmp_path / "nights"
     times = run.nights(4)
@@ -100,7 +100,7 @@ def test_a_night_that_is_missing_is_a_gap(tmp_path: Path) -> None:
     assert all(row["begins_mid_term"] == "True" for row in after)
 
 
-def test_a_night_that_fills_a_gap_late_loses_no_fetch_and_says_what_later_ones_lack(tmp_path: Path) -> None:
+def test_a_night_that_fills_a_gap_late_loses_no_fetch_and_names_stale_days(tmp_path: Path) -> None:
     """Its last file is a shorter copy of the first one of the night after it."""
     run = RecordedRun(SAMPLES / "leader-stop")
     times, lake = run.nights(4)[:3], tmp_path / "nights"

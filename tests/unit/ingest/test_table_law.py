@@ -357,7 +357,7 @@ def test_appends_terms_and_changes_obey_the_law(seed: int, tmp_path: Path) -> No
     assert terms == others["terms"].num_rows
 
 
-def test_what_strangers_have(tmp_path: Path) -> None:
+def test_tables_of_unknown_origin(tmp_path: Path) -> None:
     """Names with quotes, words of SQL in conditions, instants of pandas, columns without values, damaged files."""
     table = made_up_table(6, seconds=100)
     lake = lake_in(tmp_path / "lake")

@@ -62,7 +62,7 @@ def test_a_term_begins_without_anybody_waiting() -> None:
     st.sampled_from([2, 3, 8, 100]),
 )
 @settings(deadline=None, database=None)
-def test_who_waits_under_which_run(steps: list[tuple[int, list[bool], list[int]]], capacity: int) -> None:
+def test_appends_wait_per_run(steps: list[tuple[int, list[bool], list[int]]], capacity: int) -> None:
     """No append is lost or counted twice, however few are kept individually; with room for all, to the microsecond."""
     waits, latencies = new_ack_waits(2, capacity), np.zeros((2, BUCKETS), np.int64)
     naive: list[list[tuple[int, int]]] = [[], []]

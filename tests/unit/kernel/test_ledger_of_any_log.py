@@ -91,7 +91,7 @@ def test_no_part_exceeds_the_whole(ledger_of: LedgerOf, case: tuple[Log, list[Se
 
 @generated
 @given(cases_of_all_rules(), st.data())
-def test_no_rule_breaks_what_all_keep(
+def test_no_rule_breaks_a_common_promise(
     ledger_of: LedgerOf, case: tuple[Log, list[Setting]], data: st.DataObject
 ) -> None:
     """Members are below HW only by their fetches.

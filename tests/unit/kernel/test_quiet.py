@@ -294,7 +294,7 @@ def test_a_high_watermark_that_is_left_behind() -> None:
     assert max(passed) > 0
 
 
-def test_a_check_that_a_line_tells_to_have_run_behind_a_stretch() -> None:
+def test_a_check_with_a_line_after_a_stretch() -> None:
     """Due at 800 ms, it ran at 950 ms, when 100 records had come since 945 ms: the next one is at 1400 ms only."""
     before = [row for row in steady(2000) if row.time_us < 945_000]
     after = [row._replace(offset=row.offset + 200) for row in steady(2000) if row.time_us >= 945_000]

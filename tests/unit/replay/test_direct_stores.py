@@ -42,7 +42,7 @@ def content(lake: Lake) -> dict[str, list[str]]:
     return {name: sorted(map(str, table.to_pylist())) for name, table in kept.items() if table.num_rows}
 
 
-def test_delta_rs_writes_what_a_folder_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delta_rs_writes_the_same_as_to_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for name in ("folder", "store"):
         if name == "store":

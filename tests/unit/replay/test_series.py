@@ -231,7 +231,7 @@ def test_a_user_sees_the_lag_grow_under_0_10_2_while_nothing_is_lacked() -> None
     assert lags_ms == [[999, 1999, 7999], [0, 0, 0]]
 
 
-def test_every_rule_says_what_its_series_are() -> None:
+def test_every_rule_describes_its_series() -> None:
     for rule in REGISTRY.values():
         assert rule.no_lag_while in NO_LAG
         assert rule.series.startswith("Lag in ms: ")

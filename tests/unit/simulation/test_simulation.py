@@ -162,7 +162,7 @@ def settled(changes: np.ndarray[Any, Any]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("rule", REGISTRY)
-def test_a_replay_decides_what_the_loop_decided(rule: str, record_property: Any) -> None:
+def test_a_replay_decides_as_the_loop_did(rule: str, record_property: Any) -> None:
     shrinks = changes = 0
     for seed in range(SEEDS):
         world = world_of(rule, seed)

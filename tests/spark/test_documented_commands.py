@@ -7,7 +7,7 @@ import pytest
 
 from isr_batch.lake.lake import Lake
 from pipelines import cli
-from tests.unit.test_commands_told import ELSEWHERE, IN_ORDER, PAGES, ROOT, commands_in, in_process
+from tests.unit.test_documented_commands import ELSEWHERE, IN_ORDER, PAGES, ROOT, commands_in, in_process
 
 INSTEAD = {
     "topic": "story",
