@@ -90,7 +90,7 @@ witnesses: $(VENV)/test.stamp ## write what the last `make test test-all` has sh
 	$(BIN)/python -m docs.generate.witnesses --write
 	$(BIN)/python -m docs.generate.documents --write
 
-bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., GROUPS=..., ROUNDS=..., STALLS=..., PAGE=...)
+bench: $(VENV)/test.stamp ## measure, against the obvious alternatives, into docs/benchmarks.md (ROWS=..., GROUPS=..., ROUNDS=..., STALLS=..., PAGE=...)
 	$(BIN)/python -m benchmarks --rows $(ROWS) --rounds $(ROUNDS) $(if $(PARTITIONS),--partitions $(PARTITIONS)) $(if $(GROUPS),--groups $(GROUPS)) $(if $(STALLS),--stalls $(STALLS)) $(if $(PAGE),--page $(PAGE))
 
 doctor: setup ## say what is wrong with this machine

@@ -18,11 +18,11 @@ def explain_command(
     at: Annotated[
         str | None,
         typer.Option(
-            "--at", metavar="TIME", help="ISO 8601 (UTC), epoch ms or HH:MM:SS; the nearest shrink or incident counts."
+            "--at", metavar="TIME", help="ISO 8601 (UTC), epoch ms or HH:MM:SS; the nearest shrink or incident is used."
         ),
     ] = None,
     broker: Annotated[
-        int | None, typer.Option(min=0, help="Without a topic: only its incidents, as leader or follower.")
+        int | None, typer.Option(min=0, help="Without a topic: only incidents with this broker as leader or follower.")
     ] = None,
     rule: Annotated[str | None, typer.Option(help="Rule that made the shrink; by default today's.")] = None,
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.svg", help="Picture: svg, png or html.")] = None,

@@ -194,13 +194,13 @@ def ingest_table_command(
     lake: LakePath = None, catalog: Catalog = None,
     cluster: Annotated[str | None, typer.Option("--cluster", help="Overrides the mapping's cluster_id.")] = None,
     start: From = None, end: To = None,
-    full: Annotated[bool, typer.Option("--full", help="Read files again that were read before.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Read files again that were ingested before.")] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Take away rows from --from to --to that the table does not have.")
+        bool, typer.Option("--replace", help="Delete rows from --from to --to that the table does not have.")
     ] = False,
     leader: Annotated[int | None, typer.Option("--leader", help="With --replace: rows of this leader only.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="With --replace: rows of this topic only.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="With --replace: also if more rows go than come.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --replace: even if more rows go than come.")] = False,
     engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Add the rows of a table of follower fetches that the lake does not have yet; a YAML file maps its columns."""
@@ -282,10 +282,12 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
                 facts["gone"] = total.gone.total()
         job.out.details("Rows by day and leader", ingest.by_day_and_leader(), ROW_COLUMNS)
         for day in ingest.odd_days():
-            job.out.say(odd_day=day, advice="check the stamps; `where` or --from and --to leave such rows out")
+            job.out.say(odd_day=day, advice="check the timestamps; `where` or --from and --to exclude such rows")
         for section, files in ingest.skipped.items():
             if files:
-                job.out.say(skipped=section, files=files, why="read before, and unchanged; --full reads them again")
+                job.out.say(
+                    skipped=section, files=files, why="unchanged since the last ingest; --full reads them again"
+                )
         with job.out.step("terms of leaders"):
             derive_tables(job.lake)
         missing = lacking_input(job.lake)

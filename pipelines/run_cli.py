@@ -132,7 +132,7 @@ def run_command(
         Path | None, typer.Option("--logs", help="Logs: a folder per broker, or per cluster with those.")
     ] = None,
     tables: Annotated[
-        list[str] | None, typer.Option("--table", help="In place of logs: a table of fetches, with --mapping.")
+        list[str] | None, typer.Option("--table", help="Instead of logs: a table of fetches, with --mapping.")
     ] = None,
     mapping: Annotated[
         Path | None, typer.Option("--mapping", metavar="FILE", help="YAML file that maps the table's columns.")
@@ -144,7 +144,7 @@ def run_command(
     ] = None,
     engine: EngineOf = None,
     rules: Rules = None, params: Set = None, timelines: TimelinesOf = None, env: Env = None,
-    show_all: Annotated[bool, typer.Option("--all", help="Also print the tables of logs, lines and rules.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Also print tables of logs, lines and rules.")] = False,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Ingest, replay, compare and report in one go; without follower fetches, report what server.log alone shows."""

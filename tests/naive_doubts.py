@@ -14,7 +14,7 @@ DAY_US = 86_400_000_000
 OTHERS_LINE = -2  # code of a check known from a line about another partition
 ABSENT_LINE = -3  # code of a check that would have dropped a follower when it was due, without a line
 STARVED_US = 100_000  # a leader that is later than this writes lines late
-STAMP_US = 1000  # stamps are cut to milliseconds
+STAMP_US = 1000  # timestamps are cut to milliseconds
 SLACK_US = 2000  # how far from its schedule a logged check may lie
 
 
@@ -40,12 +40,12 @@ class Doubts:
         self.back: dict[int, Return] = {}
         """By replica that came back."""
         self.named: dict[int, int] = {}
-        """By replica: the stamp of the last line that says that the leader dropped it."""
+        """By replica: the timestamp of the last line that says that the leader dropped it."""
         self.awaited: tuple[int, int] | None = None
         """For a check with its own line: the log end that the line names, and the last instant of its timestamp."""
 
     def check_us(self) -> int:
-        """When the next check runs: not before the append that its line knows, if the line's stamp allows that."""
+        """When the next check runs: not before the append that its line knows, if the line's timestamp allows that."""
         if self.awaited is None or self.leader.check_logged != "own" or self.leader.leo >= self.awaited[0]:
             return self.leader.check_us
         return max(self.leader.check_us, self.awaited[1])

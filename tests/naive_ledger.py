@@ -332,7 +332,7 @@ def follower_score(books: Bookkeeper, all_pieces: list[Piece], day: int, followe
 
 
 def ledger(log: Log, setting: Setting) -> Ledger:
-    """Replay a log under a rule, and keep its books."""
+    """Replay a log under a rule, and keep its ledger."""
     limit_ms, min_isr, phase_ms = setting[1:4]
     rule = RULES[setting.rule](limit_ms, min_isr, phase_ms, **dict(setting.flags))
     books = Bookkeeper(rule)

@@ -219,7 +219,7 @@ TERM = int64_record(
     "silent_until_us",
     "idle_from_us",
     "idle_until_us",
-    "awaited_offset",  # a check whose line shows this log end waits for it, as far as the line's stamp lets it
+    "awaited_offset",  # a check whose line shows this log end waits for it, as far as the line's timestamp lets it
     "awaited_until_us",
     "write_asked_us",  # the last ISR write that has lines for its request and its answer
     "write_answered_us",

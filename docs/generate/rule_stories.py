@@ -107,7 +107,7 @@ class _Teller:
 
 
 def troubles() -> Story:
-    """Tell what can go wrong for a follower, the causes apart from each other."""
+    """Show each fault that a follower may have, one after the other."""
     teller = _Teller()
     for from_ms, until_ms, every_ms, records, acks in (
         (1_000, 9_500, 1_000, 10, 1),

@@ -3,7 +3,7 @@
 docs/witnesses.md has the rules and how each is checked. A test says so with ``record_property``: ``rule`` (or
 ``rules``), ``witness`` (a column below), ``count``, ``release``. It also has how recorded clusters compare:
 ``recorded`` (their name) and ``counts``. docs/stories.md has what came of each experiment: ``story`` (its name) and
-``outcomes`` (pairs of rule and what came of it). docs/confusion.md has how often a right cause was given which:
+``outcomes`` (pairs of rule and result). docs/confusion.md has how often a right cause was given which:
 ``matrix`` (its heading) and ``counts`` (triples of right cause, given cause, how often).
 
 ``python -m docs.generate.witnesses`` fails unless they have the tables of ``build/witnesses``; with ``--write`` they
@@ -98,7 +98,7 @@ def _shares(counts: dict[tuple[str, str], int], cells: list[str]) -> str:
 
 def stories(reports: list[dict[str, Any]]) -> str:
     """Markdown, a row for each rule that a story is simulated under."""
-    lines = ["| story | rule in the loop | what came of it |", "| --- | --- | --- |"]
+    lines = ["| story | rule in the loop | result |", "| --- | --- | --- |"]
     for said in sorted((said for said in reports if "story" in said), key=lambda said: said["story"]):
         lines += [f"| `{said['story']}` | `{rule}` | {outcome} |" for rule, outcome in said["outcomes"]]
     return "\n".join(lines) + "\n"

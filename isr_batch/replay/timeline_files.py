@@ -79,7 +79,7 @@ def timelines_kept(
 
 
 def replay_of(run_set: str) -> str:
-    """Tell which replay a set of runs is of."""
+    """Return the replay that a set of runs belongs to."""
     return run_set.partition("-")[0]
 
 
@@ -100,7 +100,7 @@ class _Files:
         self.days_of: defaultdict[str, set[str]] = defaultdict(set)
 
     def add(self, kind: str, batch: pa.RecordBatch, since_us: int) -> None:
-        """Take in rows of a timeline from some time on."""
+        """Add rows of a timeline from some time on."""
         for day, rows in _by_day(self._named(batch), since_us, self.schemas[kind]):
             sets = rows.column("run_set")
             for index in np.unique(np.asarray(sets.indices)):

@@ -97,7 +97,7 @@ def can_be_compared(lake: Lake) -> bool:
 def validate(lake: Lake) -> BrokerCheckSummary:
     """Match the leaders' own logged ISR changes with the replayed ones, and write ``replay_check``.
 
-    A change of the brokers' own rule that their logs do not have is not certain, whatever the stamps leave open; nor is
+    A change of the brokers' own rule that their logs do not have is not certain, whatever the timestamps allow; nor is
     a change of another rule by the same check or fetch. They become ``possible`` here, and the scores count them so.
 
     Raises

@@ -123,7 +123,7 @@ class _Term:
         self.followers = [p for p, replica in enumerate(identity["assigned"]) if replica != identity["leader_id"]]
 
     def choose(self, rows: Rows, chosen: Chosen, *, ended: bool) -> None:
-        """Take in rows, and choose from those that no shrink to come can reach."""
+        """Add rows, and choose from those that no later shrink can reach."""
         rows = {
             kind: np.concatenate([held, rows[kind]]) if len(held) else rows[kind] for kind, held in self.held.items()
         }

@@ -54,7 +54,7 @@ def note_lateness_for_doubts(term, from_us, until_us, now_us):
 
 @kernel
 def error_us(term, now_us):
-    """By how much the instant of an event is in doubt: stamps are cut, and the leader is late with its work."""
+    """By how much the instant of an event is in doubt: timestamps are cut, and the leader is late with its work."""
     return STAMP_US + (0 if is_late_no_more(term.late_at_us, now_us) else term.late_us)
 
 
@@ -75,7 +75,7 @@ def check_error_us(leader, term, params, now_us):
 
 @kernel
 def write_doubt(out, mine, r, p, depends_on):
-    """Say that the follower's last shrink is possible only."""
+    """Mark the follower's last shrink as possible only."""
     mine.depends_on = depends_on
     mine.doubt_until_us = 0
     row = out.change[out.filled[2]]
@@ -101,7 +101,7 @@ def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
     params : record
     now_us : int
     ran_late : bool
-        The rule would not have dropped it if the check had run as early as the stamps allow.
+        The rule would not have dropped it if the check had run as early as the timestamps allow.
     """
     mine.dropped_us = now_us
     mine.depends_on = NOTHING

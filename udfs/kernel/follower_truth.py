@@ -133,7 +133,7 @@ def _explain_since_caught(fetch):
 
 @inlined
 def truth_after_arrival(fetch, term, history: AppendHistory, rows, i, fetch_offset, error_code):
-    """Take in the fetch of row ``i``: the follower holds everything below its fetch offset."""
+    """Process the fetch of row ``i``: the follower holds everything below its fetch offset."""
     now_us = rows.time_us[i]
     settle_truth(fetch, term, now_us)
     if fetch.missing_since_us == NEVER_US:

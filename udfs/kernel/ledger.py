@@ -70,7 +70,7 @@ FOLLOWER_PAGE = int64_record(
     "joined_us",  # when it was back at the latest after its last expand; 0: it has not been out
     "joined_by",  # what the shrink depended on that this undid
     "named",  # 1: a line says that the leader dropped it then
-    "order_until_us",  # a fetch that arrived by then may have come before that, by the error of stamps alone
+    "order_until_us",  # a fetch that arrived by then may have come before that, by the error of timestamps alone
     "doubt_until_us",  # a fetch that arrived by then may have come before the check that dropped it; 0: none can
 )
 """The open page of a rule run's follower."""

@@ -29,7 +29,7 @@ from udfs.records import (
 )
 
 CHECK_SLACK_US = 2_000
-"""A check seen in the log belongs to the due one that is this near, stamps being cut to milliseconds."""
+"""A check seen in the log belongs to the due one that is this near, timestamps being cut to milliseconds."""
 NOBODY = np.int64(-1)
 
 

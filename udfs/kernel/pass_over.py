@@ -146,7 +146,7 @@ def _stays_late(term, quiet):
 
 @kernel
 def _is_settled(state, replica_id):
-    """The follower is in the ISR of every run, and nothing of it is open in the books; its leader was awake since."""
+    """The follower is in the ISR of every run, has nothing pending in the ledger, and its leader was awake since."""
     term = state.term[0]
     for p in range(term.replicas):
         fetch = state.fetches[p]

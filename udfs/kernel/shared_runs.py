@@ -80,7 +80,7 @@ def form_shared_runs(state):
 
 @kernel
 def _take_over(state, to, of):
-    """The leader's view and the followers of another place, and what its books have open."""
+    """Copy the leader's view, the followers and the pending part of the ledger from another slot."""
     for name in literal_unroll(_OF_LEADER):
         state.leaders[to][name] = state.leaders[of][name]
     for p in range(state.term[0].replicas):

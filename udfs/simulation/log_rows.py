@@ -49,7 +49,7 @@ def write_term_row(world, log, p, end_us):
 
 @kernel
 def label_score_row(world, log, p):
-    """Say whose the next row of ``World.out.score`` is."""
+    """Write the identity of the next row of ``World.out.score``."""
     whose = log.scores[world.out.filled[3]]
     whose[0] = p
     whose[1] = world.group[0].leader_epoch

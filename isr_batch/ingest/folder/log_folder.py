@@ -324,7 +324,7 @@ def require_readable_logs(found: LogFolder) -> None:
     raise QualityGateError(
         f"{len(found.unreadable)} of the logs cannot be read: {named}" + ("; ..." if found.unreadable[SHOWN:] else ""),
         "timestamps are read like 2026-11-21 16:30:12,613, with or without T, zone and brackets, then level, logger "
-        "and message, or JSON events. For other formats give --stamp-format '%d/%m/%Y %H:%M:%S,%f'; or move the file away",
+        "and message, or JSON events. For other formats use --stamp-format '%d/%m/%Y %H:%M:%S,%f', or move it away",
     )
 
 

@@ -63,21 +63,21 @@ class Layout:
     prefixes : tuple of str
         Prefixes of a line, from the outside in (`isr_batch.ingest.log_files.prefixes`).
     arrangement : str
-        Of stamp, level, logger and message: a key of `ARRANGEMENTS`, or `JSON`.
+        Of timestamp, level, logger and message: a key of `ARRANGEMENTS`, or `JSON`.
     stamp : str
-        Name of the form of the stamps, or a format.
+        Name of the form of the timestamps, or a format.
     fields : tuple of str
-        Of a JSON event: names of message, stamp, level and logger; empty for a missing one.
+        Of a JSON event: names of message, timestamp, level and logger; empty for a missing one.
     has_thread : bool
         Whether a thread in brackets stands between level and message.
     coloured : bool
         Whether lines have the colour codes of a terminal.
     whole_seconds : bool
-        Whether the stamps have no fraction.
+        Whether the timestamps have no fraction.
     is_own : bool
         Whether the lines are in Kafka's own layout, after what comes in front of them.
     zone : str or None
-        Time zone of stamps that name none; None is UTC.
+        Time zone of timestamps that name none; None is UTC.
     """
 
     prefixes: tuple[str, ...] = ()

@@ -81,7 +81,7 @@ def look_at(path: str, default: str = SERVER, stamp_format: str | None = None, z
     default : str
         The log that the file is named after.
     stamp_format, zone : str, optional
-        Of its stamps, as the operator gave them.
+        Of its timestamps, as the operator gave them.
     """
     file = Path(file_on_disk(path))
     stat = file.stat() if file.exists() else None

@@ -74,7 +74,7 @@ class IngestOfTable:
         return total
 
     def odd_days(self) -> list[str]:
-        """Say which days have few rows, and are far from all others: their stamps may be wrong."""
+        """Say which days have few rows, and are far from all others: their timestamps may be wrong."""
         days: Counter[str] = Counter()
         for account in self.accounts.values():
             for counted in (account.new, account.known):
@@ -216,7 +216,7 @@ def _require_few_refused(read: Mapping[str, ReadTable], most: float) -> None:
     raise QualityGateError(
         f"{refused.num_rows} of {rows_in} rows would be refused ({refused.num_rows / rows_in:.2%}, the limit is "
         f"{most:.2%}), so nothing was written:{''.join(shown)}",
-        "mend the table or its mapping, leave rows out with `where`, or raise ingest.max_quarantine_ratio",
+        "correct the table or its mapping, exclude rows with `where`, or raise ingest.max_quarantine_ratio",
     )
 
 

@@ -10,7 +10,7 @@ SHRINK_EVIDENCE = Table(
         *key_columns("cluster_id", "topic", "partition_id", "leader_id"),
         *columns("""
             replica_id INT NOT NULL -- replica that left
-            change_time TIMESTAMP NOT NULL -- stamp of the line
+            change_time TIMESTAMP NOT NULL -- timestamp of the line
             made_by STRING NOT NULL -- leader (a Shrinking line), controller (the ISR lost the replica without one), or
                 -- unknown (the leader's server.log does not cover the time)
             isr_before ARRAY<INT> NOT NULL -- in-sync replicas before

@@ -213,8 +213,8 @@ INGESTED_FILES = Table(
             content_bytes BIGINT NOT NULL -- size unpacked
             content_hash STRING NOT NULL -- SHA-256 of the unpacked content, in hex
             lines BIGINT NOT NULL -- lines in it
-            first_time TIMESTAMP -- least stamp of its lines; null without any
-            last_time TIMESTAMP -- greatest stamp of its lines
+            first_time TIMESTAMP -- least timestamp of its lines; null without any
+            last_time TIMESTAMP -- greatest timestamp of its lines
             days MAP<DATE, TIMESTAMP> -- UTC days that it covers, and when the lake last changed for each
             first_hashes ARRAY<BIGINT> -- hashes of its first 64, 128, 256, ... bytes: a shorter copy is known by them
             code_version STRING NOT NULL -- version of isr-batch that read it
@@ -236,8 +236,8 @@ KEPT_LINES = Table(
             broker_id INT NOT NULL -- broker that wrote it
             source_file STRING NOT NULL -- file, as in the other tables
             source_line BIGINT NOT NULL -- line in that file, from 1
-            stamp_us BIGINT -- its stamp, in microseconds since 1970; of a request, when an io thread took it; null for
-                -- a setting
+            stamp_us BIGINT -- its timestamp, in microseconds since 1970; for a request, when an io thread took it; null
+                -- for a setting
             message STRING NOT NULL -- the line itself; settings as JSON; of a fetch the follower
                 -- and when its leader read its log last, as JSON; of a produce request empty
             line_hash BIGINT -- hash of the line, which copies of it share; null for a setting or a request

@@ -1,4 +1,4 @@
-"""Recorded clusters whose logs begin late, or have a hole: the same is replayed as of the whole log, and nothing else.
+"""Recorded clusters whose logs begin late, or have a gap: the same is replayed as of the whole log, and nothing else.
 
 `test_mid_term_grid` has the whole grid of such cuts, a nightly test.
 """

@@ -208,7 +208,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "list": ([1, 2], {}, UsageError, "fetches is a builtins list, and a DataFrame"),
     "series": (pd.Series([1]), {}, UsageError, "fetches is a pandas Series"),
     "rule": (frames()["fetches"], {"mapping": NAMES, "rules": ["kafka-3.6"]}, UsageError, "no rule kafka-3.6"),
-    "engine": (frames()["fetches"], {"mapping": NAMES, "engine": "flink"}, UsageError, "auto, spark and local"),
+    "engine": (frames()["fetches"], {"mapping": NAMES, "engine": "flink"}, UsageError, "not auto, spark or local"),
     "section": (frames()["fetches"], {"mapping": SAMPLE / "mapping.yaml"}, UsageError, "appends, epochs, changes"),
     "kinds": (
         frames()["fetches"], {"mapping": NAMES, "appends": frames()["appends"].to_pandas()}, UsageError,
@@ -231,7 +231,7 @@ def test_mistakes(name: str) -> None:
 
 def test_local_refuses_more_rows_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("isr_batch.lake.sizes.REPLAYED_EVENTS", 100)
-    with pytest.raises(UsageError, match="52,616 fetches and appends are more than the 100"):
+    with pytest.raises(UsageError, match="52,616 fetches and appends exceed the 100"):
         isr_batch.analyze(frames()["fetches"], mapping=NAMES)
 
 

@@ -1,4 +1,4 @@
-"""For which time a request log can vouch, from a few signs of its lines."""
+"""Coverage of a request log, from a few properties of its lines."""
 
 from typing import Any
 
