@@ -1,9 +1,9 @@
-"""A Spark home next to its commands, so that they work whatever Python is first on PATH.
+"""Make a Spark home next to PySpark's commands, so that they work with any Python first on PATH.
 
-``.venv/bin/spark-submit`` asks some ``python3`` where Spark is, and runs a job with it: that of the system, which has
-neither, unless the environment is activated. PySpark's commands first look for a folder ``spark-distribution`` next
-to them. ``python -m isr_batch.spark_home`` makes it (`make setup`): links to what PySpark brings, and the one setting
-that names the Python of the driver.
+``.venv/bin/spark-submit`` asks the first ``python3`` on PATH where Spark is, and runs the job with it. Unless the
+environment is activated, that is the system's, which has no Spark. But PySpark's commands first look for a folder
+``spark-distribution`` next to them. ``python -m isr_batch.spark_home`` (`make setup`) makes it: links to PySpark's
+files, and the one setting that names the Python of the driver.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Fetches and appends on their way to their sets: a piece is what a stretch of a table has of one set.
+"""Chunks of fetches and appends of one set, for the exchange that brings the events of a set together.
 
-In an exchange rows are dear and bytes are cheap. So rows are brought together by set before they leave the task that
-read them, some hundred a piece, each column of numbers as one binary of 8 bytes a number. Pieces that belong together
-are put in order where they arrive, all that came at once in one sort.
+In an exchange, rows are expensive and bytes are cheap. So the task that reads events groups them by set first, some
+hundred per chunk, with each column as one binary of 8 bytes per number. The receiving task sorts the events of all
+chunks of a set at once.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""When the leader first held a record that a follower lacks: the appends that are still missing somewhere.
+"""Appends that some follower still lacks: they date the first record that a follower misses.
 
 A follower with log end offset ``o`` lacks records since the first append that ended beyond ``o``.
 Appends that every follower has are forgotten. When more than the capacity are missing (a follower

@@ -1,8 +1,8 @@
 """Causes of a shrink: every cause that holds, as bits; the first of them is the primary one.
 
-Each mistaken cause is the failure that a JIRA issue or KIP describes, and they are tried in this order: a follower that
-lacks nothing (KAFKA-7152), one that keeps pace (KAFKA-4485), one that its leader kept waiting (KIP-501), one that lacks
-nothing that was acknowledged (KAFKA-10853). Then come the causes of justified shrinks.
+Causes of spurious shrinks come first, each from the JIRA issue or KIP that describes it: a follower that lacks nothing
+(KAFKA-7152), one that keeps pace (KAFKA-4485), one that its leader kept waiting (KIP-501), one that lacks nothing that
+was acknowledged (KAFKA-10853). Causes of other shrinks follow.
 
 Only a follower that shows a sign of life can keep pace, or be excused by what was not acknowledged: one
 from which no fetch arrived for the lag time has stopped, or its leader has (docs/verdicts.md).

@@ -1,7 +1,7 @@
-"""Where a user's table lies: files of this machine, read by Arrow; or what Spark knows by address or by name.
+"""Sources of a user's table: files of this machine, read by Arrow; or an address or a name that Spark resolves.
 
-A source is made of items, such as its files. Which of them were read before is remembered to save work, and never
-decides what the lake holds: an item that is read again brings rows that are known.
+A source consists of items, such as its files. Items that were ingested are recorded to save work, which never changes
+the lake: an item that is read again only has known rows.
 """
 
 import csv
