@@ -1,4 +1,4 @@
-# `make` alone lists the targets. Everything is made in .venv and build/; a second run makes nothing again.
+# `make` alone lists the targets. Everything is made in .venv and build/; a second run rebuilds nothing.
 
 # The first that runs: a shim on PATH may stand for a version that is not there.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c $(FITS) 2>/dev/null && { command -v $$p; break; }; done)
@@ -29,7 +29,7 @@ check: $(VENV)/test.stamp ## style, layers, types, and the tests that need neith
 	$(MAKE) --no-print-directory --jobs=2 --output-sync lint type
 	$(BIN)/python -m pytest -q --numprocesses=2 -m "not spark and not compiles and not long and not nightly"
 
-# Of two cores each has one of the two that take minutes, and the types fill in what the shorter one leaves.
+# The two jobs that take minutes run on two cores; the type check fills the time that the shorter one leaves.
 test: $(VENV)/test.stamp java ## style, layers, types, the main job on the sample logs, and all tests but the long ones
 	$(MAKE) --no-print-directory --jobs=2 --output-sync lint sample kernels type
 	rm -rf build/witnesses

@@ -134,7 +134,7 @@ def processes_below(root: int) -> list[int]:
 
 
 def kind_of_process(pid: int, command: str) -> str:
-    """Tell a driver, a JVM and Spark's Python workers apart, which are all other processes."""
+    """Classify a process as driver, JVM or one of Spark's Python workers, which are all others."""
     if pid == os.getpid():
         return "driver"
     return "jvm" if command.partition("\0")[0].endswith("java") else "workers"

@@ -47,9 +47,9 @@ def show(section: Section) -> None:
 
 
 def write(page: Path, sections: Sequence[Section], command: str, data: str, took_s: float) -> None:
-    """Make the page, which is one of docs."""
+    """Make the page, one of docs, which keeps its title."""
     lines = [
-        "# Benchmarks",
+        page.read_text(encoding="utf-8").partition("\n")[0] if page.exists() else "# Benchmark",
         "",
         _wrapped(
             f"Made by `{command}` on {datetime.now(tz=UTC):%Y-%m-%d} in {took_s / 60:.0f} minutes; do not edit. {data}"

@@ -1,7 +1,6 @@
-"""Errors that a person can act on, each with the exit code that a schedule can act on.
+"""Errors that a user can act on, each with an exit code for schedulers.
 
-Whatever is raised and is not one of these is a bug: the command line shows its traceback and
-exits with 70.
+Any other exception is a bug: the command line shows its traceback and exits with 70.
 """
 
 import re
@@ -16,9 +15,9 @@ class IsrBatchError(Exception):
     Parameters
     ----------
     message : str
-        What is wrong, and where.
+        The fault, and its place.
     hint : str
-        What to do about it; empty when the message says it already.
+        The remedy; empty if the message has it already.
     """
 
     exit_code: ClassVar[int] = 70
@@ -36,19 +35,19 @@ class UsageError(IsrBatchError):
 
 
 class StorageError(IsrBatchError):
-    """When the machine lets nothing more be written, or a file not be read; a person has to see to it."""
+    """When the machine refuses writes, or a file cannot be read; an operator has to act."""
 
     exit_code = 2
 
 
 class NoInputError(IsrBatchError):
-    """When the folder, the tables or the chosen days hold nothing to work on."""
+    """When the folder, the tables or the chosen days have no input."""
 
     exit_code = 3
 
 
 class NothingToReplayError(NoInputError):
-    """When logs have no fetch of a follower; server.log may answer something all the same."""
+    """When logs have no follower fetch; server.log alone may still give some answers."""
 
 
 class QualityGateError(IsrBatchError):
@@ -58,13 +57,13 @@ class QualityGateError(IsrBatchError):
 
 
 class SchemaError(IsrBatchError):
-    """When a table is not what it should be: other columns or types than its contract's, or a damaged file."""
+    """When a table differs from its contract in columns or types, or a file is damaged."""
 
     exit_code = 5
 
 
 class WriteConflictError(IsrBatchError):
-    """When other writers kept changing the table while this one retried; running again may help."""
+    """When other writers kept changing the table while this one retried; a later run may succeed."""
 
     exit_code = 6
 
@@ -77,18 +76,19 @@ def write_conflict_error(name: str) -> WriteConflictError:
     """Make the error of a write that conflicted with others."""
     return WriteConflictError(
         f"other writers kept changing {name} while it was being written",
-        "nothing was lost: run the same command again when they are done",
+        "nothing was lost: repeat the command when they have finished",
     )
 
 
 class AccountError(IsrBatchError):
-    """When lines got lost or were counted twice on the way, which is a bug; nothing was written."""
+    """When lines were lost or counted twice, which is a bug; nothing was written."""
 
     exit_code = 70
 
 
 BUG_EXIT_CODE = 70
 
+_NOTHING_HALF = "no table has half a commit, and incomplete days are not marked as done"
 _NO_ROOM = re.compile(r"No space left on device|File too large|Disk quota exceeded")
 _NOT_ALLOWED = re.compile(r"Permission denied|Read-only file system")
 _NOT_READ = re.compile(
@@ -105,10 +105,10 @@ _OF_SYSTEM = re.compile(r"^.*(?:Exception|Error): .*|.*\[Errno \d+\].*|.*\(os er
 def unreadable_file_error(path: str) -> SchemaError:
     """Make the error of an unreadable file, with its remedy."""
     return SchemaError(
-        f"{path} cannot be read: it is damaged, or gone",
-        "nothing was computed from it. In a lake: bring the file back from a copy; or, if it is of a table of results, "
-        "move that table's folder away and run `isr-batch replay` again; if of an input table, ingest the logs into a "
-        "new lake. Elsewhere: repair the file",
+        f"{path} cannot be read: it is damaged or missing",
+        "nothing was computed from it. In a lake: restore the file from a copy; or, for a table of results, move that "
+        "table's folder away and run `isr-batch replay` again; for an input table, ingest the logs into a new lake. "
+        "Elsewhere: repair the file",
     )
 
 
@@ -117,13 +117,12 @@ def out_of_memory_error(*, in_java: bool) -> StorageError:
     setting = "raise spark.driver_memory (`isr-batch config show`)" if in_java else "give the machine or container more"
     return StorageError(
         "out of memory",
-        f"{setting}, or fewer days (--date) or rules (--rules) at a time, then run the same command again: no table "
-        "has half a commit, and what is not complete is not marked as done",
+        f"{setting}, or fewer days (--date) or rules (--rules) at a time, then repeat the command: {_NOTHING_HALF}",
     )
 
 
 def explained_error(error: BaseException) -> IsrBatchError | None:
-    """Tell a fault of the machine from a bug, by what the system and Spark say; None is a bug."""
+    """Recognize a fault of the machine by the messages of the system and of Spark; None is a bug."""
     if isinstance(error, IsrBatchError):
         return error
     text = f"{type(error).__name__}: {error}"
@@ -140,7 +139,7 @@ def _of_path(error: BaseException) -> IsrBatchError | None:
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
         return UsageError(f"{error.object} has a byte that is not text", "give it another name")
     if isinstance(error, OSError) and error.filename:
-        return StorageError(f"{error.filename}: {error.strerror}", "check the path, then run the same command again")
+        return StorageError(f"{error.filename}: {error.strerror}", "check the path, then repeat the command")
     return None
 
 
@@ -150,14 +149,11 @@ def _of_disk(text: str) -> tuple[str, str] | None:
         if _NO_ROOM.search(line):
             return (
                 f"a disk is full, or a limit reached: {fault_line}",
-                (
-                    "make room for the lake and for Spark's local folders (spark.local.dir), then run the same command "
-                    "again: no table has half a commit, and what is not complete is not marked as done"
-                ),
+                f"free space for the lake and for spark.local.dir, then repeat the command: {_NOTHING_HALF}",
             )
         if _NOT_ALLOWED.search(line):
             return (
                 f"a file may not be read or written: {fault_line}",
-                "give this user access to it, then run the same command again",
+                "give this user access to it, then repeat the command",
             )
     return None

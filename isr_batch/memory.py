@@ -39,6 +39,6 @@ def require_address_space() -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESSES:
         raise StorageError(
-            f"this process may have {limit >> 20} MB of address space, which is too little",
+            f"the address space of this process is limited to {limit >> 20} MB, which is too little",
             f"raise `ulimit -v` to {LEAST_ADDRESSES >> 10} at least; to limit memory itself, use a container",
         )

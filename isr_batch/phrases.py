@@ -14,7 +14,7 @@ def count_of(number: int, what: str) -> str:
 
 
 def listed(names: Iterable[object], by: str = "and") -> str:
-    """Write names in a row, the last one after a word."""
+    """Join names with commas, the last with ``by``."""
     *others, last = map(str, names)
     return f" {by} ".join(filter(None, [", ".join(others), last]))
 
@@ -68,7 +68,7 @@ def least_to_largest(numbers: Sequence[int]) -> str:
 
 
 def later_or_sooner(best_ms: float, yours_ms: float) -> str:
-    """Write how much later, or sooner, failures are noticed; empty where it is less than a tenth of a second."""
+    """Write how much later, or sooner, failures are detected; empty below a tenth of a second."""
     late_s = round((best_ms - yours_ms) / 1000, 1)
     return f"{abs(late_s):.3g} s {'later' if late_s > 0 else 'sooner'}" if late_s else ""
 

@@ -1,7 +1,7 @@
-"""Names and texts of others as they may be shown: in a terminal, a picture, a label, a log, a command to be copied.
+"""Make foreign names and texts safe to show: in a terminal, a picture, a label, a log, a command to be copied.
 
 Names of clusters, topics, clients and files come from other people's logs and folders. A control character in one may
-move a terminal's cursor, a mark of direction may turn a line round, and pictures allow neither.
+move a terminal's cursor, a bidirectional mark may reverse a line, and pictures allow neither.
 """
 
 import shlex

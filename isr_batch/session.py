@@ -176,7 +176,7 @@ def fetch_delta_jars() -> list[Path]:
             lines = [line.strip() for line in log if line.strip()]
             raise UsageError(
                 "Delta's jars could not be fetched: " + "\n  ".join(lines[-5:]),
-                "give Java access to a Maven repository (spark.jars.ivySettings names one behind a proxy), or copy "
+                "let Java reach a Maven repository (spark.jars.ivySettings configures one behind a proxy), or copy "
                 f"the jars {' and '.join(_NEEDED_JARS)} to {_jar_folder()}",
             ) from error
         # The launched JVM has the paths of what it resolved; no Spark context is started for them.

@@ -1,4 +1,4 @@
-"""A Spark home next to its commands, so that they work whatever Python is first on PATH.
+"""Make a Spark home next to PySpark's commands, so that they work with any Python first on PATH.
 
 ``.venv/bin/spark-submit`` asks some ``python3`` where Spark is, and runs a job with it: that of the system, which has
 neither, unless the environment is activated. PySpark's commands first look for a folder ``spark-distribution`` next

@@ -87,12 +87,14 @@ def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
         When a day is not a date, when both ways are used, or when no day is left.
     """
     if day and (start or end):
-        raise UsageError("--date is one day; --from and --to are a range", "give the one or the other")
+        raise UsageError("--date is one day; --from and --to are a range", "give one or the other")
     if day:
         return Window.of_day(_parse("--date", day))
     days = (_parse("--from", start) if start else None, _parse("--to", end) if end else None)
     if days[0] and days[1] and days[0] >= days[1]:
-        raise UsageError(f"no day from {start} to before {end}", "--to is exclusive: name the day after the last one")
+        raise UsageError(
+            f"there is no day from {start} to before {end}", "--to is exclusive: name the day after the last one"
+        )
     return Window(*(str(day) if day else None for day in days))
 
 

@@ -84,7 +84,7 @@ class _Loader(yaml.SafeLoader):
             problem = f"a value that is no {node.tag.rpartition(':')[2]}"
             raise BadYamlError(problem=problem, problem_mark=node.start_mark) from error
         if isinstance(value, float) and not math.isfinite(value):
-            raise BadYamlError(problem="a number that is infinite, or none", problem_mark=node.start_mark)
+            raise BadYamlError(problem="an infinite number, or NaN", problem_mark=node.start_mark)
         return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002

@@ -75,7 +75,7 @@ def generate_command(
     hours: Annotated[float, typer.Option(min=0.01, help="Simulated hours.")] = 0.5,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 1,
     rule: Annotated[
-        str | None, typer.Option(help="Rule that brokers run; by default today's. Several (commas): a cluster each.")
+        str | None, typer.Option(help="Rule of the brokers; by default today's. Comma-separated: one cluster each.")
     ] = None,
     idle_share: Annotated[float, typer.Option(min=0, max=1, help="Share of partitions without traffic.")] = 0.4,
     busiest_rate: Annotated[
@@ -85,7 +85,7 @@ def generate_command(
     acks_all_share: Annotated[float, typer.Option(min=0, max=1, help="Share of partitions with acks=all.")] = 0.5,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Simulate a scenario, and write its log as an ingest would, for a cluster of that name.
+    """Simulate a scenario, and write its log as an ingest would, as a cluster of that name.
 
     With several rules the clusters are named SCENARIO.RULE.
     """
@@ -168,7 +168,7 @@ app.command(
 def validate_command(
     lake: LakePath = None, catalog: Catalog = None,
     without_pins: Annotated[
-        bool, typer.Option("--without-pins", help="Also compare a replay that takes no times from logged changes.")
+        bool, typer.Option("--without-pins", help="Also compare a replay that ignores the times of logged changes.")
     ] = False,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -221,7 +221,7 @@ def views_command(
     form: Annotated[Literal["spark", "duckdb"], typer.Option("--format", help="Dialect of SQL.")] = "spark",
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """Print the SQL that gives another session the lake's tables and views by bare name."""
+    """Print the SQL that defines the lake's tables and views in another session."""
     job = open_job(Output(quiet=quiet), settings_of_job(env), lake, catalog)
     from isr_batch.lake.view_statements import view_statements
 

@@ -18,11 +18,11 @@ def explain_command(
     at: Annotated[
         str | None,
         typer.Option(
-            "--at", metavar="TIME", help="ISO 8601 (UTC), epoch ms or HH:MM:SS; the nearest shrink or incident counts."
+            "--at", metavar="TIME", help="ISO 8601 (UTC), epoch ms or HH:MM:SS; the nearest shrink or incident is used."
         ),
     ] = None,
     broker: Annotated[
-        int | None, typer.Option(min=0, help="Without a topic: only its incidents, as leader or follower.")
+        int | None, typer.Option(min=0, help="Without a topic: only incidents with this broker as leader or follower.")
     ] = None,
     rule: Annotated[str | None, typer.Option(help="Rule that made the shrink; by default today's.")] = None,
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.svg", help="Picture: svg, png or html.")] = None,
@@ -32,13 +32,13 @@ def explain_command(
     asked = parse_asked_time("--at", at) if at is not None else None
     if topic is None and partition is None:
         if rule or file:
-            raise UsageError("--rule and --out are about one shrink", "give --topic, --partition and --at as well")
+            raise UsageError("--rule and --out apply to one shrink", "give --topic, --partition and --at as well")
         _list(open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog), broker, asked)
         return
     if topic is None or partition is None or asked is None:
-        raise UsageError("one shrink has a topic, a partition and a time", "give --topic, --partition and --at")
+        raise UsageError("a shrink needs a topic, a partition and a time", "give --topic, --partition and --at")
     if broker is not None:
-        raise UsageError("--broker is about incidents", "give it without --topic and --partition")
+        raise UsageError("--broker applies to incidents", "give it without --topic and --partition")
     if rule:
         require_rule_names(rule)
     if file:

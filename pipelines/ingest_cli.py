@@ -71,7 +71,7 @@ def find_logs_of_command(
     """
     if not folder.is_dir():  # before Spark is imported
         what = f"{folder} is not a folder" if folder.exists() else f"no such folder: {folder}"
-        raise NoInputError(what, "give the folder that holds a folder for each broker")
+        raise NoInputError(what, "give the folder with one folder per broker")
     from isr_batch.ingest.folder.clusters import find_clusters
     from isr_batch.ingest.folder.log_folder import require_readable_logs
     from isr_batch.ingest.folder.log_options import LogOptions
@@ -129,7 +129,7 @@ def look_command(
     """List the contents of a folder of logs and the possible analyses, without reading it all and without Spark."""
     out = Output(quiet=quiet, as_json=as_json)
     if not logs.is_dir():
-        raise NoInputError(f"{logs} is not a folder", "give the folder that holds the logs")
+        raise NoInputError(f"{logs} is not a folder", "give the folder with the logs")
     from isr_batch.ingest.folder.clusters import find_clusters
     from isr_batch.ingest.folder.log_folder import require_readable_logs
     from isr_batch.ingest.folder.log_options import LogOptions
@@ -197,13 +197,13 @@ def ingest_table_command(
     lake: LakePath = None, catalog: Catalog = None,
     cluster: Annotated[str | None, typer.Option("--cluster", help="Overrides the mapping's cluster_id.")] = None,
     start: From = None, end: To = None,
-    full: Annotated[bool, typer.Option("--full", help="Read files again that were read before.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Read files again that were ingested before.")] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Take away rows from --from to --to that the table does not have.")
+        bool, typer.Option("--replace", help="Delete rows from --from to --to that the table does not have.")
     ] = False,
     leader: Annotated[int | None, typer.Option("--leader", help="With --replace: rows of this leader only.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="With --replace: rows of this topic only.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="With --replace: also if more rows go than come.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --replace: even if more rows go than come.")] = False,
     engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Add the rows of a table of follower fetches that the lake does not have yet; a YAML file maps its columns."""
@@ -211,7 +211,9 @@ def ingest_table_command(
     if replace and not (window.start and window.end):
         raise UsageError("--replace deletes rows and needs a range of days", "give --from and --to")
     if not replace and (leader is not None or topic is not None or yes):
-        raise UsageError("--leader, --topic and --yes say which rows --replace takes away", "give --replace, or none")
+        raise UsageError(
+            "--leader, --topic and --yes select the rows that --replace deletes", "add --replace, or omit them"
+        )
     table = table_of_command(places, file, cluster, window, full=full)
     if replace:
         table = dataclasses.replace(table, replaced=(leader, topic), may_lose=yes)
@@ -283,10 +285,12 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
                 facts["gone"] = total.gone.total()
         job.out.details("Rows by day and leader", ingest.by_day_and_leader(), ROW_COLUMNS)
         for day in ingest.odd_days():
-            job.out.say(odd_day=day, advice="check the stamps; `where` or --from and --to leave such rows out")
+            job.out.say(odd_day=day, advice="check the timestamps; `where` or --from and --to exclude such rows")
         for section, files in ingest.skipped.items():
             if files:
-                job.out.say(skipped=section, files=files, why="read before, and unchanged; --full reads them again")
+                job.out.say(
+                    skipped=section, files=files, why="unchanged since the last ingest; --full reads them again"
+                )
         with job.out.step("terms of leaders"):
             derive_tables(job.lake)
         missing = lacking_input(job.lake)

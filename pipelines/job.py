@@ -30,37 +30,39 @@ LakePath = Annotated[str | None, typer.Option("--lake", help="Folder or URI of t
 Catalog = Annotated[str | None, typer.Option("--catalog", metavar="CAT.SCHEMA", help="Instead of --lake.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, results only.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines for programs.")]
-Env = Annotated[str | None, typer.Option("--env", help="Take conf/<env>.yaml as well.")]
+Env = Annotated[str | None, typer.Option("--env", help="Read conf/<env>.yaml as well.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="A rule's parameter.")]
-Rules = Annotated[str | None, typer.Option("--rules", help="all, or names between commas.")]
+Rules = Annotated[str | None, typer.Option("--rules", help="all, or comma-separated names.")]
 EngineOf = Annotated[
     str | None,
     typer.Option(
         "--engine",
         metavar="auto|spark|local",
-        help="Spark or this process; by default Spark if it is much, or if Spark was started for it.",
+        help="Spark or this process; by default Spark for large input or in its session.",
     ),
 ]
 Logs = Annotated[Path, typer.Option("--logs", help="A folder per broker, or per cluster with those.")]
-Cluster = Annotated[str | None, typer.Option("--cluster", help="Name for the cluster; by default the folder's.")]
+Cluster = Annotated[str | None, typer.Option("--cluster", help="Name of the cluster; by default the folder's.")]
 Release = Annotated[
     str | None,
-    typer.Option(metavar="X.Y.Z", help="The brokers' Kafka release, if the logs do not show it or are wrong."),
+    typer.Option(metavar="X.Y.Z", help="The brokers' Kafka release, if the logs lack it or are wrong."),
 ]
 StampFormat = Annotated[
     str | None,
-    typer.Option("--stamp-format", metavar="FORMAT", help="Of ambiguous stamps, such as '%d/%m/%Y %H:%M:%S,%f'."),
+    typer.Option(
+        "--stamp-format", metavar="FORMAT", help="Format of ambiguous timestamps, such as '%d/%m/%Y %H:%M:%S,%f'."
+    ),
 ]
 TimeZone = Annotated[
     list[str] | None,
-    typer.Option("--time-zone", metavar="[BROKER=]ZONE", help="Of stamps that name none; by default UTC."),
+    typer.Option("--time-zone", metavar="[BROKER=]ZONE", help="Time zone of timestamps without one; by default UTC."),
 ]
 TimelinesOf = Annotated[
     str | None,
     typer.Option(
         "--timelines",
         metavar="all|around-shrinks|none",
-        help="Each follower's lag and state over time; by default all, where very many events around shrinks.",
+        help="Each follower's lag and state over time; by default all, or around-shrinks for very many events.",
     ),
 ]
 Date = Annotated[str | None, typer.Option("--date", help="One UTC day.")]
@@ -124,7 +126,9 @@ def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = Fa
         When the folder does not exist, or has no table.
     """
     if (lake is None) == (catalog is None):
-        raise UsageError("the tables are in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA")
+        raise UsageError(
+            "the tables are either in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA"
+        )
     if lake is not None:
         require_delta_path(absolute_address(lake))
     if lake is None or _elsewhere(lake):
@@ -135,7 +139,7 @@ def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = Fa
     if not new:
         require_path_of_job(lake, makes)
         if not any(Path(lake).glob("*/_delta_log")):
-            raise NoInputError(f"{lake} holds no tables", makes)
+            raise NoInputError(f"{lake} has no tables", makes)
 
 
 def _elsewhere(path: str) -> bool:
@@ -262,5 +266,5 @@ def timelines_of_job(option: str | None) -> Timelines | None:
     """
     choices: tuple[Timelines, ...] = get_args(Timelines)
     if option and option not in choices:
-        raise UsageError(f"--timelines {option}: there are {', '.join(choices)}", "leave it out, and the size decides")
+        raise UsageError(f"--timelines {option}: must be one of {', '.join(choices)}", "omit it to let the size decide")
     return next((choice for choice in choices if choice == option), None)

@@ -132,7 +132,7 @@ def run_command(
         Path | None, typer.Option("--logs", help="Logs: a folder per broker, or per cluster with those.")
     ] = None,
     tables: Annotated[
-        list[str] | None, typer.Option("--table", help="In place of logs: a table of fetches, with --mapping.")
+        list[str] | None, typer.Option("--table", help="Instead of logs: a table of fetches, with --mapping.")
     ] = None,
     mapping: Annotated[
         Path | None, typer.Option("--mapping", metavar="FILE", help="YAML file that maps the table's columns.")
@@ -144,19 +144,19 @@ def run_command(
     ] = None,
     engine: EngineOf = None,
     rules: Rules = None, params: Set = None, timelines: TimelinesOf = None, env: Env = None,
-    show_all: Annotated[bool, typer.Option("--all", help="Also print the tables of logs, lines and rules.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Also print tables of logs, lines and rules.")] = False,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Ingest, replay, compare and report in one go; without follower fetches, report what server.log alone shows."""
     out = Output(quiet=quiet, as_json=as_json, brief=not show_all)
     settings, wanted = settings_of_job(env, rules, params, engine), timelines_of_job(timelines)
     if (logs is None) == (tables is None) or (tables is None) != (mapping is None):
-        raise UsageError("what is to be replayed?", "give --logs DIR, or --table TABLE and --mapping FILE")
+        raise UsageError("nothing to replay", "give --logs DIR, or --table TABLE and --mapping FILE")
     require_lake_of_job(lake, catalog, new=True)
     file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
     if tables is not None and mapping is not None:
         if release or stamp_format or time_zone:
-            raise UsageError("--release, --stamp-format and --time-zone are about logs", "the mapping says such things")
+            raise UsageError("--release, --stamp-format and --time-zone apply to logs", "set these in the mapping")
         table = table_of_command(tables, mapping, cluster, Window())
         job = open_job(out, settings, lake, catalog, new=True)
         with recorded_job(job, "run") as done:

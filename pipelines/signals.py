@@ -33,7 +33,7 @@ def ended_by_signals(out: Output) -> Iterator[None]:
         code = int(stopped.code or 0)
         out.error(
             f"stopped by {signal.Signals(code - 128).name}",
-            "nothing half done counts: run the same command again",
+            "incomplete work is discarded: repeat the command",
             code,
         )
         sys.exit(code)

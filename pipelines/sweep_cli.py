@@ -28,7 +28,7 @@ FIGURES = (
 
 def sweep_command(
     grid: Annotated[
-        Path, typer.Option("--grid", metavar="FILE.yaml", exists=True, help="Rules, values of parameters, budgets.")
+        Path, typer.Option("--grid", metavar="FILE.yaml", exists=True, help="Rules, parameter values, budgets.")
     ],
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.html", help="Page to write.")] = None,
     engine: EngineOf = None,

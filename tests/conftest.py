@@ -139,8 +139,8 @@ def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
     scratch = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_LOCAL_DIRS"] = str(scratch / "local")
-    # No test has a heap for a collector of several threads. Of a test that takes seconds the JVM's second compiler took
-    # a third; the long ones have rows enough to be worth it.
+    # No test has a heap for a collector of several threads. The JVM's second compiler took a third of a test of a few
+    # seconds; only the long ones have enough rows for it.
     little = not any(item.get_closest_marker("long") for item in request.session.items)
     os.environ["SPARK_SUBMIT_OPTS"] = (
         f"{'-XX:TieredStopAtLevel=1 ' if little else ''}-XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"

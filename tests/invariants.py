@@ -1,8 +1,8 @@
-"""The guarantees of a rule, checked on the timelines alone; each function yields the violations.
+"""The guarantees of a rule, checked on the timelines alone; every function yields violations.
 
 Timelines order what happened in one microsecond within a timeline, not between them. So a promise about the settled
-state of a microsecond looks at the last row of each, and one about a moment within it holds if it does for any of the
-states that each timeline shows there.
+state of a microsecond looks at the last row of each, and a promise about a moment within it holds if any combination of
+the states shown there keeps it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -73,7 +73,7 @@ def members_fall_below_high_watermark_by_their_own_fetch(seen: Seen) -> Iterator
             yield violation
 
 
-def who_joins_reaches_high_watermark(seen: Seen) -> Iterator[Violation]:
+def joining_reaches_high_watermark(seen: Seen) -> Iterator[Violation]:
     """Guarantee 4 at the door."""
     for change in seen.changes:
         if change.kind == "expand" and change.follower_log_end_offset < change.high_watermark:
@@ -92,7 +92,7 @@ def high_watermark_waits_for_isr(seen: Seen) -> Iterator[Violation]:
                 yield Violation(us, replica, f"passed by {high_watermark}")
 
 
-def high_watermark_waits_for_who_was_caught_up(seen: Seen) -> Iterator[Violation]:
+def high_watermark_waits_for_caught_up(seen: Seen) -> Iterator[Violation]:
     """KAFKA-4485's guarantee 1: HW passes no follower that was caught up within the lag time, in the ISR or not.
 
     A move caused by a fetch is decided by the time of that fetch, not by the time of its effect.
@@ -100,7 +100,7 @@ def high_watermark_waits_for_who_was_caught_up(seen: Seen) -> Iterator[Violation
     yield from _passes(seen, eligible_only=False)
 
 
-def high_watermark_waits_for_eligible_who_was_caught_up(seen: Seen) -> Iterator[Violation]:
+def high_watermark_waits_for_eligible_caught_up(seen: Seen) -> Iterator[Violation]:
     """Guarantee 1 since 3.6: who could not join at present, or has not been heard of, is not waited for."""
     yield from _passes(seen, eligible_only=True)
 
@@ -135,7 +135,7 @@ def high_watermark_moves(seen: Seen) -> Iterator[tuple[int, int]]:
         reached = row.high_watermark
 
 
-def who_keeps_up_joins(seen: Seen) -> Iterator[Violation]:
+def follower_that_keeps_up_joins(seen: Seen) -> Iterator[Violation]:
     """Guarantee 1, second half: a follower within the lag time that reaches HW is in the ISR as soon as it fetches."""
     for replica, rows in seen.replica.items():
         removed_us = {row.time_us for row in seen.rows(REMOVED, replica)}
@@ -148,7 +148,7 @@ def who_keeps_up_joins(seen: Seen) -> Iterator[Violation]:
                 yield Violation(us, replica, "stays outside")
 
 
-def nobody_within_the_lag_time_is_dropped(seen: Seen) -> Iterator[Violation]:
+def no_drop_within_the_lag_time(seen: Seen) -> Iterator[Violation]:
     """Guarantee 1 seen from the ISR; a follower known to be below HW does not belong there anyway."""
     for change in drops_by_rule(seen):
         below = 0 <= change.follower_log_end_offset < change.high_watermark
@@ -156,7 +156,7 @@ def nobody_within_the_lag_time_is_dropped(seen: Seen) -> Iterator[Violation]:
             yield Violation(change.time_us, change.replica_id, f"dropped, {change.lag_ms} ms behind")
 
 
-def nobody_who_keeps_pace_is_dropped(seen: Seen) -> Iterator[Violation]:
+def no_drop_while_keeping_pace(seen: Seen) -> Iterator[Violation]:
     """The same by the true lag. Rules count whole milliseconds, so it may round to just the lag time."""
     for change in drops_by_rule(seen):
         if change.true_lag_ms < seen.limit_ms:
@@ -172,7 +172,7 @@ def drops_by_rule(seen: Seen) -> Iterator[Change]:
 Excuse = Callable[[Seen, int, int], bool]
 
 
-def who_lags_leaves_at_once(seen: Seen) -> Iterator[Violation]:
+def lagging_leaves_at_once(seen: Seen) -> Iterator[Violation]:
     """KAFKA-4485's guarantee 2: a member that lacks something is caught up within the lag time, at every instant.
 
     For members that lack nothing the timeline does not say when they were caught up; they do not lag.
@@ -187,12 +187,12 @@ def who_lags_leaves_at_once(seen: Seen) -> Iterator[Violation]:
                 yield Violation(overdue_us, replica, "stays, overdue")
 
 
-def who_lags_leaves_at_the_next_check(seen: Seen) -> Iterator[Violation]:
+def lagging_leaves_at_the_next_check(seen: Seen) -> Iterator[Violation]:
     """Guarantee 2 for rules with periodic checks."""
     yield from stays_unless(seen, lambda _seen, _replica, _us: False)
 
 
-def who_lags_leaves_unless_fetching(seen: Seen) -> Iterator[Violation]:
+def lagging_leaves_unless_fetching(seen: Seen) -> Iterator[Violation]:
     """Guarantee 2 of KIP-501. Whether a fetch reached what the one before should have is not in the timelines."""
 
     def fetching(seen: Seen, replica: int, us: int) -> bool:
@@ -206,7 +206,7 @@ def who_lags_leaves_unless_fetching(seen: Seen) -> Iterator[Violation]:
     yield from stays_unless(seen, fetching)
 
 
-def who_lags_leaves_unless_braked(seen: Seen) -> Iterator[Violation]:
+def lagging_leaves_unless_braked(seen: Seen) -> Iterator[Violation]:
     """Guarantee 2 of the rule with brakes."""
 
     def braked(seen: Seen, _replica: int, us: int) -> bool:
@@ -223,7 +223,7 @@ def who_lags_leaves_unless_braked(seen: Seen) -> Iterator[Violation]:
     yield from stays_unless(seen, braked)
 
 
-def who_lacks_acknowledged_leaves(seen: Seen) -> Iterator[Violation]:
+def lacking_acknowledged_leaves(seen: Seen) -> Iterator[Violation]:
     """Guarantee 2 of the rule that looks at what was acknowledged."""
 
     def lacks_nothing_acknowledged(seen: Seen, replica: int, us: int) -> bool:

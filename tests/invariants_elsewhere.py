@@ -6,7 +6,7 @@ from tests.invariants import Violation, drops_by_rule, high_watermark_moves, sta
 from tests.seen_terms import Seen, visible
 
 
-def who_lags_leaves_unless_too_few_remain(seen: Seen) -> Iterator[Violation]:
+def lagging_leaves_unless_too_few_remain(seen: Seen) -> Iterator[Violation]:
     """Guarantee 2 of rules that keep min.insync.replicas in the ISR."""
 
     def too_few_remain(seen: Seen, _replica: int, us: int) -> bool:
@@ -23,7 +23,7 @@ def who_lags_leaves_unless_too_few_remain(seen: Seen) -> Iterator[Violation]:
     yield from stays_unless(seen, too_few_remain)
 
 
-def who_lags_leaves_in_stretched_time(seen: Seen) -> Iterator[Violation]:
+def lagging_leaves_in_stretched_time(seen: Seen) -> Iterator[Violation]:
     """Guarantee 2 of the rule that stretches the lag time, by its largest factor."""
 
     def within(seen: Seen, replica: int, us: int) -> bool:
@@ -43,7 +43,7 @@ def a_majority_reaches_high_watermark(seen: Seen) -> Iterator[Violation]:
             yield Violation(us, seen.term.leader, f"{high_watermark} is on {1 + sum(reach)}")
 
 
-def nobody_is_dropped(seen: Seen) -> Iterator[Violation]:
+def no_follower_is_dropped(seen: Seen) -> Iterator[Violation]:
     """By the rule: what the controller does is in the log."""
     for change in drops_by_rule(seen):
         yield Violation(change.time_us, change.replica_id, "dropped")

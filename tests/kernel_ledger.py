@@ -1,4 +1,4 @@
-"""The books that the compiled replay keeps, in the form of ``tests.naive_ledger``."""
+"""The ledger that the compiled replay keeps, in the form of ``tests.naive_ledger``."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -20,7 +20,7 @@ SCORES = 1
 
 
 def ledgers(log: Log, runs: Sequence[Setting], cuts: tuple[int, ...] = ()) -> list[Ledger]:
-    """The books of every run, histograms in place of latencies."""
+    """The ledger of every run, histograms in place of latencies."""
     replicas = log.terms[0].replicas
     state = new_replay(runs, replicas)
     out = new_kernel_output(replay_room_for_a_row(len(runs), len(replicas)) + 100, SCORES * len(runs))
@@ -64,7 +64,7 @@ def expanded(histogram: Int64Array) -> Iterator[int]:
 
 
 def in_buckets(found: Ledger) -> Ledger:
-    """The naive books with latencies as coarse as the kernel keeps them."""
+    """The naive ledger with latencies as coarse as the kernel keeps them."""
     scores = [score._replace(latencies=tuple(map(bucket, score.latencies))) for score in found.scores]
     return found._replace(scores=scores)
 

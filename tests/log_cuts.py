@@ -1,6 +1,6 @@
-"""Copies of recorded logs with a part left out: what an operator has whose logging was switched on late, or has a hole.
+"""Copies of recorded logs with a part left out: what an operator has whose logging was switched on late, or has a gap.
 
-A line belongs to the time of the last stamp before it, as lines without a stamp follow one that has.
+A line belongs to the time of the last timestamp before it, as lines without a timestamp follow one that has.
 """
 
 import gzip
@@ -80,7 +80,7 @@ def copy_of(
 
 
 def span(run: Path) -> tuple[float, float]:
-    """First and last stamp of all request logs, in seconds since the epoch."""
+    """First and last timestamp of all request logs, in seconds since the epoch."""
     stamps = [
         second(line)
         for path in run.glob("broker-*/request.log.gz")
@@ -91,7 +91,7 @@ def span(run: Path) -> tuple[float, float]:
 
 
 def second(line: bytes) -> float:
-    """Instant of a line that has a stamp."""
+    """Instant of a line that has a timestamp."""
     match = _STAMP.match(line)
     assert match
     text = match[1].decode().replace(",", ".")

@@ -95,7 +95,7 @@ def _files(log: str, lines: Lines, begin: float, since: float, rotation: Rotatio
 
 
 def _with_times(text: bytes) -> Iterator[tuple[float, bytes]]:
-    """Give each line with the last stamp so far: those without one follow one that has."""
+    """Give each line with the last timestamp so far: those without one follow one that has."""
     at = 0.0
     for line in text.splitlines(keepends=True):
         with suppress(AssertionError):

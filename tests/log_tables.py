@@ -34,7 +34,7 @@ TOPIC_ID = "QOGIGkfUTjeQvN1wX98d01"
 
 
 def lines(*texts: str | tuple[float, str], level: str = "INFO", broker: int = 1) -> pa.Table:
-    """Make lines of one log, a second apart or at given seconds; a line that begins with a tab has no stamp."""
+    """Make lines of one log, a second apart or at given seconds; a line that begins with a tab has no timestamp."""
     rows = []
     for n, given in enumerate(texts):
         seconds, text = (n, given) if isinstance(given, str) else given

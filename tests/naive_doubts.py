@@ -11,10 +11,10 @@ AWAKE_US = 100_000
 """How long a leader takes after a silence until it has checked everybody."""
 
 DAY_US = 86_400_000_000
-OTHERS_LINE = -2  # code of a check of which a line about another partition tells
-ABSENT_LINE = -3  # code of a check that would have dropped somebody when it was due, and no line says so
+OTHERS_LINE = -2  # code of a check known from a line about another partition
+ABSENT_LINE = -3  # code of a check that would have dropped a follower when it was due, without a line
 STARVED_US = 100_000  # a leader that is later than this writes lines late
-STAMP_US = 1000  # stamps are cut to milliseconds
+STAMP_US = 1000  # timestamps are cut to milliseconds
 SLACK_US = 2000  # how far from its schedule a logged check may lie
 
 
@@ -24,7 +24,7 @@ class Return(NamedTuple):
     until_us: float
     """When it was back at the latest; a starved leader may have taken it back at its next fetch only."""
     undid: str | None
-    """What its last shrink depended on."""
+    """The dependencies of its last shrink."""
 
 
 class Doubts:
@@ -40,12 +40,12 @@ class Doubts:
         self.back: dict[int, Return] = {}
         """By replica that came back."""
         self.named: dict[int, int] = {}
-        """By replica: the stamp of the last line that says that the leader dropped it."""
+        """By replica: the timestamp of the last line that says that the leader dropped it."""
         self.awaited: tuple[int, int] | None = None
-        """Of a check with a line of its own: the log end that the line names, and the last instant of its stamp."""
+        """For a check with its own line: the log end that the line names, and the last instant of its timestamp."""
 
     def check_us(self) -> int:
-        """When the next check runs: not before the append that its line knows, if the line's stamp allows that."""
+        """When the next check runs: not before the append that its line knows, if the line's timestamp allows that."""
         if self.awaited is None or self.leader.check_logged != "own" or self.leader.leo >= self.awaited[0]:
             return self.leader.check_us
         return max(self.leader.check_us, self.awaited[1])
@@ -82,7 +82,7 @@ class Doubts:
         leader, truth, now_us = self.leader, self.leader.truth, self.leader.now_us
         error_us = truth.error_us(now_us)
         lacks_since = truth.missing_since_us(follower.replica)
-        # Only the schedule of a periodic check can be wrong by more than stamps are, and not where a line tells it.
+        # Only the schedule of a periodic check can be wrong by more than timestamps, and only where no line shows it.
         by_schedule = leader.rule.period_ms > 0 and not leader.check_logged
         others = leader.rule.period_ms > 0 and leader.check_logged == "others"
         at_any_time = by_schedule and not leader.term.phase_known

@@ -22,7 +22,7 @@ class Change(NamedTuple):
 
 @dataclass
 class Partition:
-    """ISR, ELR, the last leader while there is none, the leader (or None), and whether uncleanly elected."""
+    """ISR, ELR, the last leader of a partition without one, the leader or None, and whether elected uncleanly."""
 
     isr: set[int]
     elr: set[int] = field(default_factory=set)
@@ -36,7 +36,7 @@ class Partition:
         former_isr, former_leader = set(self.isr), self.leader
         isr = set(change.wanted_isr)
         if change.elr_enabled:
-            # Who was in the ISR until now is eligible, if this change leaves it too small.
+            # Members of the ISR until now are eligible if this change leaves it too small.
             eligible = set() if len(isr) >= change.min_isr else (self.elr | former_isr) - isr - change.lost
         else:
             eligible = set(self.elr)

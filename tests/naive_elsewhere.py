@@ -88,7 +88,7 @@ class PhiAccrual(Kafka37):
     def phi(self, follower: Follower, now_ms: int) -> float:
         number, total_ms = self.gaps[follower.replica]
         mean_ms = max(total_ms / number if number else 0, self.flags["least_mean_gap_ms"])
-        heard_of_ms = max(follower.pT, follower.cu)  # nobody is silent before the term begins
+        heard_of_ms = max(follower.pT, follower.cu)  # no follower is silent before the term begins
         return (now_ms - heard_of_ms) / mean_ms * math.log10(math.e)
 
     def out_of_sync(self, follower: Follower, leader: Leader) -> bool:

@@ -22,7 +22,7 @@ FORGIVEN = EXCUSES - {"unknown"}
 IN_FLIGHT_US = 600_000
 """Before the end of a log, requests are under way that are not in it."""
 DECREASE, MEMBER_BELOW, PASSED, LEADER_OUTSIDE, STRANGER_INSIDE = range(5)
-"""What no rule should let happen."""
+"""Violations that no rule should allow."""
 
 
 class Bookkeeper(Leader):
@@ -308,7 +308,7 @@ def follower_score(books: Bookkeeper, all_pieces: list[Piece], day: int, followe
 
 
 def ledger(log: Log, setting: Setting) -> Ledger:
-    """Replay a log under a rule, and keep its books."""
+    """Replay a log under a rule, and keep its ledger."""
     limit_ms, min_isr, phase_ms = setting[1:4]
     rule = RULES[setting.rule](limit_ms, min_isr, phase_ms, **dict(setting.flags))
     books = Bookkeeper(rule)

@@ -29,7 +29,7 @@ class Rule:
         self.flags.update(flags)
         self.write_latency_ms = self.flags["isr_write_latency_ms"] if self.writes_in_background else 0
 
-    # What happens to a follower
+    # Events of a follower
 
     def begin(self, follower: Follower, leader: Leader) -> None:
         raise NotImplementedError
@@ -49,7 +49,7 @@ class Rule:
     def on_append(self, follower: Follower, leader: Leader) -> None:
         """Most rules do nothing."""
 
-    # What follows from it
+    # Consequences
 
     def has_no_lag(self, _follower: Follower, _leader: Leader) -> bool:
         """Say whether the lag is 0, and not the time since the follower was last caught up."""

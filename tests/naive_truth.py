@@ -39,11 +39,11 @@ class Term(NamedTuple):
     ends_mid_term: bool = False
     """Its log ends at ``end_us``, and requests in flight then are not in it."""
     phase_known: bool = True
-    """The log tells when the periodic check is due."""
+    """The log shows when the periodic check is due."""
     isr_known: bool = True
-    """The log tells who was in the ISR at ``start_us``."""
+    """The log shows the ISR at ``start_us``."""
     held_at_start: tuple[int, ...] = ()
-    """Then: where the log of each replica ended at ``start_us``, -1 where nothing tells."""
+    """Then: the log end of each replica at ``start_us``, -1 if unknown."""
 
 
 @dataclass
@@ -83,11 +83,11 @@ class Truth:
     acknowledged_at_once: int = 0
     fetches: dict[int, list[Fetch]] = field(default_factory=dict)
     silences: list[tuple[int, int]] = field(default_factory=list)
-    idles: list[tuple[int, int]] = field(default_factory=list)  # nobody fetched, and why is not known
+    idles: list[tuple[int, int]] = field(default_factory=list)  # no follower fetched, for an unknown reason
     cadences: dict[int, tuple[int, int]] = field(default_factory=dict)  # (us, until when); of thin followers
     caught_us: dict[int, int] = field(default_factory=dict)
-    work: list[tuple[int, int]] = field(default_factory=list)  # (us, how long the leader took for something)
-    isr_write: tuple[int, int] = (0, 0)  # the last of which lines tell: asked for, answered; us
+    work: list[tuple[int, int]] = field(default_factory=list)  # (us, duration of some work of the leader)
+    isr_write: tuple[int, int] = (0, 0)  # the last that has lines: asked for, answered; us
 
     def note(self, row: Row) -> None:
         """Keep what a row says of the leader, or of how much the log has of a follower."""

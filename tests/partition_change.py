@@ -93,12 +93,13 @@ def change(
     if elr_enabled:
         elr = elr_after(partition.isr, elr, wanted_isr, lost, min_isr)
     valid = active & (wanted_isr if wanted_isr != 0 else elr)
-    # Nobody is safe: who led last may, if he is there.
+    # No replica is safe: the last leader may lead, if it is active.
     last_resort = partition.last_known_leader if elr_enabled and wanted_isr == 0 and elr == 0 else NO_LEADER
     winner, unclean = _elected(partition.leader, valid, active, last_resort, election)
     isr = wanted_isr
     if winner != partition.leader and (unclean or holds(elr, winner)):
-        # An election from the ELR is clean; after an unclean one nobody else is known to have what is committed.
+        # An election from the ELR is clean; after an unclean one no other replica is known to have all committed
+        # records.
         isr = 1 << winner
         elr = NOBODY if unclean else elr & ~isr
         if unclean:

@@ -73,7 +73,7 @@ def faults_of_drop(faults: Iterable[RecordedFault], drop: dict[str, Any]) -> lis
     at_ms = drop["change_us"] // 1000
     since_ms = at_ms - (drop["lag_ms"] or 0)
     mine = [one for one in faults if one.explains(drop["leader_id"], drop["replica_id"], since_ms, at_ms)]
-    # What went on when it stopped to be caught up counts more than what had ended, or came later.
+    # A fault in progress when it stopped being caught up outweighs one that had ended, or that came later.
     near = [one for one in mine if one.from_ms - 1000 <= since_ms <= one.until_ms]
     return near or mine
 

@@ -21,7 +21,7 @@ STRANGER = 99
 STARTS_US = (10_000_000, 0, 1_700_000_000_000_000, 1_700_000_000_123_457)
 BASE_OFFSETS = (0, 10, 2**31 - 2, 2**32 + 7, 2**53)
 ACKS = ((-1, 1, 0), (-1, -1, -1), (1, 1, 0), (-1, -1, 1))
-"""What the producers of a log ask for; where they wait for all, nothing else is acknowledged."""
+"""The acks of a log's producers; if they wait for all, nothing else is acknowledged."""
 LAG_TIMES_MS = (100, 250, 500, 1000, 7, 2)
 
 
@@ -194,7 +194,7 @@ class _Builder:
         period_us = max(1000, self.lag_us // (1 + what % 2) // 1000 * 1000)
         due_us = self.phase_us + -((self.phase_us - self.now_us) // period_us) * period_us
         due_us = max(self.now_us, due_us + (0, 1, -1, 1999, 2000, 2001, -1999, -2000, -2001)[what // 2 % 9])
-        of_others = what // 18 % 3 == 1  # a line about another partition tells it, or a line that is absent
+        of_others = what // 18 % 3 == 1  # known from a line about another partition, or from an absent line
         ran_us = due_us + self.duration_us(how >> 4, how & 15)
         named = -1 if of_others else (self.leo + 1, -1, self.leo, self.leo + 2)[how % 4]
         replica = -1 if of_others else self.replica(who)

@@ -1,6 +1,6 @@
-"""Every command as a user runs it: in a process of its own, with an empty environment, here without Java.
+"""Every command as a user runs it: in a separate process with an empty environment, here without Java.
 
-The lake's path has what a path may have, so that each command meets it.
+The lake's path has unusual but legal characters, so that each command meets them.
 """
 
 import gzip
@@ -139,7 +139,7 @@ def test_a_second_copy_of_a_log_starts_no_spark(user: Path) -> None:
 
 
 def test_a_run_on_a_log_that_refutes_changes_starts_no_spark(user: Path) -> None:
-    """What the log should have and has not makes a change possible, which is written into rows that are there."""
+    """A line that the log should have and lacks makes a change possible, which is written into existing rows."""
     logs, lake = user / "refuting", str(user / "refuted")
     shutil.copytree(SAMPLES / "follower-stop", logs, ignore=shutil.ignore_patterns("metadata*"))
     for file in logs.rglob("server.log.gz"):

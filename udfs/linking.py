@@ -1,7 +1,7 @@
-"""A function that only compiled functions call is left to them: it is not optimised, and no machine code is made of it.
+"""Skip code generation for functions that only compiled functions call.
 
-By itself numba does both for each function together with all that it calls, though its callers link what it was before
-and do the same again (docs/adr/0008 has what that took). This leans on inner parts of numba, for which reason numba is
+Otherwise numba optimises each function with everything that it calls and makes machine code of it, although its callers
+link the unoptimised code and do the same again (docs/adr/0008 has the times). This uses numba's internals, so numba is
 pinned to a release.
 """
 
@@ -31,11 +31,11 @@ class _Linked(JITCodeLibrary):  # type: ignore[misc]  # numba comes without type
 
     @property
     def codegen(self) -> "_Linked":
-        """Who sets the environment of the machine code: numba asks its generator for that alone."""
+        """Stands in for the code generator: numba uses it only to set the environment of the machine code."""
         return self
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Set nothing, where there is no machine code."""
+        """Do nothing: this library has no machine code."""
 
 
 class _EntryPoint(JITCodeLibrary):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What the replay reads, keeps and writes: records of int64, named as in Kafka.
+"""Records of int64 that the replay reads, keeps and writes, named as in Kafka.
 
 Times that order events are microseconds since the epoch (``*_us``). Times that Kafka itself keeps
 and compares are milliseconds (``*_ms``), cut from those, as a broker's clock would have given them.
@@ -14,19 +14,19 @@ Int64Array = npt.NDArray[np.int64]
 NEVER_US = np.int64(2**62)
 """Later than any event."""
 NOT_DUE = NEVER_US
-"""Of a fetch: later than any instant of another one."""
+"""Due time of a fetch with no instant to come: later than any instant of another one."""
 LONG_AGO = np.int64(-(2**62))
 """Earlier than any event."""
 UNKNOWN = np.int64(-1)
-"""An offset or a time that nobody knows; Kafka's own value for a follower that has not fetched."""
+"""An unknown offset or time; Kafka's own value for a follower that has not fetched."""
 
 SENT_FROM_UNKNOWN = np.int64(-2)
 """Error code of a fetch whose offset no line names, and that was answered with records: its follower was behind."""
 
 AT_LOG_END = np.int64(-2)
-"""What a follower held at the start of a term: all that the leader had, of which no line names the offset."""
+"""Log end of a follower at the start of a term: the leader's log end, whose offset no line names."""
 BEHIND = np.int64(-3)
-"""Of a follower that a line says was outside the ISR, and whose offset no line names: something less than that."""
+"""Log end of a follower at the start of a term: below the leader's, since a line shows it outside the ISR."""
 
 # Kinds of input rows. At equal times they are replayed in this order. The first two carry a leader's
 # term for the adapter (udfs.batches.replay), the last one a parameter: these never reach the kernel.
@@ -39,15 +39,15 @@ NOBODY_WAITS = np.int64(-2)
 
 
 NO_LINE, OWN_LINE, OTHERS_LINE, ABSENT_LINE = np.int64(0), UNKNOWN, np.int64(-2), np.int64(-3)
-"""What tells when a check ran, and the code of such a row: the line of this partition; that of another one of the
-leader, so that it came to this one near then; or that there is no line, though the check would have dropped somebody
-when it was due, so that it ran later."""
+"""Sources for the time of a check, and codes of CHECK rows: a line about this partition; a line about another partition
+of the leader, so that this one was checked at about that time; or the absence of a line, although the check would have
+dropped a follower when it was due, so that it ran later."""
 
 
 class Rows(NamedTuple):
     """Rows that the kernel reads: a stretch of one leader's term, in order of ``time_us``, then ``kind``.
 
-    Every array is int64 of shape (rows,). What a column means depends on the kind:
+    Every array is int64 of shape (rows,). The meaning of a column depends on the kind:
 
     ========= =================== ============================== =============== ===================
     kind      time_us             replica_id                     offset          code
@@ -63,14 +63,14 @@ class Rows(NamedTuple):
     THIN      from then on      follower                         its cadence     until_us: as long
     ========= =================== ============================== =============== ===================
 
-    Of a check, the offset is the log end that its line names, or UNKNOWN, and the replica the one that it dropped.
-    The offset of a fetch is UNKNOWN where no line names it: a session that began before the log, in which the
-    partition was never listed. With an answer without records the follower was at the leader's log end, unless it was
-    BEHIND when the log began (a throttled one gets no records), and stays where it was until its offset is named. With
-    records (code SENT_FROM_UNKNOWN) it was behind, nobody knows how far.
+    For a check, the offset is the log end that its line names, or UNKNOWN, and the replica is the one that it dropped.
+    The offset of a fetch is UNKNOWN where no line names it: a session that began before the log, in which the partition
+    was never listed. With an answer without records the follower was at the leader's log end, unless it was BEHIND when
+    the log began (a throttled one gets no records), and stays where it was until its offset is named. With records
+    (code SENT_FROM_UNKNOWN) it was behind by an unknown number of records.
 
-    IDLE: nobody fetched from the leader, and why is not known. THIN: the log has so few fetches of the follower, one
-    in a cadence of so many microseconds, that it cannot tell for every lag time whether it stopped.
+    IDLE: no follower fetched from the leader, for an unknown reason. THIN: the log has too few fetches of the follower,
+    one per cadence in microseconds, to decide for every lag time whether it stopped.
     """
 
     time_us: Int64Array
@@ -94,7 +94,7 @@ ROW_ORDER = (
     "time_us", "kind", "handled_us", "replica_id", "offset", "code", "leader_log_end_offset", "processed_us",
     "released_us", "until_us",
 )  # fmt: skip
-"""How rows of a set are sorted. What comes after ``kind`` only makes equal times the same in every replay."""
+"""Sort order of the rows of a set. Columns after ``kind`` only make the order of equal times deterministic."""
 
 
 def int64_record(*names: str) -> np.dtype[np.void]:
@@ -112,7 +112,7 @@ FOLLOWER = int64_record(
     "eligible",  # the controller would let it join
     "pending_fetch",  # KIP-501: its latest fetch keeps it in sync until it is answered
     "acknowledged_at_read",  # KAFKA-10853: what was acknowledged when its latest fetch was read
-    "fetch_gaps",  # phi-accrual: so many gaps between its fetches are remembered
+    "fetch_gaps",  # phi-accrual: number of remembered gaps between its fetches
     "fetch_gaps_ms",  # and this is their sum
     # as last written to the timeline
     "shown_log_end_offset",
@@ -142,9 +142,9 @@ LEADER = int64_record(
     "give_up_us",  # when the rule gives up leadership; NEVER_US: no fetch takes that long
     "check_due_us",  # next run of isr-expiration by its schedule
     "check_us",  # and when it really runs (later when the leader was stopped)
-    "check_logged",  # what tells when the next check runs: NO_LINE, OWN_LINE, OTHERS_LINE, ABSENT_LINE
+    "check_logged",  # source for the time of the next check: NO_LINE, OWN_LINE, OTHERS_LINE, ABSENT_LINE
     # with which other runs it shares its state (udfs.kernel.shared_runs)
-    "runs",  # as rows of the timelines tell of them: the run; of a group, those that go along with it
+    "runs",  # as encoded in rows of the timelines: the run; of a group, the runs that go along with it
     "group",  # its place; NO_GROUP: none
     "along",  # 1: goes along with its group; of a group, how many do
     "shown_log_end_offset",
@@ -157,7 +157,7 @@ LEADER = int64_record(
 
 FETCH_STATE = int64_record(
     "replica_id",
-    "held_at_start",  # where its log ended when a term began that begins in mid-term; UNKNOWN: nothing tells
+    "held_at_start",  # its log end at the start of a term that begins in mid-term; UNKNOWN: no line shows it
     "stage",  # of its latest fetch: NO_FETCH, ARRIVED, READ, RECORDED, COMPLETED
     "arrival_us",
     "handled_us",
@@ -178,27 +178,27 @@ FETCH_STATE = int64_record(
     "silent_at_previous_read_us",
     "idle_at_previous_read_us",
     "last_arrival_us",
-    "missing_since_us",  # append of the first record that it lacks; NEVER_US when it lacks none
+    "missing_since_us",  # append of the first record that it lacks; NEVER_US if it lacks none
     "caught_us",  # when it last lacked nothing, or read a log end that it has reached since
     "since_us",  # the earlier of caught_us and its last arrival: from here on it has something to explain
     "held_us",  # since then: its fetches inside the leader
     "silent_us",  # since then: leader silent while no fetch was inside
-    "idle_us",  # since then: nobody fetched from the leader, and neither of these shows why
+    "idle_us",  # since then: no fetches from the leader, for a reason that neither of these shows
     "settled_us",  # these three are summed up to here
     "held_at_caught_us",  # what they were at caught_us
     "silent_at_caught_us",
     "idle_at_caught_us",
-    "cadence_us",  # nearly every gap between its fetches is shorter, which is told until thin_until_us
+    "cadence_us",  # nearly every gap between its fetches is shorter; valid until thin_until_us
     "thin_until_us",
     "due",  # its next instant: twice its us, and one more where timers of rules go first; NOT_DUE: none
     # of all rule runs together
-    "outsider_in",  # so many of them
+    "outsider_in",  # number of rule runs that have it outside the ISR
     "doubt_until_us",  # no fetch that arrived later may have come before a check that dropped it
     "is_back",  # 0: no fetch was recorded since it came back, under some run, to the ISR of a starved leader
     "named_us",  # the last check whose line says that the leader dropped it
     "quiet",  # each judges it, and none has looked for a miss since it was last caught up
 )
-"""What the log says of a follower whatever the rule: its latest fetch, and what it lacks."""
+"""State of a follower that does not depend on a rule: its latest fetch, and the records that it lacks."""
 
 NO_FETCH, ARRIVED, READ, RECORDED, COMPLETED = np.arange(5)
 
@@ -207,10 +207,10 @@ TERM = int64_record(
     "replicas",
     "start_us",
     "end_us",
-    "begins_mid_term",  # 1: it began before start_us, and what is known of it then was found out from the log
-    "ends_mid_term",  # 1: it went on after end_us, or nobody knows: requests in flight then are not in the log
-    "phase_unknown",  # 1: nothing in the log tells when the periodic check is due
-    "isr_inferred",  # 1: no line tells who was in the ISR at start_us
+    "begins_mid_term",  # 1: it began before start_us, and its state then is inferred from the log
+    "ends_mid_term",  # 1: it went on after end_us, or that is unknown: requests in flight then are not in the log
+    "phase_unknown",  # 1: the log does not show when the periodic check is due
+    "isr_inferred",  # 1: no line shows the ISR at start_us
     "held_unknown",  # 1: the log names one instant of each fetch, so that how long the leader had it is not known
     "offsets_known",  # 0: nothing in the log names an offset, and the log end counts from 0 in their place
     "start_offset",
@@ -219,9 +219,9 @@ TERM = int64_record(
     "silent_until_us",
     "idle_from_us",
     "idle_until_us",
-    "awaited_offset",  # a check whose line shows this log end waits for it, as far as the line's stamp lets it
+    "awaited_offset",  # a check whose line shows this log end waits for it, as far as the line's timestamp lets it
     "awaited_until_us",
-    "write_asked_us",  # the last ISR write of which lines tell when it was asked for and answered
+    "write_asked_us",  # the last ISR write that has lines for its request and its answer
     "write_answered_us",
     "late_us",  # how long the leader took lately to record a fetch, or to send its answer, at the most
     "late_at_us",  # when it had done so
@@ -229,14 +229,14 @@ TERM = int64_record(
     "miss_due_us",  # no miss is to be looked for before
     "rules_due_us",  # no timer of a rule run is due before
     "runs",
-    "active",  # places that are replayed by themselves: runs, and groups of them
+    "active",  # slots that are replayed separately: runs, and groups of them
     "rules",  # bit c set: a run has the rule of code c
     "least_lag_time_ms",  # of all rule runs
     "highest_high_watermark",
     "runs_at_risk",  # runs with a member of the ISR below the high watermark
-    "shown_at_us",  # when a follower was last written to the timeline, and how many rows there are of this instant
+    "shown_at_us",  # when a follower was last written to the timeline, and the number of rows of this instant
     "shown_then",
-    "row",  # rows replayed so far in this stretch
+    "row",  # number of rows of this stretch that are already replayed
     "ignored",  # rows of replicas outside the assignment, or after the end of the term
 )
 """The term as a whole."""
@@ -281,7 +281,7 @@ class KernelOutput(NamedTuple):
     follower_score: Int64Array
     filled: Int64Array
     latency: Int64Array
-    """Of each score: acknowledged appends by bucket of latency (``kernel.ack_latency``), shape (scores, BUCKETS)."""
+    """For each score, acknowledged appends by bucket of latency (``kernel.ack_latency``), shape (scores, BUCKETS)."""
 
 
 RUNS_A_ROW = np.int64(48)
@@ -331,7 +331,7 @@ FOLLOWER_SCORE_COLUMNS = ("rule", "position", "day", *FOLLOWER_MEASURES)
 
 FOLLOWERS_A_SCORE = 16
 BUCKETS = 528
-"""Of latencies: as many as it takes for 19 hours, longer ones count as that."""
+"""Number of latency buckets: enough for 19 hours; longer latencies fall into the last one."""
 
 SHRINK, EXPAND, RELINQUISH, DOUBT = np.arange(4)
 """DOUBT: what the follower's shrink at this time depends on; see ``udfs.kernel.doubts``."""

@@ -61,7 +61,7 @@ class Page:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def screenshot(self, file: Path, selector: str = "", height: int = 0) -> None:
-        """Of an element; or of the page from its top."""
+        """Take a picture of one element, or of the page from its top."""
         box = json.loads(
             self.value(
                 "JSON.stringify((e => { const b = e.getBoundingClientRect();"

@@ -1,6 +1,6 @@
 """docs/sql-cookbook.md: its queries and their results.
 
-``python -m docs.generate.cookbook LAKE`` writes the results anew.
+``python -m docs.generate.cookbook LAKE`` rewrites the results.
 """
 
 import re
@@ -14,7 +14,7 @@ _QUERY = re.compile(r"```sql\n(.*?)\n```\n(?:\n```\n(.*?)\n```\n)?", re.DOTALL)
 
 
 def queries() -> list[tuple[str, str | None]]:
-    """Each query, and what it gives by the page."""
+    """Each query, and its result on the page."""
     return [(match[1], match[2]) for match in _QUERY.finditer(PAGE.read_text(encoding="utf-8"))]
 
 

@@ -110,7 +110,7 @@ def _table(table: Table) -> str:
     if table.partitioned_by:
         lines.append(f"\nPartitioned by {', '.join(f'`{name}`' for name in table.partitioned_by)}.")
     if table.constraints:
-        lines += ["\nWhat holds for every row:\n", *(f"- `{condition}`" for condition in table.constraints.values())]
+        lines += ["\nConstraints:\n", *(f"- `{condition}`" for condition in table.constraints.values())]
     return "\n".join(lines) + "\n"
 
 

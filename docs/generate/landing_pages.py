@@ -36,8 +36,8 @@ know](what-a-replay-cannot-know.md) lists the limits that no check removes.
 
 ## Speed
 
-Measured on two cores by `make bench`, against what one would write instead. Before a time counts, results have to equal
-those of a loop by hand in C++.
+Measured on two cores by `make bench`, against the obvious alternatives. A time only counts if the results equal those
+of a hand-written C++ loop.
 
 | question | figure | page |
 | --- | ---: | --- |
@@ -45,7 +45,7 @@ those of a loop by hand in C++.
 {benchmarks-delta.md|ours, 22 rules, by Spark's floor|ratio, best rounds} | [from Delta to Delta](benchmarks-delta.md) |
 | the same from rows that are not packed yet | \
 {benchmarks-delta.md|ours, 22 rules, not packed yet, by Spark's floor|ratio, best rounds} | the same |
-| one rule, relative to a loop by hand in C++ for that rule | \
+| one rule, relative to a hand-written C++ loop for that rule | \
 {benchmarks.md|one rule (kafka-3.7), time by that of the C++ loop|ratio, best rounds} | the same |
 | a billion fetches of an ordinary cluster, all rules | {benchmarks-scale-ordinary.md|all rules|s} s | [ordinary \
 cluster](benchmarks-scale-ordinary.md) |
@@ -72,7 +72,7 @@ Decisions that could have gone another way, each with its reason and what was re
 
 
 def checked() -> str:
-    """How the rules are checked, with figures of the pages in which they are."""
+    """Make the page on how the rules are checked; its figures are read from the pages that it links."""
     page = re.sub(r"\{([^{}|]+)\|([^{}|]+)\|([^{}|]+)\}", lambda found: _figure(*found.groups()), _CHECKED)
     return f"# How it is checked\n\n{MADE}\n{page}"
 

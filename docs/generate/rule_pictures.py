@@ -1,6 +1,6 @@
-"""docs/images/rules: each rule in one of `docs.generate.rule_stories`, as the replay has it; made with docs/rules.md.
+"""docs/images/rules: each rule in one of `docs.generate.rule_stories`, as replayed; made with docs/rules.md.
 
-A picture ends with a digest of what it was drawn from, which tells an old one.
+A picture ends with a digest of its input, which shows whether it is up to date.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ ALL: Final = "all"
 WIDTH: Final = 760
 SAMPLE_MS: Final = 100
 STEP_MS: Final = 500
-"""What is drawn of such a stretch of a line is its highest point."""
+"""A line is drawn through the highest points of such stretches."""
 _ROW: Final = 17
 _COLOURS: Final = ("#2166ac", "#d95f02", "#7b8a3b")
 _INK: Final = "#252525"
@@ -42,7 +42,7 @@ _LIMIT: Final = "#b2182b"
 
 
 class Sample(NamedTuple):
-    """What a rule has of the first follower at an instant."""
+    """State of the first follower under a rule at an instant."""
 
     ms: int
     records_behind: int | None
@@ -141,7 +141,7 @@ def _troubles(rule: str) -> Spec:
 
 
 def _high_watermark(rule: str) -> Spec:
-    """Lanes: records that nobody may see yet, under some rules, and when followers are out."""
+    """Lanes: records that consumers may not see yet, under some rules, and when followers are out."""
     story, results = _told("high-watermark")
     rules = [rule, *seen(rule).beside]
     rows = [row for name in rules for row in _hidden(name, results[name]["partition"], story)]
@@ -239,7 +239,7 @@ def _acts(story: Story, *, last: bool = False) -> alt.Chart:
 
 
 def _heads(story: Story) -> alt.Chart:
-    """What is wrong, above the lanes."""
+    """Descriptions of the faults, above the lanes."""
     rows = [
         {"at": (act.from_ms + act.until_ms) / 2000, "told": "|".join([str(number), *act.says])}
         for number, act in enumerate(story.acts, 1)
@@ -273,7 +273,7 @@ def _lines(
 
 
 def _widths(names: Sequence[str]) -> list[float]:
-    """What comes first is broad, to be seen behind the others."""
+    """The first line is broad, to be visible behind the others."""
     return [4 if number == 0 and len(names) > 1 else 1.5 for number in range(len(names))]
 
 

@@ -1,4 +1,4 @@
-"""Two logs that tell the rules apart: a follower and its seven troubles, and a high watermark that has to wait.
+"""Two logs in which the rules differ: a follower and its seven troubles, and a high watermark that has to wait.
 
 Times are ms from the start; the lag time is 10 s, and checks fall on multiples of their period.
 """
@@ -38,7 +38,7 @@ class Story:
     """Under rules whose leader goes on meanwhile."""
 
     def log(self) -> Log:
-        """What the replay reads: a new leader, everybody in the ISR, an empty log."""
+        """Input of the replay: a new leader, all followers in the ISR, an empty log."""
         term = Term(
             self.replicas, self.replicas[0], us(0), us(self.end_ms), 0, 0, self.replicas, leader_is_new=True,
             rows=tuple(sorted(self.rows, key=lambda row: (row.time_us, row.kind))),
@@ -92,7 +92,7 @@ class _Teller:
         from_ms, until_ms : float
             First arrival; no later one than.
         pause_ms, record_ms : float
-            Between an answer and the next fetch: so much, and so much for each record.
+            Time between an answer and the next fetch: a fixed part, and a part per record.
         most : int
             Records in an answer.
         """
@@ -107,7 +107,7 @@ class _Teller:
 
 
 def troubles() -> Story:
-    """Tell what can go wrong for a follower, the causes apart from each other."""
+    """Show each fault that a follower may have, one after the other."""
     teller = _Teller()
     for from_ms, until_ms, every_ms, records, acks in (
         (1_000, 9_500, 1_000, 10, 1),
@@ -149,7 +149,7 @@ def troubles() -> Story:
 
 
 def high_watermark() -> Story:
-    """Tell when records become visible, and who is waited for: two followers, min.insync.replicas = 2."""
+    """Show when records become visible, and which follower is waited for: two followers, min.insync.replicas = 2."""
     teller = _Teller()
     teller.append(1_000, 10_000, 1_000, 10, acks=-1)
     teller.append(30_000, 50_000, 1_000, 10, acks=-1)
@@ -171,7 +171,7 @@ STORIES: Final[dict[str, Callable[[], Story]]] = {"troubles": troubles, "high-wa
 
 
 class Seen(NamedTuple):
-    """The story that shows a rule, those drawn beside it, and what is to be seen."""
+    """The story that shows a rule, the rules drawn next to it, and a description."""
 
     story: str
     beside: tuple[str, ...]

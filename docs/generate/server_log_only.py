@@ -1,8 +1,8 @@
 """How often server.log alone is right: the tables of docs/server-log-only.md.
 
-``python -m docs.generate.server_log_only LAKE LOGS [LAKE LOGS ...]`` writes them anew: each lake is of a `run` on the
-clusters in the folder LOGS. Of each cluster, the lines of server.log alone are weighed, and compared with what the
-replay of the brokers' own rule says about the same shrinks.
+``python -m docs.generate.server_log_only LAKE LOGS [LAKE LOGS ...]`` rewrites them: each lake is of a `run` on the
+clusters in the folder LOGS. For each cluster, the evidence of server.log alone is compared with the replay of the
+brokers' own rule about the same shrinks.
 """
 
 import sys
@@ -27,13 +27,13 @@ PAGE: Final = Path(__file__).parents[1] / "server-log-only.md"
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
 _SCORED: Final = "{}, strong: precision | recall | strong or weak: precision | recall"
 SAME_MS = 1_000
-"""A shrink of the replay is that of a line if it is no further away."""
+"""Greatest distance between a shrink of the replay and a line about it."""
 
 Row = dict[str, Any]
 
 
 class Pair(NamedTuple):
-    """A shrink as the lines tell it, and as the replay judges it: None where the replay has no such shrink."""
+    """A shrink according to the lines, and the verdict of the replay; None where the replay has no such shrink."""
 
     release: str
     cluster: str

@@ -1,4 +1,4 @@
-"""What the last whole test run says it has shown, as tables of the documents.
+"""Results that the last whole test run recorded, as tables of the documents.
 
 docs/witnesses.md has the rules and how each is checked. A test says so with ``record_property``: ``rule`` (or
 ``rules``), ``witness`` (a column below), ``count``, ``release``. It also has how recorded clusters compare:
@@ -100,7 +100,7 @@ def _shares(counts: dict[tuple[str, str], int], cells: list[str]) -> str:
 
 def stories(reports: list[dict[str, Any]]) -> str:
     """Markdown, a row for each rule that a story is simulated under."""
-    lines = ["| story | rule in the loop | what came of it |", "| --- | --- | --- |"]
+    lines = ["| story | rule in the loop | result |", "| --- | --- | --- |"]
     for said in sorted((said for said in reports if "story" in said), key=lambda said: said["story"]):
         lines += [f"| `{said['story']}` | `{rule}` | {outcome} |" for rule, outcome in said["outcomes"]]
     return "\n".join(lines) + "\n"

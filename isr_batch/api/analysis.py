@@ -1,4 +1,4 @@
-"""What an analysis found: frames of the kind that was given."""
+"""Results of an analysis, as frames of the kind that was given."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -32,7 +32,7 @@ class Tables(Protocol[F_co]):
 
 
 class Analysis(Generic[F]):
-    """What the rules did, as frames; each is made when it is first asked for.
+    """Results of the rules, as frames; each is computed on first access.
 
     Columns, types and units are those of the tables of a lake (docs/tables.md): a query on a member runs on the lake as
     it is. Instants are in UTC, ``*_ms`` are milliseconds, offsets are of records. Frames of pandas have Arrow's types.
@@ -67,7 +67,7 @@ class Analysis(Generic[F]):
 
     @cached_property
     def replica_timeline(self) -> F:
-        """States of each follower under each rule, a row at each change. Many: replayed anew for this."""
+        """States of each follower under each rule, one row per change. Large; the rows are replayed again for it."""
         return self._tables.frame("replica_timeline")
 
     @cached_property
@@ -77,15 +77,15 @@ class Analysis(Generic[F]):
 
     @cached_property
     def scores(self) -> F:
-        """What each rule got right, and what it cost: ``rule_scores``, by cluster, day and topic, and over all.
+        """Accuracy and cost of each rule: ``rule_scores``, by cluster, day and topic, and over all.
 
-        As after ``replay --timelines none``: what would be lost if leaders died is null, and known in a lake.
+        As after ``replay --timelines none``, losses if leaders died are null; a lake has them.
         """
         return self._tables.frame("rule_scores")
 
     @cached_property
     def coverage(self) -> F:
-        """Times for which a broker's logs are complete: ``coverage``. Of tables nobody knows, and there are no rows."""
+        """Times for which a broker's logs are complete: ``coverage``. Unknown for tables, which give no rows."""
         return self._tables.frame("coverage")
 
     @cached_property

@@ -32,7 +32,7 @@ def analyze(  # noqa: PLR0913 all but one have a default
     cluster_id: str | None = None,
     engine: Engine = "auto",
 ) -> Analysis[Any]:
-    """Replay a frame of follower fetches through rules, and judge what they do.
+    """Replay a frame of follower fetches through rules, and judge their shrinks.
 
     Parameters
     ----------
@@ -59,19 +59,19 @@ def analyze(  # noqa: PLR0913 all but one have a default
     Returns
     -------
     Analysis
-        Its members are of the kind of ``fetches``. Of a frame of Spark's, no row is read before one is asked for.
+        Its members are of the kind of ``fetches``. A frame of Spark's is read only when a result is requested.
 
     Raises
     ------
     UsageError
-        If an argument is no frame, a column is missing, a time has no unit, there is no such rule, or the engine
-        cannot do it.
+        If an argument is not a frame, a column is missing, a time has no unit, a rule is unknown, or the engine cannot
+        do it.
     SchemaError
         If a column has a type that cannot be what it is mapped to.
     NoInputError
-        If there is no row.
+        If there are no rows.
     QualityGateError
-        If no row is clean. Else rows that are refused are in `Analysis.quarantine`.
+        If all rows are refused. If only some are, they are in `Analysis.quarantine`.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def analyze(  # noqa: PLR0913 all but one have a default
     runs = given_rules(rules)
     settings = {"replica_lag_time_max_ms": lag_time_ms, "min_insync_replicas": min_insync_replicas}
     if engine not in {"auto", "spark", "local"}:
-        raise UsageError(f"engine={engine!r}: there are auto, spark and local")
+        raise UsageError(f"engine={engine!r} is not auto, spark or local")
     if kind != "spark":
         frames = {name: as_arrow(name, frame) for name, frame in frames.items()}
         require_rows("fetches", frames["fetches"].num_rows)
@@ -96,7 +96,7 @@ def analyze(  # noqa: PLR0913 all but one have a default
 
         spark = SparkSession.getActiveSession()
         if spark is None:
-            raise UsageError("engine='spark', and no Spark session is there", "start one, or leave engine out")
+            raise UsageError("engine='spark' needs a Spark session", "start one, or omit engine")
         frames = {name: spark.createDataFrame(frame) for name, frame in frames.items()}
     if spark is None or engine == "local":
         events = sum(
@@ -104,10 +104,10 @@ def analyze(  # noqa: PLR0913 all but one have a default
         )
         if events > sizes.REPLAYED_EVENTS:
             raise UsageError(
-                f"{events:,} fetches and appends are more than the {sizes.REPLAYED_EVENTS:,} that this process holds",
-                "give a DataFrame of Spark's and leave engine out, or put them into a lake: `isr-batch ingest table`",
+                f"{events:,} fetches and appends exceed the {sizes.REPLAYED_EVENTS:,} that this process can hold",
+                "pass a Spark DataFrame and omit engine, or ingest them into a lake: `isr-batch ingest table`",
             )
-        why = "engine='local' was asked for" if spark else f"the frames are of {kind}"
+        why = "engine='local' was requested" if spark else f"the frames are of {kind}"
         arrow = {name: as_arrow(name, frame) for name, frame in frames.items()}
         require_rows("fetches", arrow["fetches"].num_rows)
         return Analysis(LocalTables(arrow, mapped, runs, kind, why, spark))
@@ -140,16 +140,16 @@ def open_lake(
     UsageError
         If neither a lake nor a catalog is named, or both are.
     NoInputError
-        If there is no lake, or it was not replayed.
+        If the lake does not exist, or was not replayed.
     """
     if (lake is None) == (catalog is None):
-        raise UsageError("the tables are in a folder or in a catalog", "give a folder, or catalog='CAT.SCHEMA'")
+        raise UsageError("the tables are either in a folder or in a catalog", "give a folder, or catalog='CAT.SCHEMA'")
     from pyspark.sql import SparkSession
 
     spark = SparkSession.getActiveSession()
     kind = frames or ("spark" if spark else "pandas")
     there = opened(str(lake if catalog is None else catalog), catalog=catalog is not None)
     if not any(there.has(name) for name in ("isr_changes", "shrink_verdicts")):
-        what = "was not replayed" if any(map(there.has, TABLES)) else "holds no tables"
+        what = "was not replayed" if any(map(there.has, TABLES)) else "has no tables"
         raise NoInputError(f"{there.root} {what}", "`isr-batch run` makes a lake, and so does `analyze(...).save(...)`")
     return Analysis(StoredTables(there, kind, spark or (there.spark if kind == "spark" else None)))

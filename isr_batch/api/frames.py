@@ -23,15 +23,15 @@ _CLASSES: Final[dict[Kind, tuple[str, str]]] = {
 
 
 def kind_of(name: str, frame: object) -> Kind:
-    """Tell what kind of frame is given as an argument of this name.
+    """Return the kind of a frame, which is given as argument ``name``.
 
     Raises
     ------
     UsageError
-        If it is none of these.
+        If it is of another kind.
     """
     for kind, (module, of_class) in _CLASSES.items():
-        # Who has a frame of a library has imported it.
+        # A caller that has a frame of a library has imported the library.
         known = getattr(sys.modules.get(module), of_class, None)
         if known is not None and isinstance(frame, known):
             return kind
@@ -39,7 +39,7 @@ def kind_of(name: str, frame: object) -> Kind:
     raise UsageError(
         f"{name} is a {made.__module__.partition('.')[0]} {made.__qualname__}{_columns(frame)}, and a DataFrame of "
         "Spark or pandas or a pyarrow.Table is expected",
-        f"`pyarrow.table({name})` makes one of any frame that exports Arrow, such as those of polars and DuckDB",
+        f"`pyarrow.table({name})` converts any frame that exports Arrow, such as those of polars and DuckDB",
     )
 
 
@@ -52,18 +52,20 @@ def _columns(frame: object) -> str:
 
 
 def one_kind(frames: Mapping[str, object]) -> Kind:
-    """Tell the kind of several frames by argument, which must be one.
+    """Return the kind of several frames, which must be the same.
 
     Raises
     ------
     UsageError
-        If they differ, or one is no frame.
+        If they differ, or one is not a frame.
     """
     kinds = {name: kind_of(name, frame) for name, frame in frames.items()}
     first = next(iter(kinds.values()))
     for name, kind in kinds.items():
         if kind != first:
-            raise UsageError(f"{next(iter(kinds))} is a frame of {first}, and {name} one of {kind}", "give one kind")
+            raise UsageError(
+                f"{next(iter(kinds))} is a frame of {first}, but {name} of {kind}", "pass frames of one kind"
+            )
     return first
 
 

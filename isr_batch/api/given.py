@@ -1,4 +1,4 @@
-"""What a caller gives beside the frames: a mapping of their columns, and rules."""
+"""Arguments of a caller next to the frames: a mapping of their columns, and rules."""
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -27,7 +27,7 @@ SECTIONS: Final[dict[str, type[MappedColumns]]] = {
     "fetches": FetchColumns, "appends": AppendColumns, "epochs": EpochColumns, "changes": ChangeColumns,
 }  # fmt: skip
 CLUSTER: Final = "cluster"
-"""Name of a cluster that nobody names."""
+"""Name of a cluster that is not given one."""
 _ALSO: Final = {"partition_id": "partition"}
 """Other names by which a column is found."""
 
@@ -62,7 +62,7 @@ def given_mapping(
     given = {"fetches": {"columns": tree}} if short else tree
     without = [name for name in SECTIONS if name in given and name not in schemas]
     if without:
-        raise UsageError(f"{where} maps {', '.join(without)}, which no frame is given for",
+        raise UsageError(f"{where} maps {', '.join(without)}, but no such frame is given",
                          f"give them as {'=..., '.join(without)}=..., or take them out of the mapping")  # fmt: skip
     whole: dict[str, Any] = {name: value for name, value in given.items() if name not in SECTIONS}
     mistakes: list[str] = []
@@ -75,7 +75,7 @@ def given_mapping(
         whole[name] = section if name == "fetches" else {**section, "path": name}
     if mistakes:
         example = 'mapping={"replica_id": "follower", "handled_time": {"column": "ts", "unit": "ms"}}'
-        raise UsageError("\n  ".join(mistakes), f"name the columns that it is in, such as {example}")
+        raise UsageError("\n  ".join(mistakes), f"name its columns, such as {example}")
     if cluster_id is not None:
         whole["cluster_id"] = cluster_id
     elif "cluster_id" not in whole:
@@ -119,13 +119,13 @@ def given_rules(rules: Sequence[str] | str) -> list[RuleRun]:
     Raises
     ------
     UsageError
-        If there is no such rule.
+        If a rule is unknown.
     """
     names = list(REGISTRY) if rules == "all" else [rules] if isinstance(rules, str) else list(rules)
     for name in names:
         if name not in REGISTRY:
-            raise UsageError(f"there is no rule {name}; {did_you_mean(str(name), sorted(REGISTRY))}",
+            raise UsageError(f"no rule {name}; {did_you_mean(str(name), sorted(REGISTRY))}",
                              "`isr-batch rules list` names them")  # fmt: skip
     if not names:
-        raise UsageError("no rule is given", "name some, or leave rules out for all")
+        raise UsageError("no rule is given", "name some, or omit rules for all")
     return [RuleRun(name, {}) for name in dict.fromkeys(names)]

@@ -45,17 +45,17 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
     Parameters
     ----------
     rules : str, sequence of str or "all"
-        As `isr_batch.analyze` takes them; each gives rows of its own.
+        As for `isr_batch.analyze`; each row names its rule.
     mapping, lag_time_ms, min_insync_replicas, cluster_id
-        As `isr_batch.analyze` takes them.
+        As for `isr_batch.analyze`.
     brokers : BrokerFacts, optional
-        Of `broker_facts`. Without it a partition is replayed as if there were no other: a shrink after its own last
-        fetch is not seen, and one by a leader that was silent may count as its follower's fault.
+        Of `broker_facts`. Without it a partition is replayed as if there were no other: shrinks after its last fetch
+        are not seen, and those by a silent leader may be blamed on the follower.
 
     Returns
     -------
     callable
-        Takes all fetches of a partition, on all its leaders, up to `MOST_ROWS`; gives rows of `SHRINKS`.
+        Takes all fetches of a partition, from all its leaders, up to `MOST_ROWS`; returns rows of `SHRINKS`.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
     def shrinks_of_group(fetches: pa.Table) -> pa.Table:
         if fetches.num_rows > MOST_ROWS:
             raise UsageError(
-                f"a group of {fetches.num_rows:,} fetches, and a worker holds {MOST_ROWS:,} of a partition",
+                f"a group of {fetches.num_rows:,} fetches; a worker can hold {MOST_ROWS:,} of a partition",
                 "group by a day as well, or ingest the table into a lake",
             )
         schema = fetches.schema.remove_metadata()
@@ -105,12 +105,12 @@ def broker_facts(  # noqa: PLR0913 all but one have a default
     min_insync_replicas: int | None = None,
     cluster_id: str | None = None,
 ) -> BrokerFacts:
-    """Look through all fetches for what one partition alone does not tell; parameters are those of `isr_batch.analyze`.
+    """Collect from all fetches the facts that no single partition shows; parameters are those of `isr_batch.analyze`.
 
     Returns
     -------
     BrokerFacts
-        Small: a row per term of a leader, and per day and pair of brokers. It travels inside the function.
+        Small: one row per term of a leader, and per day and pair of brokers. It is serialized with the function.
     """
     given = {"fetches": fetches, "appends": appends, "epochs": epochs, "changes": changes}
     frames: dict[str, Any] = {name: frame for name, frame in given.items() if frame is not None or name == "fetches"}

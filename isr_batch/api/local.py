@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LocalTables:
-    """What a replay in this process makes of some frames.
+    """Result tables of a replay in this process.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def _require_fetches(tables: MemoryLake) -> None:
         return
     refused = read_columns(tables, "quarantine", ["reason", "detail", "raw"])
     if not refused.num_rows:
-        raise QualityGateError("no fetch of a follower is left", "look at `where` in the mapping, and at replica_id")
+        raise QualityGateError("no follower fetch is left", "check `where` and replica_id in the mapping")
     first = refused.slice(0, 1).to_pylist()[0]
     why = f"{first['reason']}: {first['detail'] or ''} {first['raw']}"
-    raise QualityGateError(f"all {refused.num_rows} rows were refused, the first for: {why}", "mend the mapping")
+    raise QualityGateError(f"all {refused.num_rows} rows were refused, the first one: {why}", "correct the mapping")

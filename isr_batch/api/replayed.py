@@ -34,7 +34,7 @@ _PARTITION: Final = ["cluster_id", "topic", "partition_id"]
 
 @dataclass(frozen=True)
 class BrokerFacts:
-    """What the rows of one partition alone do not tell: until when its leaders' logs go on, and when these were silent.
+    """Facts that the rows of one partition do not show: how far its leaders' logs go, and when the leaders were silent.
 
     Attributes
     ----------
@@ -69,14 +69,14 @@ def frames_read(
 
 
 def facts_of(sql: ArrowSql, lake: MemoryLake) -> BrokerFacts:
-    """Find out what is to be known of brokers, from all input tables of a lake in memory, and put it beside them."""
+    """Derive the facts about brokers from all input tables of a lake in memory, and add them to it."""
     derive_in_memory(lake, sql)
     engine = InProcess(lake, sql)
     return BrokerFacts(engine.arrow(stream_facts(engine)))
 
 
 def stream_of(lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
-    """Make the rows of a replay of input tables; of facts about more partitions, those of these alone."""
+    """Make the rows of a replay of input tables; facts about other partitions are left out."""
     return pa.concat_tables(
         [facts.of_partitions_in(lake), rows_of_segments(packed_in_memory(lake))], promote_options="default"
     )

@@ -1,7 +1,7 @@
-"""An analysis of frames of Spark's: its workers replay whole partitions, many a task, each as a process would alone.
+"""An analysis of Spark frames: workers replay whole partitions, many per task, as a single process would.
 
-What no partition knows alone (`BrokerFacts`) is asked of all rows first, once. All else is a plan: `mapInArrow` over
-the rows of all frames, exchanged by topic and partition. A task holds its rows in memory.
+Facts that no single partition shows (`BrokerFacts`) are first collected once from all rows. Everything else is a plan:
+`mapInArrow` over the rows of all frames, exchanged by topic and partition. A task holds its rows in memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -108,7 +108,7 @@ class SparkTables:
         return frame if self._kind == "spark" else given_back(frame.toArrow(), self._kind)
 
     def _worked(self, work: OfTask, schema: pa.Schema, facts: BrokerFacts | None) -> DataFrame:
-        """What a function makes of the tables of whole partitions."""
+        """Apply a function to the tables of whole partitions."""
         parts = [
             frame.select(*self._keys(name), *(
                 F.struct(*map(_quoted, frame.columns)).alias(other) if other == name
@@ -130,7 +130,7 @@ class SparkTables:
 
     @property
     def facts(self) -> BrokerFacts:
-        """What no partition knows alone."""
+        """Facts that no single partition shows."""
         return self._known[0]
 
     @cached_property
@@ -190,7 +190,7 @@ class SparkTables:
 
 
 class _NearSilences(MemoryLake):
-    """Tables in memory, but for fetches, of which Spark is asked those near a silence of a leader, if there is one."""
+    """Tables in memory, except fetches: Spark is queried for those near a silence of a leader, if any."""
 
     def __init__(self, fetch_log: Callable[[], DataFrame], tables: Mapping[Table, pa.Table]) -> None:
         super().__init__(tables)
@@ -211,7 +211,7 @@ def _quoted(name: str) -> str:
 
 
 def _dotted(frame: DataFrame, name: str) -> str:
-    """Name a column, or a field within one, as Spark's SQL has it."""
+    """Name a column, or a field within one, in Spark's SQL."""
     return _quoted(name) if name in frame.columns else ".".join(map(_quoted, name.split(".")))
 
 
@@ -222,7 +222,7 @@ def _empty(frame: DataFrame) -> pa.Table:
 def _worked(
     mapping: TableMapping, facts: BrokerFacts | None, work: OfTask, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Work on the rows of a task: a struct for each frame, of which a row has one."""
+    """Apply ``work`` to the rows of a task; each row has the struct of one frame."""
     parts = list(batches)
     if not parts:  # there may be fewer partitions than tasks
         return

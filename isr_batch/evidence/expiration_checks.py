@@ -164,11 +164,11 @@ def _together(one: ExpirationCheck, other: ExpirationCheck) -> bool:
 
 
 def _late_checks_ms(checks: Sequence[int], leader_id: int, found: FoundLines) -> list[int | None]:
-    """Compute how late each check was by the rhythm of the others of its process; None if unknown.
+    """Compute how late each check was against the schedule of its process; None if the schedule is unknown.
 
     isr-expiration runs with a fixed period from the start of the process: half a lag time since 0.10.2, a lag time
-    before, which is a multiple of half. A check may be late, but never early, so the rhythm is that of the checks that
-    most others follow by whole periods, and it must show in at least two. ``checks`` are epoch microseconds, in order.
+    before, which is a multiple of half. A check may be late, but never early, so the schedule is set by the check that
+    the most others follow by whole periods; at least two must agree. ``checks`` are epoch microseconds, in order.
     """
     lag_time = found.settings.get((leader_id, LAG_TIME))  # a default may be wrong
     late: list[int | None] = [None] * len(checks)

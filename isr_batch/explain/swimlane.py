@@ -36,7 +36,7 @@ def require_swimlane_file(file: Path) -> None:
         With the known suffixes.
     """
     if file.suffix not in PICTURES:
-        raise UsageError(f"--out {file}: not the name of a picture", f"use one of {', '.join(PICTURES)}")
+        raise UsageError(f"--out {file}: not a picture format", f"use one of {', '.join(PICTURES)}")
 
 
 def draw_swimlane(scene: SwimlaneScene, story: ShrinkStory, file: Path) -> None:

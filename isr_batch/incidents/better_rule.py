@@ -84,9 +84,9 @@ def _price(best: RuleChoice, yours: RuleChoice) -> list[str]:
 
 def _noticed(best_ms: float | None, yours_ms: float | None) -> str:
     if best_ms is None or yours_ms is None:
-        return "no failure noticed" if best_ms is None and yours_ms is not None else "no failure to compare"
+        return "no failure detected" if best_ms is None and yours_ms is not None else "no failure to compare"
     later = later_or_sooner(best_ms, yours_ms)
-    return f"failures noticed {later}" if later else "failures noticed as soon"
+    return f"failures detected {later}" if later else "same detection time"
 
 
 def _instead(what: str, best: str, yours: str) -> str:

@@ -85,7 +85,7 @@ def _of_rules(scores: list[Row]) -> Iterator[PrometheusMetric]:
     noticed = [
         (labels(row), row["detection_ms_p99"] / 1000) for row in scores if row["detection_ms_p99"] is not None
     ]  # fmt: skip
-    yield PrometheusMetric("rule_detection_seconds_p99", "Time within which 99 % of failures are noticed.", noticed)
+    yield PrometheusMetric("rule_detection_seconds_p99", "Time within which 99 % of failures are detected.", noticed)
 
 
 def _text(metric: PrometheusMetric) -> str:

@@ -125,10 +125,10 @@ def _tenths(seconds: float | None) -> float:
 def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[RuleChoice]:
     """Choose at most MOST groups of rule runs of a cluster: the brokers' own, then those that no other one beats.
 
-    Of these only those that drop fewer healthy followers than the brokers' own, or beat it. One beats another that is
-    at least as good in healthy followers dropped, failures missed, time until failures are noticed, and price (time
-    under min ISR, time offline if leaders died, acknowledged records lost then, leadership given up), and better in
-    one of them.
+    Only groups that drop fewer healthy followers than the brokers' own, or beat it, are chosen. A group beats another
+    if it is at least as good in healthy followers dropped, failures missed, time until failures are detected, and price
+    (time under min ISR, time offline if leaders died, acknowledged records lost then, leadership given up), and better
+    in one of them.
 
     Parameters
     ----------

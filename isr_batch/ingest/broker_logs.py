@@ -129,8 +129,8 @@ def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
     lake = small.lake
     if read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"], {"cluster_id": cluster_id}).num_rows:
         raise UsageError(
-            f"the lake has a table of fetches of {cluster_id}: what logs and a table say of a leader can differ",
-            "give the logs' cluster another name with --cluster, or use another lake",
+            f"the lake has a table of fetches of {cluster_id}: logs and a table may disagree about a leader",
+            "name the logs' cluster differently with --cluster, or use another lake",
         )
     known = _known(lake, cluster_id)
     engine = ingest_engine_for(lake, small.sql, text_bytes(folder))

@@ -56,7 +56,7 @@ class IngestedFile:
 
     @property
     def span(self) -> Span | None:
-        """First and last stamp."""
+        """First and last timestamp."""
         return (self.first_time, self.last_time) if self.first_time and self.last_time else None
 
 

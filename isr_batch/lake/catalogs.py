@@ -39,6 +39,6 @@ def require_tables(lake: Lake) -> None:
     """
     if not any(map(lake.has, TABLES)):
         raise NoInputError(
-            f"{lake.root} holds no tables",
-            f"isr-batch run --logs DIR {'--catalog' if lake.catalog else '--lake'} {lake.root} makes some",
+            f"{lake.root} has no tables",
+            f"isr-batch run --logs DIR {'--catalog' if lake.catalog else '--lake'} {lake.root} creates them",
         )

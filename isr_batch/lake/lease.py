@@ -56,8 +56,8 @@ class Turn:
         last = _last(self.lake)
         if last is None or last["turn"] != self.number:
             raise WriteConflictError(
-                f"this run was silent for more than {EXPIRY}, and {_who(last)} has taken its turn",
-                "its results are not marked as done: run the same command again when the other one has finished",
+                f"this run gave no heartbeat for more than {EXPIRY}, and {_who(last)} has taken the lock",
+                "its results are not marked as done: repeat the command when the other run has finished",
             )
 
 

@@ -154,7 +154,7 @@ class _Check:
     def _function(self, words: list[str], known: Collection[str]) -> None:
         name = ".".join(words).lower()
         if name not in known or name in _RUNS_JAVA:
-            raise UsageError(f"{name} is not among the functions of a query", HINT)
+            raise UsageError(f"function {name} is not allowed in a query", HINT)
 
     def _words(self, words: Java) -> list[str]:
         return [*self._list(words)]

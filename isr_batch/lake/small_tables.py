@@ -116,9 +116,7 @@ class SmallTables:
         rows = rows.select(schema.names)
         broken = sum(file.broken for file in files) + (0 if checked else self.count_broken(table, rows, where))
         if broken:
-            raise SchemaError(
-                f"{broken} rows break the contract of {table.name}, or are not among those that are replaced"
-            )
+            raise SchemaError(f"{broken} rows break the contract of {table.name}, or are outside the rows to replace")
 
         def replacing(there: deltalake.DeltaTable) -> Actions:
             gone: list[RemoveAction] = []

@@ -85,7 +85,7 @@ def _files(lake: Lake, name: str) -> str:
     log = lake.log(name)
     if log is None or not lake.is_plain(name):
         raise UsageError(
-            f"DuckDB cannot read the files of {name} as they are", "--format spark; or `isr-batch sql --engine local`"
+            f"DuckDB cannot read the files of {name} directly", "--format spark; or `isr-batch sql --engine local`"
         )
     schema = contract_schema(name, table.column_names)
     empty = duckdb.connect().register("rows", schema.empty_table()).table("rows")

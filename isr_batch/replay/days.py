@@ -50,7 +50,7 @@ class InputFingerprints:
         return self.by_day.get(max((given for given in self.by_day if given <= day), default=day), "")
 
     def days(self, window: Window = Window()) -> list[date]:  # noqa: B008 frozen
-        """Days from the first to the last one with input, in a window, but for holes of more than `HOLE_DAYS`."""
+        """Days from the first to the last one with input, in a window, but for gaps of more than `HOLE_DAYS`."""
         given = sorted(self.by_day)
         every = given[:1]
         for before, day in pairwise(given):
@@ -232,7 +232,7 @@ def undone_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: Inpu
 
 
 def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[dict[str, object]]:
-    """Tell of each day and the rules that it was replayed with whether that still holds.
+    """Return, for each day and the rules of its replay, whether its results are up to date.
 
     Returns
     -------

@@ -134,7 +134,7 @@ def damaged_segments_explained() -> Iterator[None]:
             raise
         raise SchemaError(
             f"{FETCH_SEGMENTS.name}: {damage.partition(chr(10))[0]}",
-            "move that table away and run the same command again, which packs fetch_log and append_log again",
+            "move that table away and repeat the command, which packs fetch_log and append_log again",
         ) from error
 
 

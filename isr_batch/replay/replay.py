@@ -1,10 +1,10 @@
 """The replay: one sort, one pass through the kernel for all rules.
 
-Rows of a set must come together and in order, and nothing else about them matters. For a small log, this process sorts
-them and runs the kernel; for a large one, Spark exchanges and sorts them, and each of its workers runs the kernel on
-its share. Nearly all events are packed, thousands per row (``fetch_segments``), so few rows move. A worker streams its
-sets one after the other; it holds one Arrow batch, the overlapping segments, the state of one set, and a bounded buffer
-of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md, 0020-small-logs-in-the-driver.md).
+The only requirement is that the rows of a set come together and in order. For a small log, this process sorts them and
+runs the kernel; for a large one, Spark exchanges and sorts them, and each of its workers runs the kernel on its share.
+Nearly all events are packed, thousands per row (``fetch_segments``), so few rows move. A worker streams its sets one
+after the other; it holds one Arrow batch, the overlapping segments, the state of one set, and a bounded buffer of
+results (docs/adr/0002-one-pass.md, 0012-packed-segments.md, 0020-small-logs-in-the-driver.md).
 """
 
 import json
@@ -130,8 +130,8 @@ def ready_to_replay(lake: Lake) -> None:
     """
     if not lake.files("fetch_log") or not read_columns(lake, "leader_epochs", ["leader_epoch"]).num_rows:
         raise NoInputError(
-            f"{lake.root} holds no fetch of a follower, so there is nothing to replay",
-            "request logs of the leaders are needed, or a table of fetches: docs/getting-logs.md, docs/own-tables.md",
+            f"{lake.root} has no follower fetch, so there is nothing to replay",
+            "it needs request logs of the leaders, or a table of fetches: docs/getting-logs.md, docs/own-tables.md",
         )
     pack_stale_days(lake)
 
@@ -153,10 +153,10 @@ def replay(
 ) -> ReplaySummary:
     """Replay every set of the lake through the given rules, and write what they decide.
 
-    Only results inside the window are written, in place of what the same rules gave for it before. A window that
-    begins on some day is replayed from the latest state kept before it that still holds, else from the first day.
-    One that ends on some day leaves the states at its end. By default all timelines are written, where there are many
-    events those around shrinks, and none where the workers cannot write to where the lake is.
+    Only results inside the window are written, replacing those of the same rules for it. A window that begins on some
+    day is replayed from the latest state kept before it that still holds, else from the first day. One that ends on
+    some day leaves the states at its end. By default all timelines are written, where there are many events those
+    around shrinks, and none where the workers cannot write to where the lake is.
 
     Raises
     ------

@@ -75,7 +75,7 @@ RESTORED_BY: Final = (ISR_CHANGES.name, SHRINK_VERDICTS.name)
 
 
 def restore_in_results(engine: LakeEngine, of_runs: str, window: Window) -> None:
-    """Tell shrinks of some runs when their followers were back, where that is beyond an edge of the window."""
+    """Set when followers returned, for shrinks of some runs whose return lies beyond an edge of the window."""
     if window == Window():
         return
     names = (*_SHRINK, "restored_time")

@@ -70,16 +70,16 @@ def timelines_kept(
                 files.add(kind, batch, since_us)
             else:
                 yield batch.append_column(SCHEMA.field(FILE), pa.nulls(batch.num_rows, pa.string()))
-        told = [{"result": FILE, FILE: json.dumps(each)} for each in files.close()]
+        described = [{"result": FILE, FILE: json.dumps(each)} for each in files.close()]
     except BaseException:
         files.abandon()
         raise
-    if told:
-        yield pa.RecordBatch.from_pylist(told, SCHEMA)
+    if described:
+        yield pa.RecordBatch.from_pylist(described, SCHEMA)
 
 
 def replay_of(run_set: str) -> str:
-    """Tell which replay a set of runs is of."""
+    """Return the replay that a set of runs belongs to."""
     return run_set.partition("-")[0]
 
 
@@ -100,7 +100,7 @@ class _Files:
         self.days_of: defaultdict[str, set[str]] = defaultdict(set)
 
     def add(self, kind: str, batch: pa.RecordBatch, since_us: int) -> None:
-        """Take in rows of a timeline from some time on."""
+        """Add rows of a timeline from some time on."""
         for day, rows in _by_day(self._named(batch), since_us, self.schemas[kind]):
             sets = rows.column("run_set")
             for index in np.unique(np.asarray(sets.indices)):

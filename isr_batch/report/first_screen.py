@@ -111,7 +111,7 @@ def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
     )
     return (
         f"At these checks only a replica.lag.time.max.ms of more than {max(lags):,} would have kept {kept} in the ISR "
-        f"({was}); failures would be noticed as much later. `isr-batch sweep` weighs "
+        f"({was}); failures would be detected that much later. `isr-batch sweep` weighs "
         f"lag times."
     )
 
@@ -135,7 +135,7 @@ def _cells(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict[str, str]
     if one.relinquishes:
         note += f" (leadership given up {times_in_words(one.relinquishes)})"
     whose = "your brokers' own" if known else "replayed, as your brokers' own is not known"
-    noticed = "none noticed" if one.detection_ms is None else f"{one.detection_ms / 1000:.3g} s"
+    noticed = "none detected" if one.detection_ms is None else f"{one.detection_ms / 1000:.3g} s"
     if one.detection_ms is not None and yours.detection_ms is not None:
         noticed = ", ".join(filter(None, [noticed, later_or_sooner(one.detection_ms, yours.detection_ms)]))
     return {
@@ -143,7 +143,7 @@ def _cells(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict[str, str]
         "lag time": f"{one.lag_time_ms / 1000:g} s",
         "healthy followers dropped": f"{one.spurious:,}",
         "failures missed": f"{one.misses:,}",
-        "failures noticed within": noticed,
+        "failures detected within": noticed,
         "under min ISR": _span(one.under_min_isr_s),
         "offline if leaders died": _span(one.offline_s),
         "acknowledged records lost then": lost_records_at_most(one.lost_records),

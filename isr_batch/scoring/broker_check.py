@@ -97,7 +97,7 @@ def can_be_compared(lake: Lake) -> bool:
 def validate(lake: Lake) -> BrokerCheckSummary:
     """Match the leaders' own logged ISR changes with the replayed ones, and write ``replay_check``.
 
-    A change of the brokers' own rule that their logs do not have is not certain, whatever the stamps leave open; nor is
+    A change of the brokers' own rule that their logs do not have is not certain, whatever the timestamps allow; nor is
     a change of another rule by the same check or fetch. They become ``possible`` here, and the scores count them so.
 
     Raises
@@ -231,7 +231,7 @@ def _require_replayed(engine: LakeEngine, lake: Lake, ran: list[str]) -> None:
     replayed = {row["rule"] for row in engine.listed(engine("SELECT DISTINCT rule FROM {scores}", scores=scores))}
     if not replayed & set(ran):
         raise NoInputError(
-            f"{lake.root} holds no replay of {', '.join(ran)}, which its brokers ran",
+            f"{lake.root} has no replay of {', '.join(ran)}, which its brokers ran",
             "run `isr-batch replay` with that rule and its default parameters first",
         )
 
@@ -270,7 +270,7 @@ def require_match(summary: BrokerCheckSummary, min_matched_ratio: float) -> None
     """
     if summary.matched_ratio < min_matched_ratio:
         raise QualityGateError(
-            f"{summary.matched_ratio:.2%} of the ISR changes are the same in replay and brokers "
+            f"{summary.matched_ratio:.2%} of the ISR changes agree between replay and brokers "
             f"({summary.matched} of them; the limit is {min_matched_ratio:.2%})",
-            "table replay_check has each change; validation.min_matched_ratio is the limit",
+            "table replay_check lists the changes; validation.min_matched_ratio is the limit",
         )

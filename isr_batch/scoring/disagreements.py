@@ -236,7 +236,7 @@ def compare_rules(lake: Lake, first: str, second: str) -> Rows:
     """
     require_rule_names(first, second)
     if first == second:
-        raise UsageError(f"{first} would be compared with itself", "name two rules")
+        raise UsageError(f"{first} would be compared with itself", "name two different rules")
     require_rules_to_disagree(lake, first, second)
     with engine_for(lake, ("shrink_verdicts", "partition_scores")) as engine:
         counts = engine.listed(_counts(engine, engine.literal(first), engine.literal(second)))
@@ -285,7 +285,7 @@ def require_rules_to_disagree(lake: Lake, *rules: str) -> None:
     missing = [rule for rule in rules if rule not in replayed]
     if missing:
         raise NoInputError(
-            f"{lake.root} holds no replay of {' and '.join(missing)}",
+            f"{lake.root} has no replay of {' and '.join(missing)}",
             f"run `isr-batch replay --lake LAKE --rules {','.join(missing)}` first; other rules' results stay",
         )
 

@@ -295,11 +295,11 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
 
 
 def _sums(engine: LakeEngine, verdicts: EngineRows, keys: Sequence[str], grouped: str) -> EngineRows:
-    """Mistakes of each group in each replicate of a bootstrap over broker pair x hour: a 95 % interval comes of them.
+    """Mistakes of each group in each replicate of a bootstrap over broker pair x hour, for a 95 % interval.
 
-    Shrinks come in bursts, so blocks are drawn, not shrinks: each block is taken as often as a Poisson variable
-    with mean 1 says. Its value follows from a hash of the block and two numbers of the replicate, multiplied and added
-    modulo a prime: the same in every run, and of two blocks independent (Carter and Wegman, 1979).
+    Shrinks come in bursts, so blocks are drawn, not shrinks: the count of each block is a Poisson variable with mean 1.
+    Its value is derived from a hash of the block and two numbers of the replicate, multiplied and added modulo a prime:
+    the same in every run, and independent for two blocks (Carter and Wegman, 1979).
     """
     numbers = random.Random(1)
     replicates = engine.rows(pa.table({

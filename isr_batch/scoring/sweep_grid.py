@@ -132,7 +132,7 @@ def load_grid(file: Path) -> NamedGrid:
     count = sum(math.prod(map(len, _own_values(grid, rule).values())) for rule in grid.rules)
     if count > MOST_RUNS:
         raise UsageError(
-            f"{file} has {count:,} runs of rules, and one pass takes at most {MOST_RUNS}",
+            f"{file} has {count:,} rule runs; one pass takes at most {MOST_RUNS}",
             "use fewer rules or values, or several grids",
         )
     return NamedGrid(file.stem, grid, tuple(_grid_runs(grid)))
@@ -147,7 +147,7 @@ def require_lag_times_in_grid(file: Path, named: NamedGrid) -> NamedGrid:
         If it sets no lag times.
     """
     if LAG_TIME not in named.grid.grid:
-        raise UsageError(f"{file}: grid: no {LAG_TIME}", "a sweep searches for the smallest lag time: add some")
+        raise UsageError(f"{file}: grid: no {LAG_TIME}", "a sweep searches for the smallest lag time: add values of it")
     return named
 
 

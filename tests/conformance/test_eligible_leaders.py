@@ -27,7 +27,7 @@ def test_changes_are_those_of_the_released_controller(
         isr, elr, wanted, active, lost = sets.T
         elr &= ~isr
         wanted *= draw.integers(0, 3, size) > 0
-        active |= isr * draw.integers(0, 2, size)  # as a rule who is in the ISR may lead
+        active |= isr * draw.integers(0, 2, size)  # usually a member of the ISR may lead
         lost *= draw.integers(0, 4, size) == 0
         last, leader = draw.integers(-1, replicas, (2, size))
         recovering, elr_enabled = draw.integers(0, 2, size), draw.integers(0, 8, size) > 0

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.conformance
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 LEAST_NEGATIVE = ("polygenelubricants", 0)
-"""A text whose hash in Java is the least negative number, of which there is no absolute value; times 31 it is again."""
+"""A text whose hash in Java is the least int, which has no absolute value; times 31 it is the same again."""
 
 
 def partitions(seed: int, count: int = 2_000) -> list[tuple[str, int]]:
@@ -21,7 +21,7 @@ def partitions(seed: int, count: int = 2_000) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("release", ["0.10.2.2", "2.1.1", "2.4.1", "3.6.2", "4.1.0"])
-def test_a_partition_belongs_to_the_thread_that_the_release_says(release: str, releases: Releases) -> None:
+def test_a_partition_belongs_to_the_thread_of_the_release(release: str, releases: Releases) -> None:
     driver = releases.driver(release, "FetcherIds")
     seen = set()
     for fetchers in (1, 2, 3, 8, 17):

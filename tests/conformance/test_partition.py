@@ -161,7 +161,7 @@ versions = pytest.mark.parametrize("released", RELEASED, ids=[released.version f
     [pytest.param(each, id=each.version, marks=() if each.version in AT_FIRST else pytest.mark.long)
      for each in RELEASED],
 )  # fmt: skip
-def test_the_replay_does_what_the_released_partition_does(
+def test_the_replay_equals_the_released_partition(
     released: Released, releases: Releases, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     compared = compare(released, releases, tmp_path, LIVES)
@@ -174,7 +174,7 @@ def test_the_replay_does_what_the_released_partition_does(
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 @versions
-def test_the_replay_does_what_the_released_partition_does_for_longer(
+def test_the_replay_equals_the_released_partition_for_longer(
     released: Released, releases: Releases, tmp_path: Path
 ) -> None:
     compare(released, releases, tmp_path, LIVES_NIGHTLY)

@@ -99,7 +99,7 @@ class Leader:
         response = {"responses": [{"topicId": self.topic_id, "partitionResponses": [answer]}]}
         return line(seconds, 0, {"acks": acks, "topicData": []}, response, **times)
 
-    def produce_untold(self, seconds: float, size: int) -> str:
+    def produce_unlogged(self, seconds: float, size: int) -> str:
         """A request that is not answered."""
         data = [{"topicId": self.topic_id, "partitionData": [{"index": 0, "recordsSizeInBytes": size}]}]
         return line(seconds, 0, {"acks": 0, "topicData": data}, {})
@@ -244,8 +244,8 @@ def _write_appends(folder: Path) -> None:
     case = Leader(folder, UNTOLD)
     case.terms(case.leads(5, 4, 0))
     case.requests(
-        case.produce_untold(10, 300), case.produce_untold(10.1, 100), case.fetch(10.2, 0, 0),
-        case.fetch(10.3, 1, 4, remote=500), case.produce_untold(11, 100), case.fetch(11.2, 2, 4, remote=500),
+        case.produce_unlogged(10, 300), case.produce_unlogged(10.1, 100), case.fetch(10.2, 0, 0),
+        case.fetch(10.3, 1, 4, remote=500), case.produce_unlogged(11, 100), case.fetch(11.2, 2, 4, remote=500),
         case.produce(12, 6), case.fetch(12.5, 3, 8),
     )  # fmt: skip
 

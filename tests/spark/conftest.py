@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def sample_lake(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """All four samples, replayed through every rule and compared with the brokers, as `make run` does."""
-    made = os.environ.get("SAMPLE_LAKE")  # `make test` tells where its own `run` has just left it
+    made = os.environ.get("SAMPLE_LAKE")  # `make test` names the folder in which its `run` has just left it
     if made:
         return Lake(spark_session, str(ROOT / made), "test")
     lake = Lake(spark_session, str(tmp_path_factory.mktemp("samples")), "test")

@@ -30,7 +30,7 @@ MIDNIGHT = 7.5 * 3600
 LEADERS, FOLLOWERS = (1, 2), (98, 99)
 RULES = "kafka-0.9,kafka-3.7,kip-501-pending"
 OWN = {"ingest_run", "run_id", "replayed_time", "packed_from"}
-"""Columns that tell of the run that wrote a row, and of the names of files."""
+"""Columns with the run that wrote a row, or with names of files."""
 RUNS = {"run_log", "run_lease"}
 OF_VIEWS = {name for _, names in VIEWS.values() for name in names}
 """Tables with rows that no view shows: those of runs that were killed."""
@@ -122,7 +122,7 @@ def commits(lake: Path) -> int:
 
 
 def killed(run: "subprocess.Popen[bytes]", lake: Path, after: int, scratch: Path, chosen: random.Random) -> str | None:
-    """Kill a run a moment after some commits; returns the killed process, or None if the run ended before."""
+    """Kill a run shortly after some commits; returns the killed process, or None if the run ended before."""
     until = commits(lake) + after
     while commits(lake) < until and run.poll() is None:
         time.sleep(0.01)
@@ -135,7 +135,7 @@ def killed(run: "subprocess.Popen[bytes]", lake: Path, after: int, scratch: Path
     for pid in _victims(tree, who, chosen):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    # What is left of the run is not waited for: the next one may begin while its JVM notices that nobody is there.
+    # The rest of the run is not waited for: the next one may begin while its JVM notices that its parent is gone.
     return who if run.wait() else None
 
 
@@ -193,6 +193,6 @@ def fetches_of_run(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _cells(row: dict[str, Any]) -> str:
-    # Days that a log file tells of, with the time of their ingest.
+    # Days that a log file covers, with the time of their ingest.
     days = {name: [day for day, _ in value] for name, value in row.items() if name == "days"}
     return str({name: value for name, value in (row | days).items() if name not in OWN})

@@ -50,7 +50,7 @@ def test_every_drop_points_at_the_broker_at_fault(network_lake: Lake) -> None:
     assert len(faults) == 9
     own = own_shrinks(network_lake)
     assert count_answers(faults, own.drops.to_pylist()) == {"right": 61}
-    # What the lines of server.log alone say of the same drops is no better.
+    # The evidence of server.log alone about the same drops has the same limits.
     by_lines = [
         row | {"change_us": int(row["change_time"].timestamp() * 1e6), "fault_id": row["suspect_broker"]}
         for row in read_evidence_table(network_lake, "network").to_pylist()
@@ -212,7 +212,7 @@ KINDS: Final[dict[str, Check]] = {
 
 
 @pytest.mark.parametrize("name", ["sample_lake", "network_lake"])
-def test_what_an_answer_says_is_in_the_tables(name: str, request: pytest.FixtureRequest) -> None:
+def test_figures_of_an_answer_are_in_the_tables(name: str, request: pytest.FixtureRequest) -> None:
     lake: Lake = request.getfixturevalue(name)
     own, scores = own_shrinks(lake), read_scores_for_choices(lake)
     said_of_kind: set[str] = set()

@@ -87,7 +87,7 @@ def data_file(lake: Path, table: str) -> Path:
 def damage(file: Path) -> None:
     raw = file.read_bytes()
     file.write_bytes(raw[: len(raw) // 2])
-    # Hadoop's checksum would tell first; other writers leave none.
+    # Hadoop's checksum would find it first; other writers leave none.
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
@@ -98,7 +98,7 @@ def test_disk_full(told: Told, spark: SparkSession, lake: Path, capsys: pytest.C
     with no_room(spark, 8000):  # enough for the lease, not for the first timeline
         text = told(capsys, 2, "replay", "--lake", lake, "--rules", RULE)
     assert "disk is full" in text
-    assert "run the same command again" in text
+    assert "repeat the command" in text
     assert results(lake) == whole
     with no_room(spark, 500):
         told(capsys, 2, "generate", "kip-501-example", "--lake", lake)
@@ -118,7 +118,7 @@ def test_damaged_file_of_a_table(
     done(file)
     text = told(capsys, 5, "replay", "--lake", lake, "--rules", RULE)
     assert file.name in text
-    assert "bring the file back" in text
+    assert "restore the file" in text
     assert results(lake, "fetch_segments", table) == whole
 
 

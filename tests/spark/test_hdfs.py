@@ -30,7 +30,7 @@ def exit_code(*arguments: str) -> object:
     return ended.value.code or 0
 
 
-def test_hdfs_has_what_a_folder_has(
+def test_hdfs_has_the_same_rows_as_a_folder(
     address: str, spark_session: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = []
@@ -47,4 +47,4 @@ def test_hdfs_has_what_a_folder_has(
     assert found[0] == found[1]
     assert exit_code("timeline", "--topic", "story", "--partition", "0", "--lake", f"{address}/a/lake") == 0
     assert exit_code("sql", "SELECT 1", "--lake", f"{address}/b/lake") == 3
-    assert "holds no tables" in capsys.readouterr().err
+    assert "has no tables" in capsys.readouterr().err

@@ -213,7 +213,7 @@ def test_run_ends_with_tables_report_and_exit_code(
     assert (Path(lake.root) / "report.html").read_text() == "page"
 
 
-def test_sql_answers_and_tells_mistakes(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sql_answers_and_reports_errors(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     write_results(lake)
     replayed_days(lake, InputFingerprints({date(2026, 1, 1): "line"})).mark()
     for query, code, told in (

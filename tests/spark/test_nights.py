@@ -1,4 +1,4 @@
-"""Whole nights as a schedule has them: each command a process of its own, in an empty environment, older files gone.
+"""Whole nights as scheduled: each command in a separate process and an empty environment, with older files gone.
 
 ``pytest -m nightly tests/spark/test_nights.py`` makes ten of them, and thirty in which every command is killed and a
 disk fills.
@@ -77,7 +77,7 @@ def run(*command: object, ends: tuple[int, ...] = (0,)) -> str:
 
 
 def killed(process: "subprocess.Popen[str]", lake: Path, after: int, chance: random.Random) -> bool:
-    """Kill a run, and all that it has started, a moment after so many commits; false if it ended before."""
+    """Kill a run, and all that it has started, shortly after some commits; false if it ended before."""
     until = commits(lake) + after
     while process.poll() is None and commits(lake) < until:
         time.sleep(0.02)
@@ -98,7 +98,7 @@ def night(lake: Path, logs: Path) -> list[tuple[object, ...]]:
     ]
 
 
-def replayed_anew(lake: Path, target: Path) -> Path:
+def replayed_again(lake: Path, target: Path) -> Path:
     """Replay a lake's own input as if for the first time."""
     for table in (*INPUT_TABLES, INGESTED_FILES):
         shutil.copytree(lake / table.name, target / table.name)
@@ -175,7 +175,7 @@ def test_four_nights_in_a_container_that_is_killed(tmp_path: Path) -> None:
         while "is writing to" in ended(started(*container), (0, 6)):
             time.sleep(1)
     assert differences(lake, whole) == {}
-    assert differences(lake, replayed_anew(lake, tmp_path / "anew"), RESULTS) == {}
+    assert differences(lake, replayed_again(lake, tmp_path / "anew"), RESULTS) == {}
 
 
 @pytest.mark.nightly
@@ -205,7 +205,7 @@ def test_thirty_nights_with_kills_and_a_full_disk(tmp_path: Path) -> None:
     for number in range(len(times)):
         run(*night(undisturbed, tmp_path / f"logs-{number}")[0])
     assert differences(lake, undisturbed) == {}
-    anew = replayed_anew(lake, tmp_path / "anew")
+    anew = replayed_again(lake, tmp_path / "anew")
     after(anew, tmp_path)  # finds checks that were late, as it has in the other
     assert differences(lake, anew, RESULTS) == {}
 

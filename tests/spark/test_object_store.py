@@ -75,7 +75,7 @@ def exits(found: Answers) -> list[object]:
     return [row["exit"] for row in found[0] if "exit" in row]
 
 
-def test_s3_has_what_a_folder_has(endpoint: str, tmp_path: Path) -> None:
+def test_s3_has_the_same_rows_as_a_folder(endpoint: str, tmp_path: Path) -> None:
     found = []
     for lake in ("s3a://bucket/a/lake", str(tmp_path / "lake")):
         of_lake = ["--lake", lake]
@@ -98,7 +98,7 @@ def test_s3_has_what_a_folder_has(endpoint: str, tmp_path: Path) -> None:
         assert not [commit for commit in commits if "Spark" in commit["engineInfo"]], table
 
 
-def test_what_is_wrong_is_said(endpoint: str) -> None:
+def test_errors_are_reported(endpoint: str) -> None:
     rows, said = answers(
         endpoint,
         ["generate", "kip-501-example", "--lake", "s3a://other/lake"],
@@ -128,7 +128,7 @@ with sole_writer(Lake(start_session(load_settings(None).spark), root, "the-first
 """
 
 
-def test_who_comes_second_is_refused_and_changes_nothing(endpoint: str, tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_and_changes_nothing(endpoint: str, tmp_path: Path) -> None:
     root, holds, enough = "s3a://bucket/held/lake", tmp_path / "holds", tmp_path / "enough"
     of_lake = ["--lake", root]
     replay = ["replay", "--rules", RULES, *of_lake]

@@ -48,7 +48,7 @@ def test_offsets_and_times_behind_each_shrink_are_the_brokers_own(sample_lake: L
         assert all(row[f"observed_{name}"] == row[f"replayed_{name}"] for row in matched), name
 
 
-def test_what_the_readme_says_of_the_samples(sample_lake: Lake, record_property: Any) -> None:
+def test_statements_of_the_readme_about_the_samples(sample_lake: Lake, record_property: Any) -> None:
     counts: dict[str, Counter[str]] = {"shrink": Counter(), "expand": Counter()}
     for row in summary(sample_lake).rows:
         counts[row["kind"]].update({status: row[status] for status in ("matched", "missing", "extra")})
@@ -90,7 +90,7 @@ def test_a_follower_that_stopped_is_a_genuine_failure(sample_lake: Lake) -> None
     assert {(row["verdict"], row["primary_cause"]) for row in dropped} == {("genuine", "follower_stopped")}
 
 
-def test_removals_by_the_controller_are_nobodys_mistake(sample_lake: Lake) -> None:
+def test_removals_by_the_controller_are_not_mistakes(sample_lake: Lake) -> None:
     removed = rows(sample_lake, "shrink_verdicts", "cluster_id = 'restart' AND rule = 'kafka-3.7'")
     assert {(row["made_by"], row["verdict"]) for row in removed} == {("controller", "excluded")}
 
@@ -163,7 +163,7 @@ def test_scores_add_up_and_true_lag_is_always_right(sample_lake: Lake) -> None:
         assert {(row["cluster_id"], row["rule"]): row["n"] for row in summed} == shrinks
 
 
-def test_timelines_keep_what_holds_for_every_rule(sample_lake: Lake) -> None:
+def test_timelines_keep_the_invariants_of_every_rule(sample_lake: Lake) -> None:
     partition = sample_lake.read("partition_timeline")
     assert partition.where("NOT array_contains(isr, leader_id)").isEmpty()
     assert partition.where("high_watermark > leader_log_end_offset").isEmpty()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["naive", "kernel"])
 def ledger_of(request: pytest.FixtureRequest) -> "LedgerOf":
-    """Keep books, the naive way or the kernel's; histograms in place of latencies."""
+    """Keep a ledger, the naive way or the kernel's; histograms in place of latencies."""
     from tests.kernel_ledger import IMPLEMENTATIONS
 
     return IMPLEMENTATIONS[request.param]

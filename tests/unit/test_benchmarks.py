@@ -109,7 +109,7 @@ def test_kinds_of_processes_are_counted_apart() -> None:
         assert 0.25 < look.by_kind()["busy"] < 1
 
 
-def test_the_model_of_executors_is_exact_for_what_it_is_made_of() -> None:
+def test_the_model_of_executors_is_exact_for_its_own_measurements() -> None:
     model = ExecutorModel.fitted(Timed(4_000_000, 50.0), Timed(1_000_000, 20.0))
     assert (model.seconds(4_000_000, 1), model.seconds(1_000_000, 1)) == pytest.approx((50, 20))
     assert model.seconds(4_000_000, 2) == pytest.approx(30)

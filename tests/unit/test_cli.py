@@ -27,7 +27,7 @@ from pipelines import cli
 from pipelines.cli import app
 from pipelines.output import MOST_SHOWN, Output
 from tests.unit.command_line import Run
-from tests.unit.test_commands_told import check
+from tests.unit.test_documented_commands import check
 
 COMMANDS = [
     "run",
@@ -208,7 +208,7 @@ def test_config_show_can_be_used_as_a_file(isr_batch: Run, tmp_path: Path, monke
     assert isr_batch("config", "show") == (0, shown, "")
 
 
-def test_doctor_says_what_to_do(isr_batch: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_remedies(isr_batch: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     code, out, err = isr_batch("doctor", "--json")
     checks = {row["check"]: row for row in map(json.loads, out.splitlines())}
@@ -262,7 +262,7 @@ def test_a_terminal_sees_how_far_it_has_come(monkeypatch: pytest.MonkeyPatch, co
     assert bool(re.search(r"\x1b\[(38;5|3\d)", shown)) == colour
 
 
-def test_a_terminal_sees_what_this_process_has_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_the_counts_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.output.POLLS", 0.01)
     out = Output()
     out._stderr = Console(file=(stream := io.StringIO()), force_terminal=True, width=120)
@@ -275,9 +275,7 @@ def test_a_terminal_sees_what_this_process_has_counted(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("quiet", [False, True])
 @pytest.mark.parametrize("as_json", [False, True])
-def test_what_the_library_logs_is_progress_or_a_warning(
-    capsys: pytest.CaptureFixture[str], quiet: bool, as_json: bool
-) -> None:
+def test_the_library_logs_progress_or_warnings(capsys: pytest.CaptureFixture[str], quiet: bool, as_json: bool) -> None:
     Output(quiet=quiet, as_json=as_json).show_logged()
     logging.getLogger("isr_batch.any").info("compiling \x1b[31m")
     logging.getLogger("isr_batch.any").warning("a sign of life")

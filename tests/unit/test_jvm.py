@@ -41,7 +41,7 @@ def test_logs_are_little_up_to_a_million_events(tmp_path: Path, name: str, size:
     assert ((size_of_job(str(tmp_path / "lake"), tmp_path / "logs") or 0) <= LITTLE_BYTES) is little
 
 
-def test_what_the_lake_has_counts_with_the_logs_that_come(tmp_path: Path) -> None:
+def test_the_heap_counts_the_lake_and_the_new_logs(tmp_path: Path) -> None:
     lake, logs = str(tmp_path / "lake"), tmp_path / "logs"
     sparse(tmp_path / "lake" / "fetch_log" / "event_date=2026-01-01" / "a.parquet", 6 << 20)
     sparse(tmp_path / "lake" / "isr_changes" / "b.parquet", 60 << 20)

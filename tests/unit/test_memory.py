@@ -1,4 +1,4 @@
-"""Too little memory: said beforehand where a limit tells, and in a sentence where it runs out."""
+"""Too little memory: reported in advance if a limit is set, and in one sentence if it runs out."""
 
 import os
 import resource
@@ -21,7 +21,7 @@ def test_a_container_has_the_memory_that_it_is_given(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("megabytes", [600, 2000])
-def test_a_process_without_room_for_libraries_says_so(tmp_path: Path, megabytes: int) -> None:
+def test_a_process_without_room_for_libraries_reports_it(tmp_path: Path, megabytes: int) -> None:
     """Libraries that get no memory end a process by SIGSEGV or SIGABRT."""
     (tmp_path / "lake" / "run_log" / "_delta_log").mkdir(parents=True)
     answer = subprocess.run(

@@ -50,7 +50,7 @@ def test_days_are_marked_last(called: list[str]) -> None:
     assert run.counts == RunCounts(7, 15)
 
 
-def test_a_step_that_fails_leaves_the_days_unmarked_and_what_was_done_counted(
+def test_a_step_that_fails_leaves_the_days_unmarked_and_the_done_work_counted(
     called: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nightly, "write_scores", lambda *_: 1 / 0)

@@ -91,7 +91,7 @@ def test_a_folder_that_others_can_use_is_not_taken(folder: Path, mode: int) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_somebody_else_is_not_taken(folder: Path) -> None:
+def test_another_users_folder_is_not_used(folder: Path) -> None:
     os.chown(folder, 65534, -1)
     assert not is_ours_alone(folder)
 
@@ -111,7 +111,7 @@ def test_a_session_has_no_folder_that_others_know_before() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_what_is_compiled_for_the_first_time_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_compilation_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     numba_cache._say_compiling.cache_clear()
     with caplog.at_level(logging.INFO):
         assert njit(lambda x: x)(1) == 1

@@ -91,13 +91,13 @@ def test_rules_and_parameters_must_exist(conf: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("text", "told"), [("a: [", "not YAML"), ("- a", "not a list")])
-def test_broken_file_is_told_with_the_rest(conf: Path, text: str, told: str) -> None:
+def test_broken_file_is_reported_with_the_rest(conf: Path, text: str, told: str) -> None:
     (conf / "base.yaml").write_text(text)
     with pytest.raises(UsageError, match=f"(?s)base.yaml.*{told}.*spark.master"):
         load_settings(options={"spark": {"master": 1}}, conf=conf)
 
 
-def test_empty_file_says_nothing(conf: Path) -> None:
+def test_empty_file_sets_nothing(conf: Path) -> None:
     (conf / "base.yaml").write_text("# nothing yet\n")
     assert load_settings(conf=conf) == Settings()
 
@@ -124,7 +124,7 @@ def test_params_may_be_choices(conf: Path) -> None:
     }
 
 
-def test_wrong_values_of_params_are_told_together() -> None:
+def test_wrong_values_of_params_are_reported_together() -> None:
     told = [
         "kip-501-pending.pending_from=queue",
         "kafka-2.7.check_period_ms=soon",
@@ -166,7 +166,7 @@ def test_window(options: tuple[str | None, str | None, str | None], window: Wind
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("2026-01-31", "2026-01-01", None), "the one or the other"),
+        (("2026-01-31", "2026-01-01", None), "one or the other"),
         (("31.1.2026", None, None), "write it as"),
         ((None, "2026-01-02", "2026-01-02"), "exclusive"),
     ],

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", ["udfs", "pipelines"])
-def test_another_package_of_our_name_is_told(tmp_path: Path, name: str) -> None:
+def test_another_package_of_our_name_is_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").touch()
 

@@ -54,7 +54,7 @@ def in_windows(
             )  # fmt: skip
             known = dict.fromkeys(Rows._fields, -1) | {"kind": int(GOES_ON), "time_us": since_us, "kept": kept}
             begins.append({name: state[name] for name in SET_COLUMNS} | known)
-        # What is packed may begin before the window: rows from before it are given, and must not count again.
+        # Segments may begin before the window: rows from before it are given, and must not count again.
         given_rows = [row for row in rows if row["time_us"] >= since_us or row["kind"] in (APPEND, FETCH)]
         told = results([*begins, *given_rows], runs, until_us)
         states = [row for row in told if row["result"] == STATE]
@@ -85,7 +85,7 @@ def cut_logs(draw: st.DrawFn) -> tuple[Log, list[Setting], list[int]]:
 @seed(20261122)
 @settings(max_examples=LOGS, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(cut_logs(), st.binary(min_size=1, max_size=8))
-def test_windows_give_what_one_replay_gives(case: tuple[Log, list[Setting], list[int]], calm: bytes) -> None:
+def test_windows_equal_one_replay(case: tuple[Log, list[Setting], list[int]], calm: bytes) -> None:
     log, chosen, cuts = case
     runs = [
         RuleRun(run.rule, {"replica_lag_time_max_ms": run.replica_lag_time_max_ms, **dict(run.flags)}) for run in chosen
@@ -96,7 +96,7 @@ def test_windows_give_what_one_replay_gives(case: tuple[Log, list[Setting], list
     assert in_order(in_windows(rows, runs, cuts)) == in_order(whole)
 
 
-def test_what_was_kept_by_other_code_is_refused() -> None:
+def test_state_kept_by_other_code_is_refused() -> None:
     row = dict.fromkeys(Rows._fields, -1) | dict(zip(SET_COLUMNS, ("c", "t", 0, 1), strict=True))
     kept = {
         "leader_epoch": 0,

@@ -51,7 +51,7 @@ from tests.unit.command_line import Run
         ),
     ],
 )
-def test_mistakes_exit_with_2_and_say_what_to_do(isr_batch: Run, arguments: list[str], told: str) -> None:
+def test_mistakes_exit_with_2_and_a_remedy(isr_batch: Run, arguments: list[str], told: str) -> None:
     code, out, err = isr_batch(*arguments)
     assert code == 2
     assert told in err
@@ -80,7 +80,7 @@ def test_a_missing_path_is_found_before_spark_starts(isr_batch: Run, arguments: 
 def test_a_folder_without_tables_is_no_lake(isr_batch: Run, tmp_path: Path, command: str) -> None:
     code, out, err = isr_batch(*shlex.split(command), "--lake", str(tmp_path))
     assert (code, out) == (3, "")
-    assert f"{tmp_path} holds no tables" in err
+    assert f"{tmp_path} has no tables" in err
     code, out, err = isr_batch(*shlex.split(command), "--lake", __file__)
     assert (code, out) == (2, "")
     assert "is a file" in err

@@ -91,7 +91,7 @@ def test_a_grid_of_more_runs_than_can_be_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [*HOSTILE.values()][::4])
-def test_the_command_line_says_so(isr_batch: Run, tmp_path: Path, text: str) -> None:
+def test_the_command_line_reports_it(isr_batch: Run, tmp_path: Path, text: str) -> None:
     (tmp_path / "cluster.yaml").write_text(text)
     (tmp_path / "b-1").mkdir()
     (tmp_path / "b-1" / "server.log").write_text("[2026-11-21 16:30:12,613] INFO started (kafka.server.KafkaServer)\n")
@@ -104,7 +104,7 @@ _SCALARS = st.none() | st.booleans() | st.integers(-(10**17), 10**17) | st.float
 
 
 @given(st.recursive(_SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text("abc.", min_size=1), inner)))
-def test_what_is_read_is_what_yaml_reads(document: object) -> None:
+def test_reads_the_same_as_yaml(document: object) -> None:
     text = yaml.safe_dump(document)
     assert yaml_files._Loader(text).get_single_data() == yaml.safe_load(text)
 

@@ -1,10 +1,10 @@
-"""Of the timelines, the rows around shrinks: what led to them, and what came of them.
+"""Keep the timeline rows around shrinks: what led to them and what followed.
 
-Rows of a term are kept from a lag time before a follower is dropped under any rule run, and as long as any run has a
-replica outside its ISR; those of all runs, as who spared the follower is of as much interest. Such a span begins with
-the states that hold there. After its last row comes one without offsets and times: from there on all that is known is
-that every replica is in every ISR. Midnight cuts spans, and a lag time before a shrink does not reach beyond it: so the
-rows of a day follow from the log up to its end, whatever window it is replayed in.
+A span begins one lag time before any rule run drops a follower, and lasts while any run has a replica outside its ISR.
+Its rows are kept for all runs, since the rules that kept the follower matter as much. A span begins with the states in
+effect there. Its last row is followed by one without offsets and times: from then on it is only known that every
+replica is in every ISR. Spans are cut at midnight, and the lag time before a shrink does not reach across it: the rows
+of a day thus depend only on the log up to the end of that day, whatever window is replayed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -111,7 +111,7 @@ class AroundShrinks:
 
 
 class _Term:
-    """What is known of a term up to ``decided_us``, and the rows from after that."""
+    """State of a term up to ``decided_us``, and its rows after that."""
 
     def __init__(self, identity: Identity, before: Rows | None = None) -> None:
         self.identity = identity
@@ -123,14 +123,14 @@ class _Term:
         self.followers = [p for p, replica in enumerate(identity["assigned"]) if replica != identity["leader_id"]]
 
     def choose(self, rows: Rows, chosen: Chosen, *, ended: bool) -> None:
-        """Take in rows, and choose from those that no shrink to come can reach."""
+        """Add rows, and choose from those that no later shrink can reach."""
         rows = {
             kind: np.concatenate([held, rows[kind]]) if len(held) else rows[kind] for kind, held in self.held.items()
         }
         until_us = int(self.identity["until_us"])
         if not ended:
             last_us = max((int(rows[kind][-1, _TIME[kind]]) for kind in TIMELINES if len(rows[kind])), default=0)
-            # Of the last instant there may be more rows, and a shrink comes after it.
+            # The last instant may get more rows, and a shrink comes after it.
             until_us = max(self.decided_us, last_us - 1 - int(self.identity["lag_times_us"].max()))
         spans = list(_by_day(self._spans(rows["partition"], rows["change"]), until_us))
         for kind in TIMELINES:
@@ -144,7 +144,7 @@ class _Term:
         self.decided_us = until_us
 
     def _spans(self, states: Int64Array, changes: Int64Array) -> Iterator[Span]:
-        """Spans of the term, as far as these rows and those before tell, in order of time."""
+        """Spans of the term that follow from these rows and those before, in order of time."""
         parts = self.before["partition"], states
         shrinks = changes[changes[:, _KIND] == SHRINK]
         if not len(shrinks) and all((part[:, _ISR] == self.everybody).all() for part in parts):
@@ -187,7 +187,7 @@ class _Term:
                 yield self._last(kind, end_us + 1), {**self.identity, **unknown}
 
     def _in_effect(self, kind: str, before: Int64Array, rows: Int64Array) -> Int64Array:
-        """The last row of each run, and of each follower; there is one of each among those before."""
+        """Return the last row for each run and follower; ``before`` has at least one for each."""
         whose = self.followers if kind == "replica" else [0]
         found, end, at_once = rows[:0], len(rows), _AT_ONCE
         # Most are among the latest rows.
@@ -226,7 +226,7 @@ def _has(runs: Int64Array, run: int) -> npt.NDArray[np.bool_]:
 
 
 def _last_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int64Array:
-    """Of each run, and of each follower, the last row: of each row the runs that no later one has."""
+    """Return the last row for each run and follower; a row keeps the bits of runs without a later row."""
     found = []
     stretches = rows[:, 0] >> _STRETCH
     for stretch in range(int(stretches.max(initial=-1)) + 1):

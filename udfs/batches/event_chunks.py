@@ -1,8 +1,8 @@
-"""Fetches and appends on their way to their sets: a piece is what a stretch of a table has of one set.
+"""Chunks of fetches and appends of one set, for the exchange that brings the events of a set together.
 
-In an exchange rows are dear and bytes are cheap. So rows are brought together by set before they leave the task that
-read them, some hundred a piece, each column of numbers as one binary of 8 bytes a number. Pieces that belong together
-are put in order where they arrive, all that came at once in one sort.
+In an exchange, rows are expensive and bytes are cheap. So the task that reads events groups them by set first, some
+hundred per chunk, with each column as one binary of 8 bytes per number. The receiving task sorts the events of all
+chunks of a set at once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ COLUMNS_OF_FETCHES = {
     "leader_log_end_offset": "leader_log_end_offset", "handled_us": "handled_time", "processed_us": "processed_time",
     "released_us": "released_time", "until_us": "completed_time",
 }  # fmt: skip
-"""Columns of ``fetch_log`` by those of ``udfs.records.Rows``; ``later_by`` is read besides."""
+"""Columns of ``fetch_log`` by those of ``udfs.records.Rows``; ``later_by`` is read as well."""
 COLUMNS_OF_APPENDS = {"time_us": "append_time", "offset": "log_end_offset", "code": "acks"}
 """Columns of ``append_log``; an append without a log end offset was refused."""
 
@@ -151,7 +151,7 @@ def _groups(columns: list[pa.Array]) -> Ints:
         values = np.asarray(column.indices if pa.types.is_dictionary(column.type) else column).astype(np.int64)
         values -= values.min()
         if values.any():
-            # Both have less than 32 bits: the columns have, and 2**32 periods are more years than a time can tell.
+            # Both fit 32 bits: the columns do, and no timestamp is 2**32 periods away.
             both = pa.array(groups << 32 | values)
             groups = np.asarray(pc.dictionary_encode(both).indices).astype(np.int64)
     return groups
@@ -161,9 +161,9 @@ class Events(NamedTuple):
     """Chunk of events: single fetches and appends of some sets."""
 
     sets: pa.RecordBatch
-    """SET_COLUMNS, a row a set."""
+    """SET_COLUMNS, one row per set."""
     columns: dict[str, Ints]
-    """Of each event ``set``, its place among the sets; ``leader_epoch``; the columns of ``udfs.records.Rows``."""
+    """For each event: ``set``, the index of its set; ``leader_epoch``; the columns of ``udfs.records.Rows``."""
 
     def part(self, first: int, end: int) -> "Events":
         """Some of the events, with all sets."""
@@ -192,7 +192,7 @@ def events_of(pieces: pa.RecordBatch) -> Events:
 
 
 def _all_numbers(column: pa.Array) -> Ints:
-    """What is in all binaries of a column, one after the other."""
+    """Concatenate the contents of all binaries of a column."""
     _, edges, values = column.buffers()
     ends = np.frombuffer(edges, np.int32, len(column) + 1, 4 * column.offset)
     return np.frombuffer(values, np.int64)[ends[0] // 8 : ends[-1] // 8]
@@ -215,7 +215,7 @@ def sorted_events(events: Events) -> Events:
 
 
 def joined_events(earlier: Events, later: Events) -> Events:
-    """Events of one set, and then those of some sets of which it is the first."""
+    """Concatenate the events of one set and those of several sets that begin with the same set."""
     columns = {name: np.concatenate([earlier.columns[name], column]) for name, column in later.columns.items()}
     columns["set"][: len(earlier)] = 0
     return Events(later.sets, columns)

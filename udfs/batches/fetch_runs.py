@@ -1,9 +1,9 @@
-"""Runs of identical fetches: one row for what a follower of an idle partition asks again and again.
+"""Runs of identical fetches: one row for the fetches that a follower of an idle partition repeats.
 
 A fetch session reads all its partitions at each of its requests, so an idle partition has the same fetch twice a
-second. A run is one fetch and the later ones of the same session that differ from it in nothing but when they came.
-Its row tells how much later they came: ``later_by``, whole numbers, as many as LATER for each fetch after the first.
-They count from the fetch before, since small numbers that come again and again take half as much room on disk.
+second. A run is one fetch and the later ones of the same session that differ from it only in their times. Its row has
+their times in ``later_by``: for each fetch after the first, one whole number per entry of LATER. Each is the difference
+from the fetch before: small numbers that repeat take half as much room on disk.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from udfs.kernel.fetch_sessions import SessionFetches
 from udfs.kernel.ledger import DAY_US
 
 LATER = ("arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_line")
-"""What a later fetch of a run has of its own; of each, the difference from the fetch before it is kept."""
+"""Columns in which the fetches of a run differ; each is stored as the difference from the fetch before."""
 _LATER_ROWS = ("time_us", "handled_us", "processed_us", "released_us", "until_us")
 """The same in a row of the replay, which knows no lines."""
 _MOST = 2**31 - 1
@@ -31,7 +31,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class RequestsForRuns(NamedTuple):
-    """Of each request of a batch: when it was handled, when it read last, when it was handled if it then waited.
+    """For each request of a batch: when it was handled, when it read last, when it was handled if it then waited.
 
     ``goes_on`` (bool): the partitions that it reads may go on with runs of the request before it, and are later by
     ``later_by`` (LATER).
@@ -57,7 +57,7 @@ def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
     handled_us = _ints(batch, "handled_us")
     goes_on = (_steps(_ints(batch, "session_epoch")) == 1) & (_steps(handled_us // DAY_US) == 0)
     goes_on &= ((later_by >= 0) & (later_by <= _MOST)).all(axis=1)
-    # Were two handled at the same time, nobody could tell which was the last.
+    # If two were handled at the same time, their order is unknown.
     goes_on &= (later_by[:, LATER.index("handled_us")] > 0) & (later_by[:, LATER.index("source_line")] > 0)
     goes_on[:1] = False
     goes_on &= ~set_changes(batch, ("broker_id", "session", "replica_id", "source_file"))
@@ -73,7 +73,7 @@ def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
 
 
 class FetchRuns(NamedTuple):
-    """Runs, in the order of their first fetches: the row that each begins with, and columns of their own."""
+    """Runs, in the order of their first fetches: the index of the first row, and further columns."""
 
     first: Ints
     run_length: pa.Array
@@ -86,8 +86,8 @@ class FetchRuns(NamedTuple):
 def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> FetchRuns:
     """Find runs among what requests have read.
 
-    A fetch is by itself when it failed, brought records, or does not tell its leader epoch, which is then looked up by
-    time; one that follows another in a run has the same offset, epoch and high watermark (null as null).
+    A fetch that failed, brought records, or has no leader epoch (which is then looked up by time) forms a run alone.
+    The fetches of a run have the same offset, epoch and high watermark (null equals null).
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> Fetch
     start = np.flatnonzero(begins)
     length = np.diff(start, append=len(order))
     waited_us = np.maximum.reduceat(requests.waited_us[request], start) if len(start) else start
-    # Rows of one request beside each other have the same instants, which take less room on disk.
+    # Adjacent rows of one request have the same instants, which take less room on disk.
     by_request = np.argsort(order[start])
     start, length, waited_us = start[by_request], length[by_request], waited_us[by_request]
     last = request[start + length - 1]

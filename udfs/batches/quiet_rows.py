@@ -1,9 +1,9 @@
-"""The quiet stretch of a segment, as a binary beside its events, and as a piece of the replay's stream.
+"""The quiet stretch of a segment, as a binary next to its events, and as an item of the replay's stream.
 
 A replay that passes over the stretch needs the few rows around it only. The binary begins with `LAYOUT` and the CRC-32
-of the rest. Then come, compressed, numbers of 8 bytes: QUIET; how many latencies there are, rows before the stretch,
-latest fetches in it, and rows behind it; of each latency what moves the high watermark, its bucket, and how many
-appends; of these rows a column after the other.
+of the rest. The rest is a compressed sequence of 8-byte numbers: QUIET; the numbers of latencies, of rows before the
+stretch, of latest fetches in it, and of rows after it; for each latency the event that moves the high watermark, its
+bucket, and the number of appends; then the columns of these rows.
 """
 
 import zlib
@@ -21,14 +21,14 @@ from udfs.kernel.quiet import quiet_stretch_of
 from udfs.records import FETCH, QUIET, Int64Array, Rows
 
 LEAST_SHARE = 0.5
-"""Of a segment's rows: a shorter stretch is not worth the room."""
+"""Least share of a segment's rows: a shorter stretch is not worth the room."""
 _FIELDS = len(QUIET.names or ())
 LAYOUT = zlib.crc32(repr((QUIET.names, Rows._fields, LATE_FOR_US)).encode()).to_bytes(4, "little")
-"""Changes with the fields of QUIET, and with how long a leader counts as late."""
+"""Changes with the fields of QUIET, and with the time for which a leader is considered late."""
 
 
 class AroundQuiet(NamedTuple):
-    """What a segment's quiet stretch is, and the rows around it."""
+    """The quiet stretch of a segment, and the rows around it."""
 
     quiet: npt.NDArray[np.void]
     """QUIET, shape (1,)."""
@@ -113,7 +113,7 @@ class QuietRows:
 
     @property
     def until_us(self) -> int:
-        """When the first row behind it is; none of its own is later."""
+        """Time of the first row after the stretch; no row of the stretch is later."""
         return int(self.around.quiet["until_us"][0])
 
 
@@ -135,7 +135,7 @@ def recall_appends(history: AppendHistory, passed: Iterable[QuietRows]) -> None:
     for piece in passed:
         quiet = piece.around.quiet[0]
         places = np.flatnonzero((ends == quiet["log_end_at_end"]) & (times_us == quiet["first_append_us"]))
-        # Arrays of its own: numba compiles again for Arrow's, which must not be written to.
+        # Copies: numba compiles again for Arrow's read-only arrays.
         found = quiet_stretch_of(Rows(*map(np.array, kernel_rows(piece.segment()))))
         if len(places) and found:
             around = (slice(0, places[0]), slice(places[0] + 1, None))

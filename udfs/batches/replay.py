@@ -288,12 +288,12 @@ def replay_batches(
     shared : collection of str
         Timelines that are wanted as well, as they are stored.
     around_shrinks : bool
-        Of these, only what is near shrinks.
+        Only their rows near shrinks.
 
     Yields
     ------
     RecordBatch
-        Of RESULT_SCHEMA, or of STATES; each kind of result in batches of its own.
+        Of RESULT_SCHEMA, or of STATES; a batch has results of one kind.
 
     Raises
     ------
@@ -327,7 +327,7 @@ def replay_batches(
 
 
 def _by_knowledge_of_quiet(runs: Sequence[RuleRun]) -> list[list[RuleRun]]:
-    """Runs that may pass over quiet stretches, and those that may not, which are replayed by themselves."""
+    """Separate the runs that may pass over quiet stretches from those that may not."""
     knowing, others = ([run for run in runs if _knows_quiet(run) == known] for known in (True, False))
     return [group for group in (knowing, others) if group]
 

@@ -35,7 +35,7 @@ KINDS = {
 }
 """Kinds of result, in the order of ``Output``."""
 SCORED = ("change", "score", "follower_score")
-"""What scores are made of; the others are the timelines."""
+"""The kinds that scores are made of; the others are the timelines."""
 STATE = "state"
 """Beside KINDS: what the replay of a set knows at the end of a window (``udfs.kernel.snapshot``)."""
 
@@ -46,7 +46,7 @@ _NULL_UNLESS = {
     "times_known": {"last_caught_up_time_ms"},
     "held_known": {"leader_held_ms"},
 }
-"""What is null where an identity says so: where no line names an offset, where a timeline leaves off, and where the
+"""Columns that are null where an identity says so: where no line names an offset, where a timeline ends, and where the
 log names one instant of a fetch."""
 _ROWS_A_BATCH = 1 << 16
 _WIDEST = 40
@@ -175,7 +175,7 @@ def named_once(
 def named(
     out: KernelOutput, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> Results:
-    """Name the rows of one kind; each belongs to the term ``identities[of_term]``, and each run has rows of its own."""
+    """Name the rows of one kind, whose terms are ``identities[of_term]``; a row is repeated for each of its runs."""
     which = list(KINDS).index(kind)
     rows = out[which][: int(out.filled[which])]
     row, run = _each_run(rows[:, 0]) if kind in _OF_TIMELINES else (np.arange(len(rows)), rows[:, 0])
@@ -200,7 +200,7 @@ def _each_run(runs: Int64Array) -> tuple[Int64Array, Int64Array]:
 
 
 def _columns(rows: Int64Array, kind: str) -> dict[str, Int64Array]:
-    """By name, without the first, which tells whose they are."""
+    """Columns by name, without the first, which identifies the run."""
     return {column: np.ascontiguousarray(rows[:, i]) for i, column in enumerate(KINDS[kind]) if i}
 
 
@@ -210,7 +210,7 @@ def _named(
     identities: Sequence[Identity],
     of_mark: Int64Array,
 ) -> dict[str, Any]:
-    """Columns of RESULT_SCHEMA that a kind of result fills, but its run; text that tells of sets as dictionaries."""
+    """Columns of RESULT_SCHEMA that a kind of result fills, but its run; text columns of sets as dictionaries."""
     rows = len(of_mark)
     widest = max(len(identity["assigned"]) for identity in identities)
     replica_ids = np.array([i["assigned"] + [-1] * (widest - len(i["assigned"])) for i in identities], np.int32)
@@ -260,7 +260,7 @@ def _named(
 
 
 def _of(few: pa.Array, which: Int64Array) -> pa.Array:
-    """For each row one of a few values; a dictionary of those that differ, where they are text."""
+    """Take a value for each row, by index; text is dictionary-encoded."""
     if few.type != pa.string():
         return few.take(pa.array(which))
     differ = few.dictionary_encode()
@@ -302,7 +302,7 @@ def _verdicts(causes: Int64Array) -> dict[str, pa.Array]:
 
 
 def _latencies(counts: Int64Array) -> pa.Array:
-    """Of each row the buckets that are not empty, as pairs of latency and number."""
+    """List the buckets of each row that are not empty, as pairs of latency and number."""
     row, bucket = np.nonzero(counts)
     pairs = pa.StructArray.from_arrays(
         [pa.array(middle_of_latency_bucket_us(bucket) / 1000.0), pa.array(counts[row, bucket])],

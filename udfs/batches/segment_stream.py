@@ -1,4 +1,4 @@
-"""The replay's stream, of which most events come in packed segments, as an event a row or a quiet stretch at a time."""
+"""Unpack the segments in the replay's stream into one row per event, or leave a quiet stretch packed."""
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -27,12 +27,12 @@ def one_row_an_event(batches: Iterator[pa.RecordBatch], *, quiet: bool = False) 
         SET_COLUMNS, the columns of ``Rows`` (int64), more of any kind, and ``segment`` (SEGMENT, null in rows of
         one event), with the time of its first event; sorted by set, then ROW_ORDER.
     quiet : bool
-        Leave quiet stretches packed in which no other row of the set is.
+        Leave quiet stretches packed unless another row of the set falls into them.
 
     Yields
     ------
     RecordBatch or QuietRows
-        The same without ``segment``, an event a row, in order; quiet stretches by themselves.
+        The same without ``segment``, one row per event, in order; quiet stretches are separate items.
 
     Raises
     ------
@@ -52,7 +52,7 @@ class _Segment(NamedTuple):
     packed: pa.StructScalar
 
     def pieces(self, following: tuple[pa.RecordBatch, int] | None) -> Iterator[Piece]:
-        """Its events: with a quiet stretch by itself, if no row that follows is in it."""
+        """Its events; a quiet stretch is a separate item if no following row falls into it."""
         of_set = set_of(self.rows, self.place)
         try:
             around = unpacked_quiet(self.packed["quiet"].as_py() or b"")
@@ -100,7 +100,7 @@ class _Segment(NamedTuple):
 
 
 def _pieces(batches: Iterator[pa.RecordBatch], *, quiet: bool) -> Iterator[Piece]:
-    waiting: _Segment | None = None  # whether it is taken apart hangs on the row that follows it
+    waiting: _Segment | None = None  # whether it is unpacked depends on the row that follows
     for batch in batches:
         segments = batch.column("segment")
         rows = batch.drop_columns(["segment"])

@@ -1,9 +1,9 @@
-"""Packed segments: a stretch of one set's fetches and appends as one row, a column of numbers as one binary.
+"""Packed segments: a stretch of one set's fetches and appends as one row, each column of numbers as one binary.
 
-Rows are dear in Spark, bytes are cheap: 16,384 events cross it as one row of some 300 kB. Format 1: a binary holds
-whole numbers, the first as 8 bytes, then a byte that says how wide the differences are (0, 1, 2, 4 or 8 bytes; 0: all
+Spark is slow by the row and fast by the byte: 16,384 events cross it as one row of about 300 kB. Format 1: a binary
+holds whole numbers: the first as 8 bytes, then a byte with the width of the differences (0, 1, 2, 4 or 8 bytes; 0: all
 numbers are the same), then the difference of each number from the one before, all little-endian and signed. ``PACKED``
-tells what the numbers are. ``checksum`` is the CRC-32 of the binaries one after the other.
+lists the columns. ``checksum`` is the CRC-32 of the concatenated binaries.
 """
 
 import zlib
@@ -30,7 +30,7 @@ PACKED = {
     "time_us": "arrival of a fetch, or instant of an append: microseconds since the epoch",
     "kind": "5 a fetch, 4 an append",
     "offset": "the follower's fetch offset, or the leader's log end offset after the append",
-    "code": "Kafka error code of the fetch, or acks of the append (-2: nobody waits)",
+    "code": "Kafka error code of the fetch, or acks of the append (-2: no producer waits)",
     "replica_id": "of each fetch: the follower",
     "leader_log_end_offset": "of each fetch: the leader's log end offset when it was handled, -1 where unknown",
     "handled_us": "of each fetch: from its arrival until an io thread took it",

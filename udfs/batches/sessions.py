@@ -14,7 +14,7 @@ from udfs.arrow_types import arrow_columns, int64_array
 from udfs.request_log import unpacked
 
 STRETCH_OF_SESSION = 1 << 32
-"""Larger than any session id: a session that continues after a gap in the log counts as a new one."""
+"""Larger than any session id: a session that continues after a gap in the log gets a new one."""
 
 INSTANTS = ("arrival_us", "handled_us", "processed_us", "released_us", "answered_us", "completed_us")
 _ORDER = ("broker_id", "session", "session_epoch")
@@ -27,9 +27,9 @@ FIRST_REQUESTS = arrow_columns(
 
 Held = Sequence[tuple[Sequence[str], str, Sequence[tuple[int, int, int]]]]
 Members = Mapping[tuple[int, int], Held]
-"""By broker and session, what it had before the log: ids of a topic, its name, and partitions.
+"""State of each session before the log, by broker and session: ids of a topic, its name, and partitions.
 
-Of each the leader epoch and the offset that it asked for last; -1 where that is unknown."""
+Each partition has the leader epoch and the offset that were last requested; -1 where unknown."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -118,7 +118,7 @@ def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBa
 
 def _with_held(piece: bytes, held: Held) -> bytes:
     asked, gone, answered = unpacked.unpacked_fetches(pa.array([piece]))
-    # Of a request that lists nothing it does not matter; sessions of ids and of names do not mix.
+    # Irrelevant for a request that lists nothing; a session has either ids or names.
     by_id = any(each.is_id.any() for each in (asked, gone, answered)) or not (len(asked.is_id) or len(answered.is_id))
     topics = [(ids[0] if by_id and ids else topic, partitions) for ids, topic, partitions in held]
     return unpacked.with_topics_in_front(piece, topics, by_id=by_id)

@@ -22,10 +22,10 @@ TERM_FIELDS = (
     ("held_known", pa.bool_()),
     ("held_at_start", pa.list_(pa.int64())),
 )
-"""What a TERM row tells beyond its time and ``offset`` (the start offset), as a struct column ``term``."""
+"""Fields of a TERM row beyond its time and ``offset`` (the start offset), as a struct column ``term``."""
 
 OF_BROKER = ("replica_lag_time_max_ms", "min_insync_replicas", "check_origin_ms", "isr_write_ms")
-"""What of it says which parameters a run has that sets none."""
+"""Those of its fields that give the default parameters of a run."""
 
 KEPT_FIELDS = (
     ("leader_epoch", pa.int32()),
@@ -35,6 +35,6 @@ KEPT_FIELDS = (
     ("params", pa.list_(pa.string())),
     ("state", pa.binary()),
 )
-"""What a GOES_ON row tells: the state that a window before this one ended with, as a struct column ``kept``.
+"""Fields of a GOES_ON row: the state that the window before this one ended with, as a struct column ``kept``.
 
-All but ``end_us`` and ``ends_mid_term``, of the end of its term, is as the result of kind STATE has it."""
+All but ``end_us`` and ``ends_mid_term``, which describe the end of the term, are those of a STATE result."""

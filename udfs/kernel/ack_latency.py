@@ -21,7 +21,7 @@ def new_ack_waits(runs: int, capacity: int) -> Int64Array:
     """Make waits, int64 of shape (capacity + 1, 2 + runs): appends that some run has not acknowledged yet, in order.
 
     When there are more than the capacity, neighbours become one entry: the time of the earlier one, the end of the
-    later one. Latencies of a run that is so far behind are then told too long, by the distance of two neighbours.
+    later one. A run that is this far behind then gets latencies that are too long, by the distance of two neighbours.
     """
     return np.zeros((capacity + 1, FIRST_RUN + runs), np.int64)
 
@@ -48,7 +48,7 @@ def latency_bucket(latency_us):
 
 @kernel
 def clear_ack_waits(waits):
-    """A new term: its leader owes nobody an answer."""
+    """Clear the waits for a new term, whose leader has no producer waiting."""
     for column in range(waits.shape[1]):
         waits[COUNT, column] = 0
 
@@ -70,7 +70,7 @@ def _make_room(waits):
         waits[kept, TIME] = waits[i, TIME]
         waits[kept, END] = waits[last, END]
         for run in range(FIRST_RUN, waits.shape[1]):
-            # What a run has acknowledged counts no more.
+            # Appends that a run has acknowledged no longer count.
             appends = waits[i, run]
             if last > i:
                 appends += waits[last, run]
@@ -90,7 +90,7 @@ def add_ack_wait(waits, log_end_offset, now_us):
     i = waits[COUNT, TIME]
     waits[i, TIME] = now_us
     waits[i, END] = log_end_offset
-    if i > 0:  # no log ends before it did; nobody overtakes
+    if i > 0:  # log ends only grow, so no entry overtakes another
         waits[i, END] = max(log_end_offset, waits[i - 1, END])
     for run in range(FIRST_RUN, waits.shape[1]):
         waits[i, run] = 0

@@ -1,4 +1,4 @@
-"""When the leader first held a record that a follower lacks: the appends that are still missing somewhere.
+"""Appends that some follower still lacks: they date the first record that a follower misses.
 
 A follower with log end offset ``o`` lacks records since the first append that ended beyond ``o``.
 Appends that every follower has are forgotten. When more than the capacity are missing (a follower
@@ -31,7 +31,7 @@ def new_append_history(capacity: int = CAPACITY) -> AppendHistory:
 
 @kernel
 def begin_append_history(history: AppendHistory, start_offset: int, start_us: int) -> None:
-    """Begin the history anew with a term: what was there at its start counts as appended then."""
+    """Restart the history with a term: records that were there at its start are dated as appended then."""
     history.log_end_offset[0] = start_offset
     history.time_us[0] = start_us
     history.used[0] = 0

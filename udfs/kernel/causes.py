@@ -1,8 +1,8 @@
-"""Whose fault a shrink was: every cause that holds, as bits, the first of them being the primary one.
+"""Causes of a shrink: every cause that holds, as bits; the first of them is the primary one.
 
-The causes and their order are those of the failure they argue about: a follower that lacks nothing
-(KAFKA-7152), one that keeps pace (KAFKA-4485), one that its leader kept waiting (KIP-501), one that
-lacks nothing that was acknowledged (KAFKA-10853); then what is no mistake.
+Causes of spurious shrinks come first, each from the JIRA issue or KIP that describes it: a follower that lacks nothing
+(KAFKA-7152), one that keeps pace (KAFKA-4485), one that its leader kept waiting (KIP-501), one that lacks nothing that
+was acknowledged (KAFKA-10853). Causes of other shrinks follow.
 
 Only a follower that shows a sign of life can keep pace, or be excused by what was not acknowledged: one
 from which no fetch arrived for the lag time has stopped, or its leader has (docs/verdicts.md).
@@ -51,7 +51,7 @@ CADENCES_A_LAG_TIME = 3
 
 @kernel
 def _acknowledged_without(state, r, p):
-    """What producers would have been told is safe if the follower were not waited for: the end of those records."""
+    """End of the records that would have been acknowledged without waiting for the follower."""
     leader, term = state.leaders[r], state.term[0]
     end = leader.log_end_offset
     for other in range(term.replicas):
@@ -61,7 +61,7 @@ def _acknowledged_without(state, r, p):
 
 
 @kernel
-def _hangs_on_before(state, r, p, now_us):
+def _may_depend_on_earlier(state, r, p, now_us):
     """Whether the rule may have known something of the follower from before the log that decides about it now."""
     follower, term = state.followers[r, p], state.term[0]
     shown = follower.last_caught_up_time_ms > term.start_us // 1000
@@ -88,11 +88,11 @@ def causes_of_shrink(state, r, p, now_us):
     lag_time_us = state.params[r].replica_lag_time_max_ms * 1000
     if term.ends_mid_term != 0 and now_us > term.end_us - IN_FLIGHT_US:
         return UNKNOWN
-    if term.begins_mid_term != 0 and _hangs_on_before(state, r, p, now_us):
+    if term.begins_mid_term != 0 and _may_depend_on_earlier(state, r, p, now_us):
         return UNKNOWN
     alive = fetch.last_arrival_us > max(now_us - lag_time_us, NO_ARRIVAL_US)
     if fetch.log_end_offset < 0:
-        # It has not fetched in this term: only once that has lasted for the lag time does it tell anything.
+        # It has not fetched in this term: that is evidence only after the lag time.
         return _has_stopped(fetch, lag_time_us, now_us) if now_us - term.start_us > lag_time_us else UNKNOWN
     causes = 0
     if fetch.missing_since_us == NEVER_US:

@@ -1,20 +1,20 @@
-"""What a shrink depends on that the log cannot tell: when the check ran, which event came first, who was a member.
+"""Find what a shrink depends on that the log leaves open: when the check ran, the order of events, and membership.
 
-Stamps are cut to milliseconds, and what a leader did it wrote down a little later. So the check that drops a follower
-has an interval and not an instant: as wide as the error of stamps, and as the leader was late with its work lately. A
-check that no line tells of, by a leader that was silent when it was due, ran some time after the leader woke up. Where
-the log does not tell the phase of the periodic check, it ran at some time within a period. A check that must have run
-later than it was due, since no line has what it would have done, ran at some time since.
+Timestamps are cut to milliseconds, and a leader logs an action a little after it. So the check that drops a follower is
+known to an interval, not an instant: as wide as the error of timestamps, plus the recent delay of the leader. A check
+without a line, by a leader that was silent when it was due, ran some time after the leader woke up. Where the log does
+not show the phase of the periodic check, it ran at some time within a period. A check that must have run later than it
+was due, since no line shows its effect, ran at some time since.
 
 Where a line says that the leader dropped this very follower, part of the order is known: the follower lacked something
-at that check, and no fetch that showed it at the log end had come before. Other fetches are in doubt still: the line is
-of the brokers' rule, and another may heed them.
+at that check, and no fetch that showed it at the log end had come before. Other fetches remain in doubt: the line
+reflects the brokers' rule, and another rule may depend on them.
 
-Where a log begins in mid-term and no line tells who was in the ISR, a follower that has not been seen at the log end
-may not have been a member.
+Where a log begins in mid-term and no line names the ISR, a follower that has not been seen at the log end may not have
+been a member.
 
-A shrink that the rule makes wherever in this interval the check ran is certain. Else it is possible: a row of kind
-DOUBT follows, with the time of the shrink, and says what it depends on.
+A shrink that the rule makes wherever in this interval the check ran is certain. Otherwise it is possible: a row of kind
+DOUBT follows, with the time of the shrink and its dependencies.
 """
 
 import numpy as np
@@ -34,7 +34,7 @@ AWAKE_US = 100_000
 LATE_FOR_US = 5_000_000
 """A leader that was late with a fetch may be late with anything for so long."""
 STARVED_US = 100_000
-"""A leader so late may also have written a line late: then the order of its fetches is not that of their stamps."""
+"""A leader this late may also have logged late: then the order of its fetches is not that of their timestamps."""
 
 
 @kernel
@@ -45,7 +45,7 @@ def is_late_no_more(late_at_us, now_us):
 
 @kernel
 def note_lateness_for_doubts(term, from_us, until_us, now_us):
-    """The leader took this span for its part of a fetch; the time that it was silent counts by itself."""
+    """The leader worked on a fetch during this span; the time that it was silent is counted separately."""
     late_us = until_us - from_us - overlap_of_spans(from_us, until_us, term.silent_from_us, term.silent_until_us)
     if late_us >= term.late_us or is_late_no_more(term.late_at_us, now_us):
         term.late_us = late_us
@@ -54,13 +54,13 @@ def note_lateness_for_doubts(term, from_us, until_us, now_us):
 
 @kernel
 def error_us(term, now_us):
-    """By how much the instant of an event is in doubt: stamps are cut, and the leader is late with its work."""
+    """By how much the instant of an event is in doubt: timestamps are cut, and the leader is late with its work."""
     return STAMP_US + (0 if is_late_no_more(term.late_at_us, now_us) else term.late_us)
 
 
 @kernel
 def check_error_us(leader, term, params, now_us):
-    """By how much the instant of a check is in doubt: as `error_us`, or more where no line tells when it was due."""
+    """Uncertainty of the instant of a check: `error_us`, or more where no line shows when it was due."""
     late_us = error_us(term, now_us)
     if params.check_period_ms == 0:
         return late_us
@@ -75,7 +75,7 @@ def check_error_us(leader, term, params, now_us):
 
 @kernel
 def write_doubt(out, mine, r, p, depends_on):
-    """Say that the follower's last shrink is possible only."""
+    """Mark the follower's last shrink as possible only."""
     mine.depends_on = depends_on
     mine.doubt_until_us = 0
     row = out.change[out.filled[2]]
@@ -101,7 +101,7 @@ def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
     params : record
     now_us : int
     ran_late : bool
-        The rule would not have dropped it if the check had run as early as the stamps allow.
+        The rule would not have dropped it if the check had run as early as the timestamps allow.
     """
     mine.dropped_us = now_us
     mine.depends_on = NOTHING

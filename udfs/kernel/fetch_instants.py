@@ -112,7 +112,7 @@ def serve_fetch(state, p, stage, now_us, out):
     fetch = state.fetches[p]
     if stage == READ:
         if fetch.leader_log_end_offset > state.term[0].log_end_offset:
-            # The row tells of an append that the log has later, or not at all.
+            # The row implies an append that the log has later, or not at all.
             take_in_append_called(state, fetch.leader_log_end_offset, NOBODY_WAITS, now_us, out)
         follower_truth.truth_after_read(fetch, state.term[0], now_us)
     follower_truth.enter_instant_of_truth(fetch, stage)
@@ -157,7 +157,7 @@ def take_in_fetch(state, p, rows, i, out):
         offset = term.log_end_offset
         code = SENT_FROM_UNKNOWN if code == 0 and state.fetches[p].held_at_start == BEHIND else code
     if code == 0 and offset > term.log_end_offset:
-        # A follower holds nothing that its leader lacks: the append is older than its stamp.
+        # A follower holds nothing that its leader lacks: the append is older than its timestamp.
         take_in_append_called(state, offset, NOBODY_WAITS, now_us, out)
     misses.misses_before_arrival(state, p, now_us, offset)
     follower_truth.truth_after_arrival(state.fetches[p], term, state.history, rows, i, offset, code)

@@ -17,12 +17,12 @@ NEVER_FELL = -1
 
 
 class SessionCache(NamedTuple):
-    """What the leader remembers of the session in hand; an entry a partition number.
+    """State of the current session as the leader keeps it, with one entry per partition number.
 
     ``members[:used[0]]`` are the partitions in the session, in the order in which they joined, and
-    ``position`` says where in ``members`` a partition stands (-1: not in the session). ``failed`` is the
-    error of the last request that read it; ``error``, ``high_watermark``, ``records_size`` and ``fell_from`` belong to
-    the request in hand alone.
+    ``position`` is the index of a partition in ``members`` (-1: not in the session). ``failed`` is the error of the
+    last request that read it; ``error``, ``high_watermark``, ``records_size`` and ``fell_from`` belong to the current
+    request alone.
     """
 
     used: npt.NDArray[np.int64]
@@ -64,8 +64,8 @@ class SessionRequests(NamedTuple):
 class SessionFetches(NamedTuple):
     """Partitions that were read in fetch sessions: room for a row for each partition that a request read.
 
-    ``request`` is its row in the batch; ``fell_from`` the larger offset that the request before asked for in the same
-    leader epoch, though nothing told the follower to cut its log (else `NEVER_FELL`).
+    ``request`` is its row in the batch; ``fell_from`` is the larger offset that the request before asked for in the
+    same leader epoch, though no response made the follower truncate its log (else `NEVER_FELL`).
     """
 
     request: npt.NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""What happened to a follower, whatever the rule: what it holds, what it lacks since when, and who is to blame.
+"""Track a follower independently of any rule: its log end, since when it lacks records, and which broker delayed it.
 
 See FETCH_STATE and TERM of ``udfs.records``. A fetch is known from its arrival on; the log that is
 replayed was written afterwards, so its later instants are known too.
@@ -20,8 +20,8 @@ def settle_truth(fetch, term, now_us):
     """Sum up how long the follower was held up by its leader, until ``now_us``.
 
     Held: its fetch lay in the request queue, was being worked on, or waited longer than it had asked
-    to. Silent: the leader did nothing for anybody, and no fetch of this follower was inside that would
-    show it. Idle: nobody fetched from the leader, and it may have been silent.
+    to. Silent: the leader handled no request at all, and had no fetch of this follower that would show it. Idle: no
+    follower fetched from the leader, which may have been silent.
     """
     from_us = fetch.settled_us
     if now_us <= from_us:
@@ -64,7 +64,7 @@ def _silent(fetch, term, from_us, now_us):
 
 @kernel
 def truth_before_pause(state, kind, from_us, until_us):
-    """From now on nobody is heard of for a while: the leader is silent, or (IDLE) nobody knows why."""
+    """From now on there are no fetches for a while: the leader is silent, or (IDLE) the reason is unknown."""
     term = state.term[0]
     for p in range(term.replicas):
         settle_truth(state.fetches[p], term, from_us)
@@ -76,7 +76,7 @@ def truth_before_pause(state, kind, from_us, until_us):
 
 @inlined
 def position_of(state, replica_id):
-    """Place of a follower in the assignment; -1: it is none."""
+    """Index of a follower in the assignment; -1 for any other broker."""
     for p in range(state.term[0].replicas):
         if state.fetches[p].replica_id == replica_id and p != state.term[0].leader:
             return p
@@ -133,7 +133,7 @@ def _explain_since_caught(fetch):
 
 @inlined
 def truth_after_arrival(fetch, term, history: AppendHistory, rows, i, fetch_offset, error_code):
-    """Take in the fetch of row ``i``: the follower holds everything below its fetch offset."""
+    """Process the fetch of row ``i``: the follower holds everything below its fetch offset."""
     now_us = rows.time_us[i]
     settle_truth(fetch, term, now_us)
     if fetch.missing_since_us == NEVER_US:
@@ -230,7 +230,7 @@ def truly_late_at_us(fetch, lag_time_ms):
 
 @kernel
 def true_miss_at_us(fetch, lag_time_ms):
-    """When no rule has an excuse any more: one and a half lag times, and what else is due then first."""
+    """When every rule should have acted: after 1.5 lag times, and after anything else due at that instant."""
     if fetch.missing_since_us == NEVER_US:
         return NEVER_US
     return (fetch.missing_since_us // 1000 + lag_time_ms * 3 // 2 + 1) * 1000 + 1

@@ -147,7 +147,7 @@ def _write_isr(state, r, isr, now_us):
     leader.commit_us = now_us + latency_us
     term = state.term[0]
     if latency_us != 0 and term.write_asked_us <= now_us < term.write_answered_us:
-        # Lines tell how long a write took that the leader began now, or was waiting for.
+        # Lines show how long a write took that the leader began now, or was waiting for.
         same = now_us <= term.write_asked_us + doubts.STAMP_US
         leader.commit_us = term.write_answered_us if same else max(leader.commit_us, term.write_answered_us)
     if latency_us == 0:
@@ -229,7 +229,7 @@ def after_fetch(state, r, p, todo, now_us, out, since):
     ):
         _expand(state, r, p, now_us, out)
     if todo & ADVANCE_HIGH_WATERMARK:
-        # Kafka's clock here is the time of the read; that of a failed read is -1, to which nobody is late.
+        # Kafka's clock here is the time of the read; for a failed read it is -1, at which no follower is late.
         fetch = state.fetches[p]
         advance_high_watermark(state, r, fetch.handled_us // 1000 if fetch.error_code == 0 else -1)
     show_follower_in_timeline(out, since, p, now_us, follower, leader, state.term[0])
@@ -237,7 +237,7 @@ def after_fetch(state, r, p, todo, now_us, out, since):
 
 @kernel
 def relinquish_leadership(state, r, now_us, out):
-    """The next member of the ISR takes over: an epoch of its own begins, with the ISR as it stands."""
+    """The next member of the ISR takes over: a new epoch begins, with the current ISR."""
     part_shared_run(state, r)
     leader = state.leaders[r]
     term = state.term[0]
@@ -291,7 +291,7 @@ def check_isr(state, r, now_us, out):
             isr = leader.isr
     if isr == leader.isr:
         if params.check_period_ms == 0:
-            # Nobody has to leave, but the high watermark need not wait any longer for an outsider.
+            # No follower has to leave, but the high watermark no longer waits for an outsider.
             advance_high_watermark(state, r, now_us // 1000)
             show_leader_in_ledger(state, r, now_us, out)
         join_shared_run(state, r, now_us)

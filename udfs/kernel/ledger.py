@@ -1,7 +1,7 @@
-"""What a rule costs and gets right on one set, counted while it is replayed: exact over step functions, never sampled.
+"""Counters of a rule's cost and accuracy on one set, kept during the replay: exact over step functions, never sampled.
 
-docs/verdicts.md has the definitions. Integrals are of the states that partition_timeline shows; a UTC midnight and the
-end of a term close a page, which becomes a row a rule run, and a row a run and follower.
+docs/verdicts.md has the definitions. Integrals are of the states that partition_timeline shows. A page is closed at a
+UTC midnight and at the end of a term; it becomes one row per rule run, and one row per rule run and follower.
 """
 
 from typing import NamedTuple
@@ -53,12 +53,12 @@ EACH = np.int64(-1)
 ) = np.arange(len(MEASURES))
 """Places of MEASURES on the open page of a rule run."""
 SETTLED_US, AT_RISK = len(MEASURES) + np.arange(2)
-"""And what the page needs besides: integrals are up to here; records that the worst member of the ISR lacks."""
+"""State of the page: integrals are up to here; records that the worst member of the ISR lacks."""
 LATENCIES = len(MEASURES) + 2
 """Then acknowledged appends by bucket of latency."""
 PLACES = LATENCIES + BUCKETS
 NO_SUMS = (SETTLED_US, AT_RISK, LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US, FIRST_VIOLATION_US, FIRST_VIOLATION)
-"""What two pages of a run do not add up to."""
+"""Entries that are not added up over the pages of a run."""
 
 FOLLOWER_PAGE = int64_record(
     *FOLLOWER_MEASURES,
@@ -73,7 +73,7 @@ FOLLOWER_PAGE = int64_record(
     "joined_us",  # when it was back at the latest after its last expand; 0: it has not been out
     "joined_by",  # what the shrink depended on that this undid
     "named",  # 1: a line says that the leader dropped it then
-    "order_until_us",  # a fetch that arrived by then may have come before that, by the error of stamps alone
+    "order_until_us",  # a fetch that arrived by then may have come before that, by the error of timestamps alone
     "doubt_until_us",  # a fetch that arrived by then may have come before the check that dropped it; 0: none can
 )
 """The open page of a rule run's follower."""
@@ -99,10 +99,10 @@ def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
 
 @kernel
 def ledger_known_from_us(term, params):
-    """From when on the state of a rule run hangs on nothing that was before the log.
+    """Time from which the state of a rule run no longer depends on events before the log.
 
-    In a stretch that begins in mid-term, who was last caught up before it and has not been since is out after a lag
-    time and a check, whatever the instant was.
+    In a stretch that begins in mid-term, a follower that has not been caught up since its begin is out of the ISR after
+    one lag time and one check period, whenever it was last caught up.
     """
     if term.begins_mid_term == 0:
         return term.start_us
@@ -136,7 +136,7 @@ def clear_ledger(page, followers):
 
 @kernel
 def begin_ledger(state, isr_at_start):
-    """Open the ledger of a term. Who is in the ISR is judged after a lag time at the latest, others when they fetch."""
+    """Open the ledger of a term. ISR members are judged after a lag time at the latest, others when they fetch."""
     ledger, term = state.ledger, state.term[0]
     clear_ack_waits(ledger.waits)
     term.day_ends_us = (term.start_us // DAY_US + 1) * DAY_US
@@ -304,7 +304,7 @@ def _account(term, leader, params, followers, fetches, ledger, r, now_us):
                 )
     if leader.high_watermark < leader.shown_high_watermark and begun:
         _violate(page, HIGH_WATERMARK_DECREASES, now_us)
-    # Where only the log grew, nobody is at risk who was not.
+    # Where only the log grew, no further follower is at risk.
     changed = moved or leader.isr != leader.shown_isr or not begun
     rises = leader.high_watermark > leader.shown_high_watermark and begun
     leader.shown_log_end_offset = leader.log_end_offset

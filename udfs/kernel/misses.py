@@ -32,7 +32,7 @@ def note_lack_for_misses(state, p, now_us):
 
 @inlined
 def misses_before_arrival(state, p, now_us, log_end_offset):
-    """A fetch is about to tell what the follower holds; -1: nothing."""
+    """Called before a fetch shows the follower's log end; -1: it shows none."""
     fetch = state.fetches[p]
     back = log_end_offset < fetch.log_end_offset
     if fetch.outsider_in > 0 or truly_late_at_us(fetch, state.term[0].least_lag_time_ms) <= now_us or back:
@@ -63,7 +63,7 @@ def misses_after_arrival(state, p, now_us):
 
 @kernel
 def _look_at_each(state, p, now_us):
-    """What the fetch means for the books of each run; quiet is who leaves nothing open in any of them."""
+    """Update each run's ledger for a fetch; the follower is quiet if no run has anything pending for it."""
     fetch = state.fetches[p]
     fetch.quiet = 1
     for k in range(state.term[0].active):
@@ -89,7 +89,7 @@ def _look_at_each(state, p, now_us):
 
 @kernel
 def stop_judging_misses(state, p, now_us):
-    """The controller took it out: until it fetches again its absence is nobody's mistake."""
+    """The controller removed the follower: until it fetches again, no rule is judged by its absence."""
     state.fetches[p].quiet = 0
     part_shared_runs(state)
     for r in range(state.term[0].runs):
@@ -99,7 +99,7 @@ def stop_judging_misses(state, p, now_us):
 
 @kernel
 def look_for_misses(state, now_us):
-    """Followers that failed genuinely one and a half lag times ago and are still in the ISR.
+    """Find followers that failed genuinely 1.5 lag times ago and are still in the ISR.
 
     A run parts from its group before, when a follower is about to be late by its lag time.
     """

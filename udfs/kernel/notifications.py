@@ -1,8 +1,8 @@
-"""When a broker tells the controller of ISR changes, as releases from 0.9 to 2.6 did: with brakes.
+"""Times at which a broker notifies the controller of ISR changes, rate-limited as in releases 0.9 to 2.6.
 
-Every 2.5 s a task looks: if changes wait, and none came within the last 5 s or the last notification was more than
-60 s ago, they are told in one notification (ReplicaManager.maybePropagateIsrChanges). A broker that writes its ISR
-through the controller (2.7 and later) sends none; the figure says what a rule would have cost before.
+A task runs every 2.5 s: if there are pending changes, and the last change is more than 5 s old or the last notification
+more than 60 s, it sends them in one notification (ReplicaManager.maybePropagateIsrChanges). A broker that writes its
+ISR through the controller (2.7 and later) sends none; for those, the figure is the cost on an older release.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def _notify(change_us, notified_us):
 
 
 def notified_at_us(change_us: Int64Array) -> Int64Array:
-    """When each change of one broker's ISRs is told.
+    """Time of the notification that includes each change of one broker's ISRs.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def notified_at_us(change_us: Int64Array) -> Int64Array:
     Returns
     -------
     int64 array of shape (changes,)
-        Equal for those that are told together.
+        Equal for changes in the same notification.
     """
     notified_us: npt.NDArray[np.int64] = np.zeros(len(change_us), np.int64)
     if len(change_us):

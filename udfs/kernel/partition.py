@@ -29,7 +29,7 @@ from udfs.records import (
 )
 
 CHECK_SLACK_US = 2_000
-"""A check seen in the log belongs to the due one that is this near, stamps being cut to milliseconds."""
+"""A check seen in the log belongs to the due one that is this near, timestamps being cut to milliseconds."""
 NOBODY = np.int64(-1)
 
 
@@ -130,13 +130,13 @@ def come_to(state, until_us, out):
             and state.leaders[which].check_logged == OWN_LINE
         ):
             state.leaders[which].check_us = term.awaited_until_us
-            timers.set_timer_anew(state.due_us, state.leaders, which)
+            timers.reset_timer(state.due_us, state.leaders, which)
         else:
             isr.check_isr(state, which, due_us, out)
             # A check that the log has a little early must not run again when it was due.
             timers.schedule_check(state, which, max(due_us, state.leaders[which].check_due_us))
             timers.schedule_crossing(state, which, due_us)
-            timers.set_timer_anew(state.due_us, state.leaders, which)
+            timers.reset_timer(state.due_us, state.leaders, which)
 
 
 @kernel
@@ -147,10 +147,10 @@ def fire_timers(state, until_us, out):
 
 @kernel
 def _note_check(state, r, due_us, ran_us, code, log_end_offset):
-    """A line tells when a check ran; of another partition it says less than when the leader woke up.
+    """Take the time of a check from a line; a line about another partition is weaker than the leader's wake-up.
 
-    The stamp of the line is cut to a millisecond. Within that, the check came after the append that it shows. An
-    absent line tells that it had not run yet.
+    The timestamp of the line is cut to a millisecond. Within that, the check came after the append that it shows. An
+    absent line proves that it had not run yet.
     """
     term, leader = state.term[0], state.leaders[r]
     if state.params[r].check_period_ms == 0 or (code == OTHERS_LINE and leader.check_us == term.silent_until_us):
@@ -191,7 +191,7 @@ def take_in_row(state, rows, i, out):
         if p >= 0:
             state.fetches[p].named_us = rows.until_us[i]
             if log_end_offset == UNKNOWN:
-                # Nobody is dropped who lacks nothing (2.1 on).
+                # A follower that lacks nothing is not dropped (2.1 on).
                 log_end_offset = state.fetches[p].log_end_offset + 1
         for r in range(term.runs):
             _note_check(state, r, now_us, rows.until_us[i], rows.code[i], log_end_offset)

@@ -24,10 +24,10 @@ from udfs.kernel.rule_calls import (
 )
 from udfs.kernel.timers import (
     await_rule_timer,
+    reset_timer,
     schedule_check,
     schedule_crossing,
     schedule_giving_up,
-    set_timer_anew,
 )
 from udfs.records import COMPLETED, NEVER_US, READ, RECORDED
 from udfs.rules.base import nothing
@@ -40,12 +40,13 @@ ADVANCED_BY_ARRIVAL = rule_bits(rule.on_recorded is nothing for rule in RULES)
 def may_pass_over(state, quiet, latest):
     """Whether no run does anything between the first row of the stretch and the end.
 
-    Each follower's latest fetch is from the log end: nobody waits for an acknowledgement, or is at risk.
+    Each follower's latest fetch is from the log end: no producer waits for an acknowledgement, and no follower is at
+    risk.
     """
     term = state.term[0]
     if term.log_end_offset != quiet.log_end_at_first:
         return False
-    if not (_is_late_anew(term, quiet) or _stays_late(term, quiet)):
+    if not (_is_latest_within(term, quiet) or _stays_late(term, quiet)):
         return False
     if len(latest.time_us) != 2 * (term.replicas - 1):
         return False
@@ -71,12 +72,12 @@ def pass_over(state, quiet, latest, latencies, out):
     """Come to the end of the stretch; ``latest`` are each follower's two latest fetches, in order."""
     term = state.term[0]
     late_us, late_at_us = term.late_us, term.late_at_us
-    if _is_late_anew(term, quiet):
+    if _is_latest_within(term, quiet):
         late_us, late_at_us = quiet.late_us, quiet.late_at_us
     for k in range(term.active):
         _pass_over_run(state, active_run(state.active, k), quiet, latencies)
     if quiet.log_end_at_end > term.log_end_offset:
-        # What no follower lacks at the end became one append: who lost it would lack it since the first of them.
+        # Appends that no follower lacks at the end were merged into one, dated as the first of them.
         held_by_all = quiet.log_end_at_end
         remember_append(state.history, quiet.log_end_at_end, quiet.first_append_us, held_by_all)
     term.log_end_offset = quiet.log_end_at_end
@@ -95,7 +96,7 @@ def pass_over(state, quiet, latest, latencies, out):
         schedule_crossing(state, r, quiet.until_us)
         if GIVE_UP & term.rules != 0:
             schedule_giving_up(state, r, quiet.until_us)
-        set_timer_anew(state.due_us, state.leaders, r)
+        reset_timer(state.due_us, state.leaders, r)
         await_rule_timer(term, state.due_us, r, state.due_us[r])
 
 
@@ -132,20 +133,20 @@ def _take_in_latest_fetches(state, p, until_us, latest, out):
 
 
 @kernel
-def _is_late_anew(term, quiet):
-    """How late the leader was before is forgotten when it is at its latest in the stretch."""
+def _is_latest_within(term, quiet):
+    """Whether the leader's greatest delay is within the stretch, or its earlier delay has expired by then."""
     return term.late_us <= quiet.latest_peak_us or is_late_no_more(term.late_at_us, quiet.latest_peak_at_us)
 
 
 @kernel
 def _stays_late(term, quiet):
-    """It is not so late in the stretch as it was before, which still counts at the end."""
+    """Whether the leader's greatest delay is the one before the stretch, and that one still applies at its end."""
     return term.late_us > quiet.latest_peak_us and not is_late_no_more(term.late_at_us, quiet.until_us)
 
 
 @kernel
 def _is_settled(state, replica_id):
-    """The follower is in the ISR of every run, and nothing of it is open in the books; its leader was awake since."""
+    """The follower is in the ISR of every run, has nothing pending in the ledger, and its leader was awake since."""
     term = state.term[0]
     for p in range(term.replicas):
         fetch = state.fetches[p]
@@ -157,7 +158,7 @@ def _is_settled(state, replica_id):
 
 @kernel
 def _pass_over_run(state, r, quiet, latencies):
-    """Add the stretch to the page of a run that is replayed by itself, and move its high watermark."""
+    """Add the stretch to the page of a run that is replayed separately, and move its high watermark."""
     leader, page = state.leaders[r], state.ledger.pages[r]
     way = BY_ARRIVAL if ADVANCED_BY_ARRIVAL >> state.codes[r] & 1 else BY_RECORD
     ledger.settle_ledger(page, leader, state.params[r], quiet.until_us)

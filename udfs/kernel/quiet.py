@@ -1,9 +1,9 @@
-"""Quiet stretches of a segment: nobody fails, nobody falls far behind, and all hold everything at both ends.
+"""Quiet stretches of a segment: no follower fails or falls far behind, and all hold everything at both ends.
 
-What such a stretch leaves behind is known without a replay, whatever the rule: the log end, the high watermark (the
-least log end of the followers, as long as all are in the ISR), how long producers with acks=all waited, and each
-follower's latest fetch. What rules may heed besides is in QUIET at its worst, for ``Rule.acts_in_quiet``. It is found
-once, when a segment is packed; ``udfs.kernel.pass_over`` uses it.
+The result of such a stretch is known without a replay, whatever the rule: the log end, the high watermark (the least
+log end of the followers, as long as all are in the ISR), how long producers with acks=all waited, and each follower's
+latest fetch. QUIET has the worst values of everything else that a rule may use, for ``Rule.acts_in_quiet``. The stretch
+is found once, when a segment is packed; ``udfs.kernel.pass_over`` uses it.
 """
 
 from typing import NamedTuple
@@ -37,7 +37,7 @@ MOST_FOLLOWERS = 15
 MOST_WAITING = 2000
 """Appends that wait for their acknowledgement: a replay merges some beyond that (``udfs.kernel.ack_latency``)."""
 BY_RECORD, BY_ARRIVAL = 0, 1
-"""What moves the high watermark."""
+"""The event that moves the high watermark."""
 
 _FOLLOWER = int64_record(
     "replica_id", "row", "row_before", "kept_pace", "stage", "due", "arrival_us", "handled_us", "processed_us",
@@ -62,7 +62,7 @@ class QuietStretch(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """What is known on the way through a segment."""
+    """State of a pass through a segment."""
 
     leader: npt.NDArray[np.void]
     """_LEADER, shape (1,)."""
@@ -87,8 +87,8 @@ def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
     Returns
     -------
     QuietStretch or None
-        None when there is no such stretch: a fetch failed or names no offset, a log became shorter, a follower
-        holds everything at no two instants, or is unheard of.
+        None without such a stretch: a fetch failed or names no offset, a log became shorter, a follower does not hold
+        everything at two instants, or never fetches.
     """
     replica_ids = np.unique(rows.replica_id[rows.kind == FETCH])
     if not 0 < len(replica_ids) <= MOST_FOLLOWERS:

@@ -1,13 +1,13 @@
-"""Runs of one rule, or of rules that know the same of followers, are one while all followers are in their ISRs.
+"""Replay runs of one rule, or of rules with the same follower state, as one while all followers are in their ISRs.
 
-What such runs know of a follower does not depend on the lag time, and their high watermark waits for everybody. So
-their state is kept once, in the place of a group, which comes after those of the runs; they go along with it. A run
-parts from its group, and takes over its state, before it has something of its own: a follower to drop, one that is
-about to be late by its lag time, a page to close; all do where a fetch is irregular, since then rules of a family
-(``udfs.kernel.families``) may differ. It goes along again when nothing tells it from the group.
+The follower state of such runs does not depend on the lag time, and their high watermark waits for all followers. So it
+is kept once, in the slot of a group; the slots of groups follow those of the runs, and the runs go along with it. A run
+parts from its group, and takes over its state, before it differs: when it has a follower to drop, one that is about to
+be late by its lag time, or a page to close. All runs part where a fetch is irregular, since then rules of a family
+(``udfs.kernel.families``) may differ. A run rejoins when its state equals the group's.
 
-What they count is counted once as well: the page of a run that goes along has what the run counted beyond its group.
-A group has the least lag time of those that go along with it.
+Counters are kept once as well: the page of a run that goes along has the difference from its group. A group has the
+least lag time of the runs that go along with it.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ OWN = (
     "last_isr_change_time_ms", "last_isr_write_time_ms", "commit_us", "epoch_start_us", "give_up_us", "check_due_us",
     "check_us", "check_logged", "runs", "group", "along",
 )  # fmt: skip
-"""What a run has of its own while it goes along; nothing but checks, and who writes an ISR, looks at it."""
+"""Fields that differ between the runs of a group; only checks and ISR writes read them."""
 _OF_LEADER = tuple(name for name in LEADER.names or () if name not in OWN)
 _OF_FOLLOWER = FOLLOWER.names or ()
 TIMERS = ("commit_us", "give_up_us", "check_us")
@@ -37,7 +37,7 @@ TIMERS = ("commit_us", "give_up_us", "check_us")
 
 @inlined
 def shared_runs_part_at_us(fetch, lag_time_ms):
-    """The last microsecond at which nobody may tell the run from others by its lag time."""
+    """The last microsecond at which the run cannot yet differ from others by its lag time."""
     return truly_late_at_us(fetch, lag_time_ms) - 1
 
 
@@ -51,7 +51,7 @@ def _may_share(state, r, other):
 
 @kernel
 def form_shared_runs(state):
-    """Every run by itself, and which may go along with each other: those of one family by their codes, with checks."""
+    """Start with every run separate; runs that check and belong to one family by their codes may share a group."""
     term = state.term[0]
     term.active = term.runs
     groups = term.runs
@@ -65,7 +65,7 @@ def form_shared_runs(state):
     for r in range(term.runs):
         if state.leaders[r].group != NO_GROUP or state.params[r].check_period_ms == 0:
             continue
-        # A row of a timeline tells of so many runs, and a group writes one.
+        # Most runs that one row of a timeline can stand for; a group writes one row.
         end = min(term.runs, (r // RUNS_A_ROW + 1) * RUNS_A_ROW)
         for other in range(r + 1, end):
             if state.params[other].check_period_ms != 0 and _may_share(state, r, other):
@@ -80,7 +80,7 @@ def form_shared_runs(state):
 
 @kernel
 def _take_over(state, to, of):
-    """The leader's view and the followers of another place, and what its books have open."""
+    """Copy the leader's view, the followers and the pending part of the ledger from another slot."""
     for name in literal_unroll(_OF_LEADER):
         state.leaders[to][name] = state.leaders[of][name]
     for p in range(state.term[0].replicas):
@@ -109,7 +109,7 @@ def run_shared_with(state, r):
 
 @kernel
 def _count_in(state, r, times):
-    """What is on the pages of the run's group, to those of the run, or away from them."""
+    """Add the pages of the run's group to those of the run, or subtract them."""
     g = state.leaders[r].group
     page, of_group = state.ledger.pages[r], state.ledger.pages[g]
     for place in range(ledger.PLACES):
@@ -124,8 +124,8 @@ def _count_in(state, r, times):
 
 
 @kernel
-def _take_note(state, r):
-    """What are no sums: the largest and the first of the group, since a run joined it last, are the run's as well."""
+def _add_extremes(state, r):
+    """Copy maxima and firsts, which are not sums, from the group; they cover the time since a run last joined it."""
     page, of_group = state.ledger.pages[r], state.ledger.pages[state.leaders[r].group]
     for place in (ledger.ACKS_ALL_LATENCY_MAX_US, ledger.LOSS_RECORDS_MAX):
         page[place] = max(page[place], of_group[place])
@@ -135,7 +135,7 @@ def _take_note(state, r):
 
 
 @kernel
-def _begin_notes(state, g):
+def _clear_extremes(state, g):
     page = state.ledger.pages[g]
     page[ledger.ACKS_ALL_LATENCY_MAX_US] = 0
     page[ledger.LOSS_RECORDS_MAX] = 0
@@ -145,7 +145,7 @@ def _begin_notes(state, g):
 
 @inlined
 def part_shared_run(state, r):
-    """From here on the run is replayed by itself."""
+    """From here on the run is replayed separately."""
     if state.leaders[r].along != 0:
         _part(state, r)
 
@@ -156,7 +156,7 @@ def _part(state, r):
     g = leader.group
     _take_over(state, r, g)
     _count_in(state, r, 1)
-    _take_note(state, r)
+    _add_extremes(state, r)
     page, of_group = state.ledger.pages[r], state.ledger.pages[g]
     page[ledger.AT_RISK] = of_group[ledger.AT_RISK]
     term.runs_at_risk += int(page[ledger.AT_RISK] > 0)
@@ -181,7 +181,7 @@ def is_irregular(fetch, term):
 
 @kernel
 def part_shared_runs(state):
-    """From here on every run is replayed by itself."""
+    """From here on every run is replayed separately."""
     for r in range(state.term[0].runs):
         part_shared_run(state, r)
 
@@ -207,7 +207,7 @@ def _least_lag_time_ms(state, g):
 
 @inlined
 def join_shared_run(state, r, now_us):
-    """Go along with the group if nothing tells the run from it."""
+    """Go along with the group if the run's state equals the group's."""
     leader = state.leaders[r]
     if leader.group != NO_GROUP and leader.along == 0 and leader.isr_size == leader.replicas:
         _join(state, r, now_us)
@@ -215,7 +215,7 @@ def join_shared_run(state, r, now_us):
 
 @kernel
 def join_shared_runs(state, now_us):
-    """Whoever may goes along with its group."""
+    """Let every run go along with its group that may."""
     for r in range(state.term[0].runs):
         join_shared_run(state, r, now_us)
 
@@ -235,8 +235,8 @@ def _join(state, r, now_us):
             return
         for other in range(term.runs):
             if state.leaders[other].along != 0 and state.leaders[other].group == g:
-                _take_note(state, other)
-        _begin_notes(state, g)
+                _add_extremes(state, other)
+        _clear_extremes(state, g)
     _count_in(state, r, -1)
     leader.along = 1
     state.leaders[g].along += 1

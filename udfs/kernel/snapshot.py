@@ -1,8 +1,8 @@
-"""What the replay of a set knows at an instant, as bytes, so that another day can go on from there.
+"""State of the replay of a set at an instant, as bytes, from which another day can go on.
 
-Bytes are the arrays of ``udfs.kernel.state.State`` one after the other, little-endian, of history and waits only the
-part in use; before them a header of int64: the layout's hash, places, replicas, and what is in use. Another layout,
-as another version of this package may have, is refused: its days are replayed from the beginning.
+A header of int64 (hash of the layout, slots, replicas, and sizes in use) is followed by the arrays of
+``udfs.kernel.state.State``, little-endian; history and waits only as far as they are in use. Another layout, such as
+that of another version of this package, is refused: its days are replayed from the beginning.
 """
 
 import hashlib

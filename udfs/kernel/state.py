@@ -30,9 +30,9 @@ class State(NamedTuple):
     codes: npt.NDArray[np.int64]
     """Position of the rule in the registry, shape (R,)."""
     active: npt.NDArray[np.int64]
-    """Places that are replayed by themselves, shape (R,); the first ``TERM.active`` count."""
+    """Slots that are replayed separately, shape (R,); the first ``TERM.active`` are in use."""
     due_us: npt.NDArray[np.int64]
-    """Of each run: none of its timers is due before, shape (R,)."""
+    """For each run, a time before which none of its timers is due, shape (R,)."""
     history: AppendHistory
     ledger: Ledger
 
@@ -63,7 +63,7 @@ def new_state(codes: Sequence[int], replicas: int) -> State:
 
 
 def empty_state(places: int, replicas: int) -> State:
-    """State with so many places, all zero."""
+    """A state with ``places`` slots, all zero."""
     return State(
         np.zeros(1, TERM),
         np.zeros(replicas, FETCH_STATE),

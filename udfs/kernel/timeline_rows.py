@@ -22,7 +22,7 @@ BITS = np.int64((1 << RUNS_A_ROW) - 1)
 
 @inlined
 def bit_of_timeline_run(r):
-    """Of a timeline row, the number of the stretch of runs that the run is in, and its bit."""
+    """Encode a run for a timeline row: the number of its stretch of runs, and its bit."""
     return r // RUNS_A_ROW << RUNS_A_ROW | 1 << r % RUNS_A_ROW
 
 
@@ -36,7 +36,7 @@ def _joins(row, runs):
 
 
 _CAUGHT_UP_AT = {"on_arrival": ["arrival"], "on_recorded": ["handled", "processed"], "on_completed": ["completed"]}
-"""At which instant of a fetch a rule whose ``caught_up_by`` is one of these takes it down."""
+"""The instant of a fetch at which a rule with one of these values of ``caught_up_by`` records it."""
 
 
 def caught_up_times(instant: str) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""When a rule acts without being asked: its checks, the instant at which somebody is overdue, leadership given up."""
+"""Timers of a rule: its checks, the instant at which a follower is overdue, and leadership given up."""
 
 from udfs.jit import inlined, kernel
 from udfs.kernel.rule_calls import GIVE_UP, gives_up_at_us, overdue_at_ms
@@ -20,14 +20,14 @@ def first_rule_timer(term, due_us, leaders):
         while due_us[first] != least_us:
             first += 1
         term.rules_due_us = least_us
-        set_timer_anew(due_us, leaders, first)
+        reset_timer(due_us, leaders, first)
         if due_us[first] == least_us:
             return first
 
 
 @inlined
-def set_timer_anew(due_us, leaders, r):
-    """Set a run's timers anew: one went off, or was moved to later."""
+def reset_timer(due_us, leaders, r):
+    """Reset a run's timers after one went off or was moved to a later time."""
     due_us[r] = min(leaders[r].check_us, leaders[r].commit_us, leaders[r].give_up_us)
 
 

@@ -24,7 +24,7 @@ _P4, _P5 = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5)
 
 
 class CutLines(NamedTuple):
-    """Of each line: its class (int8), its time in epoch microseconds, where its request begins, its hash (int64)."""
+    """For each line: its class (int8), its time in epoch microseconds, where its request begins, its hash (int64)."""
 
     line_class: npt.NDArray[np.int8]
     stamp_us: npt.NDArray[np.int64]
@@ -33,7 +33,7 @@ class CutLines(NamedTuple):
 
 
 def room_for_cut_lines(lines: int) -> CutLines:
-    """Allocate for so many lines."""
+    """Allocate for ``lines`` lines."""
     return CutLines(np.empty(lines, np.int8), *(np.empty(lines, np.int64) for _ in range(3)))
 
 
@@ -47,7 +47,7 @@ def _number(text, at, digits):
 
 @kernel
 def _stamp_us(text, at, end):
-    """Read ``[yyyy-MM-dd HH:mm:ss,SSS]`` as UTC; `NULL` if the line does not begin with a time that there is."""
+    """Read ``[yyyy-MM-dd HH:mm:ss,SSS]`` as UTC; `NULL` if the line does not begin with a valid time."""
     if end - at < len(_STAMP):
         return NULL
     for k in range(len(_STAMP)):
@@ -73,7 +73,7 @@ def _stamp_us(text, at, end):
 
 @kernel
 def _after_mark(text, at, end):
-    """Find the byte after the first ``MARK``; -1: there is none."""
+    """Find the byte after the first ``MARK``; -1 if the line has no mark."""
     while at + len(_MARK) <= end:
         k = 0
         while k < len(_MARK) and text[at + k] == _MARK[k]:

@@ -1,7 +1,7 @@
 """The members of a request log line's JSON that are read: Fetch v4 to v18 and Produce v3 to v13, as arrays.
 
 A context is an object or an array in which members or elements are expected. A member that is a field has a type, a
-target and a place that the value goes to. What is no field is passed over.
+target and a slot that the value goes to. Other members are skipped.
 """
 
 import re
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 MARK = b" Completed request:"
 NULL = -(1 << 63)
-"""Of a value that is null or absent."""
+"""Stands for a value that is null or absent."""
 
 SKIPPED, INT, LONG, DOUBLE, STRING, OBJECT, ARRAY = range(7)
 """Types. Of `OBJECT` and `ARRAY` the target is the context; of the others it is a slot, or a column of the row."""

@@ -17,7 +17,7 @@ MAX_DEPTH = 1000
 
 
 class FoundInJsonLine(NamedTuple):
-    """What one line's JSON holds; all arrays are used again for the next line.
+    """Values found in one line's JSON; all arrays are reused for the next line.
 
     ``values`` (int64, `fields.SLOTS`), ``durations`` in ms (float64; NaN: null), rows of topic and partition entries
     (int64), and the forgotten partitions; ``stack`` has the contexts of the open objects and arrays.

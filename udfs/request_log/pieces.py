@@ -38,7 +38,7 @@ class PieceLists(NamedTuple):
 
     ``names``: the bytes of the topic entries' names, one after the other; entry i ends at ``name_end[i]``. ``is_id``
     (bool) and ``partitions`` (int64), by topic entry; ``entries`` and ``listed`` (int64), topic entries and partitions
-    by piece; ``numbers`` (int64), a row a partition.
+    by piece; ``numbers`` (int64), one row per partition.
     """
 
     names: npt.NDArray[np.uint8]

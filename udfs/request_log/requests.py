@@ -33,11 +33,11 @@ _SPACES = filled_with(MARK[0])
 FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER = range(4)
 NO_STAMP, TIME, MALFORMED, TRUNCATED, TWO_REQUESTS, NO_DURATIONS, VERSION, VALUES, PARTITIONS = range(4, 13)
 OUTCOMES = 13
-"""What a line with a request is: a kind of request, or a reason to refuse it."""
+"""Outcome of a line with a request: a kind of request, or a reason to refuse it."""
 
 
 class RequestsInColumns(NamedTuple):
-    """A column each, with a value a line (int64, `NULL`: none); those of refused lines have ``outcome`` alone.
+    """Requests as columns, with one value per line (int64; `NULL` if absent); refused lines have only ``outcome``.
 
     ``client`` (2 columns): where the client id of a follower or producer begins and ends in the text. ``piece_end``:
     end of the line's partitions in ``pieces`` (uint8), which begin where those of the line before end.
@@ -65,7 +65,7 @@ class RequestsInColumns(NamedTuple):
 
 
 def room_for_requests(lines: int, size: int) -> RequestsInColumns:
-    """Allocate for so many lines of so many bytes in all: a piece is shorter than its line."""
+    """Allocate for ``lines`` lines with ``size`` bytes in total: a piece is shorter than its line."""
     columns = {name: np.full(lines, NULL) for name in RequestsInColumns._fields[1:-3]}
     return RequestsInColumns(
         outcome=np.empty(lines, np.int8),
@@ -83,7 +83,7 @@ def _or(value, instead):
 
 @kernel
 def _is_out(value, least):
-    """Whether an offset or a size is no number from ``least`` to `MAX_OFFSET`."""
+    """Whether an offset or a size lies outside ``least`` to `MAX_OFFSET`."""
     return not least <= value <= MAX_OFFSET
 
 
@@ -207,7 +207,7 @@ def _times_outcome(durations, stamp_us):
     for part in (f.TOTAL, f.QUEUE, f.LOCAL, f.REMOTE):
         if not durations[part] >= 0:
             return NO_DURATIONS
-    # The parts add up to the total; each is rounded by itself, and the total is the last one measured.
+    # The parts add up to the total, but each is rounded separately, and the total is measured last.
     for part in (f.QUEUE, f.LOCAL, f.REMOTE, f.SEND):
         if durations[part] > total + _ROUNDING_MS or durations[part] < 0:
             return TIME
@@ -226,7 +226,7 @@ def _outcome(found, stamp_us):
         return timed
     is_produce = api == PRODUCE_API
     if version != NULL:
-        # What a consumer asked for is read of older releases too.
+        # Consumers' requests are read for older releases too.
         oldest = PRODUCE_VERSIONS[0] if is_produce else (FETCH_VERSIONS[0] if replica >= 0 else NULL)
         if not oldest <= version <= (PRODUCE_VERSIONS[1] if is_produce else FETCH_VERSIONS[1]):
             return VERSION

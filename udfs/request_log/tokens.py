@@ -30,14 +30,14 @@ def after_blanks(text, at, end):
 
 @inlined
 def _other_than_plain(word):
-    """Set a bit in the lowest byte that is a quote, a backslash or a control character; 0: there is none."""
+    """Set a bit in the lowest byte that is a quote, a backslash or a control character; 0 if all are plain."""
     quote, backslash = word ^ _QUOTES, word ^ _BACKSLASHES
     return (((word - _SPACES) & ~word) | ((quote - ONES) & ~quote) | ((backslash - ONES) & ~backslash)) & HIGH
 
 
 @inlined
 def end_of_string(text, at, end):
-    """Find the closing quote of a token; -1: there is none, or something that no string may hold comes before it."""
+    """Find the closing quote of a token; -1 if it is missing, or a byte that is illegal in a string comes before it."""
     while at < end:
         if at + BYTES <= end:
             word = word_at(text, at)
@@ -78,7 +78,7 @@ def _after_digits(text, at, end):
 
 @inlined
 def end_of_number(text, at, end):
-    """Find the end of a number token, and whether it is whole; -1: it is none."""
+    """Find the end of a number token, and whether it is whole; -1 if it is not a number."""
     if text[at] == MINUS:
         at += 1
     first = at
@@ -106,7 +106,7 @@ def end_of_number(text, at, end):
 
 @inlined
 def whole_number(text, at, end):
-    """Give the number of a token, and whether it fits an int64; the least counts as the one above it, being `NULL`."""
+    """Give the number of a token, and whether it fits an int64; the least int64, being `NULL`, becomes the next one."""
     negative = text[at] == MINUS
     if negative:
         at += 1

@@ -19,9 +19,9 @@ _ESCAPE = ord("\\")
 class UnpackedPartitions(NamedTuple):
     """One list of the requests of a batch: the partitions asked for, forgotten, or in the response.
 
-    ``topics``: a string a topic entry, its id where there is one, else its name (``is_id``). ``per_topic``: partitions
-    of each topic entry. ``entries``, ``per_request``: topic entries and partitions of each request. ``numbers``: a row
-    a partition, with the columns that `udfs.request_log.pieces` lists, as they were before they were packed.
+    ``topics``: one string per topic entry, its id where there is one, else its name (``is_id``). ``per_topic``:
+    partitions of each topic entry. ``entries``, ``per_request``: topic entries and partitions of each request.
+    ``numbers``: one row per partition, with the columns that `udfs.request_log.pieces` lists, as before packing.
     """
 
     topics: pa.Array
@@ -121,7 +121,7 @@ def _unpacked(
 ) -> tuple[UnpackedPartitions, UnpackedPartitions, UnpackedPartitions]:
     rows = len(packed)
     _valid, edges, data = packed.buffers()
-    # Neither can be written to, whoever made them: for others numba compiles again.
+    # Both are always read-only: for other arrays numba would compile again.
     at = np.frombuffer(memoryview(edges if rows else bytes(4)).toreadonly(), np.int32)
     at = at[packed.offset : packed.offset + rows + 1] if rows else at
     text = np.frombuffer(memoryview(data or b"").toreadonly(), np.uint8)
@@ -152,5 +152,5 @@ def unescaped(names: pa.Array) -> pa.Array:
     text = names.buffers()[2]
     if text is None or not (np.frombuffer(text, np.uint8) == _ESCAPE).any():
         return names
-    # Half of a surrogate pair by itself is no character: Spark has a question mark in its place.
+    # A lone surrogate is not a character: Spark has a question mark in its place.
     return pa.array([json.loads(f'"{name}"').encode("utf-8", "replace").decode() for name in names.to_pylist()])

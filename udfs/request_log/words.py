@@ -26,7 +26,7 @@ ONES, HIGH = filled_with(1), filled_with(128)
 
 @intrinsic
 def word_at(_typing: Any, text: Any, at: Any) -> Any:
-    """Read eight bytes, the lowest first; all of them must be in the text, which nobody checks."""
+    """Read eight bytes, little-endian. The caller makes sure that all of them are in the text."""
 
     def read(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = make_array(signature.args[0])(context, builder, arguments[0]).data

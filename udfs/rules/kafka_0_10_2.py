@@ -1,9 +1,9 @@
 """kafka-0.10.2: a fetch that asks for the log end of the previous fetch proves that the follower was caught up then.
 
-In force from 0.10.2.0 to 2.0.1. It fixed KAFKA-4485: a follower that is always one batch behind, but
-keeps pace, is no longer dropped. A new term now grants every member of the ISR a fresh lag time, and
-the high watermark also waits for followers outside the ISR that were caught up within the lag time,
-so that one of them can join without losing committed records.
+In force from 0.10.2.0 to 2.0.1. It fixed KAFKA-4485: a follower that is always one batch behind, but keeps pace, stays
+in the ISR. A new term now grants every member of the ISR a fresh lag time, and the high watermark also waits for
+followers outside the ISR that were caught up within the lag time, so that one of them can join without losing committed
+records.
 
 It broke: a follower of an idle partition has its time refreshed only by fetches, so whatever
 holds up its fetches (slow ISR writes, a leader change) drops it although it lacks nothing, and the

@@ -7,11 +7,11 @@ the answer, not of the fetch.
 
 It fixes: a leader that is slow to read its log no longer drops the followers that wait for it.
 
-It does not fix: a fetch that lies in the request queue is not pending yet, and a leader that was stopped
-has not even read it from the socket. Parameter ``pending_from`` = arrival includes the queue.
+It does not fix: a fetch in the request queue is not pending yet, and a leader that was stopped has not even read it
+from the socket. Parameter ``pending_from`` = arrival includes the queue.
 
 The proposal speaks of dropping a follower only: the conditions to join, and to hold the high watermark, are
-as in 3.7. At a follower's first fetch in a term there is no previous one, so it must be at the log end.
+as in 3.7. A follower's first fetch in a term has no previous one, so it must be at the log end.
 
 Source: KIP-501, solution 1.
 """

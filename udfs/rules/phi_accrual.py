@@ -1,8 +1,8 @@
 """phi-accrual: as 3.7, but a follower is dropped only if it is silent for suspiciously long as well.
 
-Not proposed for Kafka. The phi accrual detector gives a suspicion instead of a verdict: phi is minus
-the logarithm of how likely a gap between heartbeats as long as the present silence is, judged by the gaps
-before. Cassandra convicts a node at phi 8, a chance of one in a hundred million. Here a fetch is a heartbeat.
+Not proposed for Kafka. The phi accrual detector gives a suspicion instead of a verdict: phi is minus the logarithm of
+the probability, judged by earlier gaps between heartbeats, of a gap as long as the current silence. Cassandra convicts
+a node at phi 8, a probability of 1e-8. Here a fetch is a heartbeat.
 
 It says "silent", not "behind". So it is combined with the lag time: a shrink needs both. With the parameter
 ``silence_is=enough`` either will do, which finds a dead follower earlier: after 9.2 s at a mean of 500 ms.

@@ -1,4 +1,4 @@
-"""What is due next in a ``World``: a heap of events, and a timer for each partition and each parked fetch.
+"""Queue of a ``World``: a heap of events, and a timer for each partition and each parked fetch.
 
 Events come in order of time, and among equal times in the order in which they were pushed. A timer is set again and
 again, mostly before it has gone off; a tree of minima keeps them without leaving dead events behind.
@@ -65,7 +65,7 @@ def _move(world, i, j):
 def push_event(world, time_us, kind, who, serial):
     """Add an event."""
     group = world.group[0]
-    last = len(world.event_us) - 1  # a place of its own for the event under way
+    last = len(world.event_us) - 1  # a separate slot for the current event
     world.event_us[last] = time_us
     world.event_order[last] = group.pushed
     world.event_kind[last] = kind

@@ -42,7 +42,7 @@ _CHANGED = {
     "last_caught_up_time_ms": "last_caught_up_time_ms",
     "made_by": "made_by",
 }
-"""Of a change, the columns of CHANGE_COLUMNS that a broker would tell."""
+"""The columns of CHANGE_COLUMNS that a broker logs for a change."""
 CHANGES = (*WHOSE_COLUMNS[:3], *_CHANGED)
 COLUMNS = tuple(dict.fromkeys(column for columns in (*TABLES.values(), CHANGES) for column in columns))
 _BROKERS = {
@@ -81,12 +81,12 @@ def topic_of_group(group_number: int) -> str:
 
 
 LINK_US, RECORD_US, MOST_RECORDS = 300, 1, 5000
-"""What is usual of a broker."""
+"""Typical parameters of a broker."""
 
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """What to simulate: a set of brokers, their partitions, and what happens to them."""
+    """Input of a simulation: a set of brokers, their partitions, and the events that happen to them."""
 
     number: int
     seed: int
@@ -97,9 +97,9 @@ class GroupPlan:
     replica_lag_time_max_ms: int
     min_insync_replicas: int
     isr_write_ms: int
-    """Of a write in the background; otherwise what it blocks the fetch for."""
+    """Duration of a write in the background; otherwise the time for which it blocks the fetch."""
     gap_us: Sequence[int]
-    """Mean time between two produce requests, for each partition; 0: nobody produces."""
+    """Mean time between two produce requests, for each partition; 0: no producer."""
     records: int
     """In a produce request."""
     acks: Sequence[int]
@@ -138,7 +138,7 @@ def group_world(plan: GroupPlan) -> World:
 
 
 def _terms(plan: GroupPlan) -> Mapping[str, int]:
-    """What a TERM row would say of each broker of a group."""
+    """TERM row of each broker of a group."""
     return {
         "replica_lag_time_max_ms": plan.replica_lag_time_max_ms,
         "min_insync_replicas": plan.min_insync_replicas,
@@ -153,7 +153,7 @@ def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
     Yields
     ------
     RecordBatch
-        Of SCHEMA, one table a batch.
+        Of SCHEMA; each batch has rows of one table.
     """
     world = group_world(plan)
     log = new_world_log(len(plan.gap_us), ROWS_AT_ONCE)

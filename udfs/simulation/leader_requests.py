@@ -63,7 +63,7 @@ def _label(world, label, p, change):
 
 @kernel
 def successor_of_leader(world):
-    """The next leader: the next broker that is in the ISR of every partition; -1: there is none."""
+    """The next leader: the next broker that is in the ISR of every partition; -1 if no broker is."""
     group, brokers = world.group[0], len(world.peers)
     shared = (1 << brokers) - 1
     for p in range(len(world.partitions)):

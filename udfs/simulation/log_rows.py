@@ -18,7 +18,7 @@ def _write(table, filled, which, values):
 
 @inlined
 def write_fetch_row(world, log, p, f, high_watermark):
-    """A fetch as the leader's request log would have it."""
+    """Write a fetch as a row of the leader's request log."""
     group, fetch = world.group[0], world.fetches[p, f]
     instants = (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.released_us, fetch.completed_us)
     values = (p, group.leader_epoch, group.leader, f, *instants, fetch.fetch_offset, high_watermark)
@@ -27,7 +27,7 @@ def write_fetch_row(world, log, p, f, high_watermark):
 
 @kernel
 def write_append_row(world, log, p, time_us, base_offset, log_end_offset, acks, acknowledged_us, error_code):
-    """An append, with the time of its acknowledgement; UNKNOWN where there is none."""
+    """Write an append, with the time of its acknowledgement; UNKNOWN if it was never acknowledged."""
     group = world.group[0]
     values = (
         p, group.leader_epoch, group.leader, time_us, base_offset, log_end_offset, np.int64(acks), acknowledged_us,
@@ -49,7 +49,7 @@ def write_term_row(world, log, p, end_us):
 
 @kernel
 def label_score_row(world, log, p):
-    """Say whose the next row of ``World.out.score`` is."""
+    """Write the identity of the next row of ``World.out.score``."""
     whose = log.scores[world.out.filled[3]]
     whose[0] = p
     whose[1] = world.group[0].leader_epoch

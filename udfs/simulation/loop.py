@@ -65,7 +65,7 @@ def _settle(world, log, p, now_us):
 
 @inlined
 def _come_to(world, log, p, state, now_us):
-    """What was due in the partition before this instant, and what it changed."""
+    """Run everything that was due in the partition before this instant, and log the changes."""
     if event_queue.queued_timer_us(world, p) <= now_us:
         fire_timers(state, now_us, world.out)
     note_changes_of_leader(world, log, p, now_us)
@@ -96,7 +96,7 @@ def _begin(world, p, isr, high_watermark, now_us):
 
 @kernel
 def _end(world, log, p, now_us):
-    """What is under way is not answered any more, but its leader has seen it."""
+    """End the simulation: requests in flight stay unanswered, but the leader has seen them."""
     group, partition = world.group[0], world.partitions[p]
     for f in range(len(world.peers)):
         fetch = world.fetches[p, f]
@@ -220,7 +220,7 @@ def _record(world, log, f, now_us):
 
 @kernel
 def _answer(world, f, now_us):
-    """What there is by now goes out; what it waited beyond its wish was the leader's doing."""
+    """Send the available records; waiting longer than requested was the leader's delay."""
     group, peer = world.group[0], world.peers[f]
     peer.phase = UNDER_WAY
     peer.received = 0
@@ -311,7 +311,7 @@ def _fault(world, log, i, now_us):
     elif this.kind == ELIGIBILITY:
         log_rows.write_event_row(log, this.who, now_us, now_us, UNFENCED if this.value != 0 else FENCED)
         for p in range(len(world.partitions)):
-            for broker in range(len(world.peers)):  # whoever leads next has heard of it too
+            for broker in range(len(world.peers)):  # the next leader knows it too
                 world.remembered[p, broker, this.who].eligible = this.value
             _take_in_one(world, log, p, ELIGIBLE, this.who, UNKNOWN, this.value, 0, now_us)
 

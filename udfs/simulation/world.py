@@ -1,4 +1,4 @@
-"""What the simulation keeps: a leader, its followers, the partitions that they share, and what is due.
+"""State of a simulation: a leader, its followers, the partitions that they share, and the queue of events.
 
 One group is a set of brokers with the same replicas for all its partitions; one of them leads all of them. Every array
 is int64 or a record of int64. P partitions, n replicas, named by their position in the assignment.
@@ -71,7 +71,7 @@ PEER = int64_record(
 IDLE, UNDER_WAY, PARKED = np.arange(3)
 
 PARTITION = int64_record(
-    "gap_us",  # mean between produce requests; 0: nobody produces
+    "gap_us",  # mean between produce requests; 0: no producer
     "regular",  # gaps all the same, else exponential
     "records",  # in a produce request
     "acks",
@@ -107,13 +107,13 @@ EVENT_KINDS = ("silent", "fenced", "unfenced")
 WHOSE_COLUMNS = (
     "partition_id", "leader_epoch", "leader", "missing_since_us", "acknowledged_without_it", "held", "heard_us",
 )  # fmt: skip
-"""Of a change of the ISR; and what is true of the follower, whatever the log shows: since when it lacks something
-(NEVER_US: nothing), where acknowledged records would end without it, where its own log does, and when a request of it
-reached this leader last."""
+"""Columns of an ISR change, and the follower's true state, whatever the log shows: since when it lacks a record
+(NEVER_US: it lacks none), where acknowledged records would end without it, its log end, and when its last request
+reached this leader."""
 
 
 class WorldLog(NamedTuple):
-    """What the simulation writes: int64 of shape (capacity, columns), and how many rows of each are in use."""
+    """Output of a simulation: int64 of shape (capacity, columns), and the number of rows in use of each."""
 
     fetches: Int64Array
     appends: Int64Array
@@ -147,7 +147,7 @@ class World(NamedTuple):
     held: Int64Array
     """Log end offset of each broker, shape (P, n)."""
     answered: Int64Array
-    """What it will be when the answer under way has arrived."""
+    """Its value once the response in flight has arrived."""
     waiting: Int64Array
     """Appends that wait for all: shape (P, max_in_flight, 3) of time, base offset, log end offset."""
     remembered: npt.NDArray[np.void]

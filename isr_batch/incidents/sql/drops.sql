@@ -1,6 +1,6 @@
--- Followers that left an ISR, as `dropped` has them, each with the broker that it points at and why: who, by the fetches around
--- the drop (leader, follower, link), else null. Where fetches do not tell, the lines decide, else the verdict.
--- incident: those of one broker with at most a lag time, or the time since the follower was caught up, between two.
+-- Followers that left an ISR, from `dropped`, each with the broker that it points at and why. who: leader, follower or link, by
+-- the fetches around the drop, else null. Where fetches do not show it, the lines decide, else the verdict.
+-- incident: drops of one broker with at most a lag time, or the time since the follower was caught up, between two.
 WITH found AS (
   SELECT d.*, w.who
   FROM dropped AS d
@@ -24,7 +24,7 @@ genuine AS (
   END AS genuine_fault_id
   FROM found
 ),
--- Who stops is dropped from partitions where it lacks nothing as well: no fault of their leader, unless that is not reached.
+-- A follower that stops is also dropped where it lacks nothing: not the leader's fault, unless the leader is unreachable.
 near AS (
   SELECT
     g.*, lag_time_ms,

@@ -1,7 +1,7 @@
--- Whose fetches tell who was at fault: those of the dropped follower from its leader, of the others that follow this leader,
--- and of the follower from its other leaders, where a request log covers the time. A follower fetches all that it follows of a
--- leader at once, so one partition of each is enough. Of a leader that was silent itself nothing is asked. As long before the
--- window is looked at as well.
+-- Fetches that show which broker was at fault: those of the dropped follower from its leader, of this leader's other followers,
+-- and of the follower from its other leaders, where a request log covers the time. A follower fetches all partitions of a
+-- leader at once, so one partition of each is enough. Leaders that were silent are left out. The same length of time before
+-- the window is included.
 WITH pairs AS (
   SELECT window_number, 'dropped' AS side, leader_id, replica_id, partition FROM windows
   UNION ALL

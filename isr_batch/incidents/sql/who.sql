@@ -1,7 +1,7 @@
--- Who kept a follower from its leader, by whose fetches were absent as well: those of all who follow the leader (then it was
--- the leader, or its network), those of the follower from all its leaders (the follower, or its network), or neither (the link
--- between the two). Null where fetches do not tell: the follower was there all the time, or both hold, or nothing is known of
--- it elsewhere: then it may have stopped, and others too.
+-- Broker that kept a follower from its leader, by the other fetches that were absent: those of all the leader's followers (the
+-- leader, or its network), those of the follower from all its leaders (the follower, or its network), or neither (the link
+-- between the two). Null where fetches do not decide: the follower fetched all the time, or both hold, or its other fetches
+-- are unknown: then it may have stopped, and others too.
 WITH own AS (
   SELECT window_number, absent FROM absences WHERE side = 'dropped' AND absent >= $least
 ),
@@ -12,7 +12,7 @@ shares AS (
     avg(CAST(a.absent >= greatest($least, own.absent / 3) AS INTEGER)) FILTER (side = 'of_follower') AS of_follower
   FROM own
   LEFT JOIN absences AS a USING (window_number)
-  -- Who had been gone before proves nothing.
+  -- A follower that had been gone before proves nothing.
   WHERE a.side <> 'dropped' AND a.absent_before < $gone
   GROUP BY window_number
 )

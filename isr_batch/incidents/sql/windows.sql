@@ -1,5 +1,5 @@
--- The times in which fetches tell who was at fault for drops of one follower by one leader at one check: from when it was last
--- caught up, three lag times at the most. Drops of which nothing is to be asked have none.
+-- The times whose fetches show which broker was at fault for drops of one follower by one leader at one check: from when it was
+-- last caught up, at most three lag times. Drops without an open question have none.
 WITH asked AS (
   SELECT
     d.*, epoch_us(change_time) AS change_us, 1000 * lag_time_ms AS lag_time_us,

@@ -63,8 +63,8 @@ def find_clusters(
         return clusters
     if len(clusters) > 1:
         raise UsageError(
-            f"{folder} holds the clusters {', '.join(clusters)}, which cannot all be {cluster_id}",
-            "leave --cluster out, or give the folder of one of them",
+            f"{folder} has the clusters {', '.join(clusters)}, which cannot all be {cluster_id}",
+            "omit --cluster, or give the folder of one of them",
         )
     (only,) = clusters.values()
     return {cluster_id: only}

@@ -324,8 +324,8 @@ def require_readable_logs(found: LogFolder) -> None:
     named = "; ".join(f"{each.source_file}: {each.reason} ({each.detail})" for each in found.unreadable[:SHOWN])
     raise QualityGateError(
         f"{len(found.unreadable)} of the logs cannot be read: {named}" + ("; ..." if found.unreadable[SHOWN:] else ""),
-        "stamps are read like 2026-11-21 16:30:12,613, with or without T, zone and brackets, then level, logger and "
-        "message, or JSON events. For other stamps give --stamp-format '%d/%m/%Y %H:%M:%S,%f'; or move the file away",
+        "timestamps are read like 2026-11-21 16:30:12,613, with or without T, zone and brackets, then level, logger "
+        "and message, or JSON events. For other formats use --stamp-format '%d/%m/%Y %H:%M:%S,%f', or move it away",
     )
 
 

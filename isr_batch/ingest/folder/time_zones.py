@@ -1,4 +1,4 @@
-"""Find brokers whose stamps are in a local time zone although the lines name none.
+"""Find brokers whose timestamps are in a local time zone although the lines name none.
 
 Two things give it away: lastCaughtUpTimeMs in a Shrinking line (since 3.6) is in UTC, and the brokers log the beginning
 of the same leader epoch within some milliseconds of each other. An offset of a time zone is a multiple of 15 minutes.
@@ -35,7 +35,7 @@ _MARKS = {SERVER: b"lastCaughtUpTimeMs: ", STATE_CHANGE: b"starts at leader epoc
 
 @dataclass(frozen=True)
 class Shift:
-    """How far a broker's stamps are ahead of UTC, or of another broker's, and the evidence."""
+    """How far a broker's timestamps are ahead of UTC, or of another broker's, and the evidence."""
 
     broker_id: int
     minutes: int
@@ -49,7 +49,7 @@ class Shift:
 
 
 def time_zone_shifts(files: Iterable[LogFile]) -> list[Shift]:
-    """Find the brokers whose stamps are not in UTC, from the first lines of their logs.
+    """Find the brokers whose timestamps are not in UTC, from the first lines of their logs.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def time_zone_shifts(files: Iterable[LogFile]) -> list[Shift]:
 
 
 def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
-    """Fail if stamps are in a local time zone.
+    """Fail if timestamps are in a local time zone.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
     how = f"{_spelt(shift.minutes)} {'ahead of' if quarters > 0 else 'behind'} lastCaughtUpTimeMs"
     return Shift(
         broker_id, shift.minutes,
-        f"the stamps of broker {broker_id} are {how} at {'all ' if times == len(ahead_ms) else ''}{times} dropped "
+        f"the timestamps of broker {broker_id} are {how} at {'all ' if times == len(ahead_ms) else ''}{times} dropped "
         f"replicas, so that its logs are in UTC{shift.zone}",
     )  # fmt: skip
 

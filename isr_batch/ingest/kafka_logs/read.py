@@ -113,7 +113,7 @@ class KafkaLogs:
         return tallies
 
     def times(self) -> dict[str, dict[str, Any]]:
-        """Find the time range of each file that has stamps: first_time, last_time, days (a list of dates)."""
+        """Find the time range of each file that has timestamps: first_time, last_time, days (a list of dates)."""
         spans: dict[str, tuple[int, int, set[int]]] = {}
         for row in [*self.requests.to_pylist(), *self.read_lines.files.to_pylist()]:
             if row["first_us"] is not None:

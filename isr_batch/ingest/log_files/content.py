@@ -246,7 +246,7 @@ class Fingerprinter:
 
     def _cut(self, chunk: bytes) -> None:
         next_cut = max(self.cuts[-1][0] + self.range_bytes - self.size, 0)
-        # A line without a stamp belongs to the line before it, so a range begins with a stamp.
+        # A line without a timestamp belongs to the line before it, so a range begins with a timestamp.
         line_end = chunk.find(b"\n[2", next_cut) if next_cut < len(chunk) else -1
         if line_end >= 0:
             self.cuts.append((self.size + line_end + 1, self.newlines + chunk.count(b"\n", 0, line_end + 1) + 1))

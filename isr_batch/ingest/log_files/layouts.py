@@ -65,9 +65,9 @@ class Layout:
     prefixes : tuple of str
         Prefixes of a line, from the outside in (`isr_batch.ingest.log_files.prefixes`).
     arrangement : str
-        Of stamp, level, logger and message: a key of `ARRANGEMENTS`, or `JSON`.
+        Of timestamp, level, logger and message: a key of `ARRANGEMENTS`, or `JSON`.
     stamp : str
-        Name of the form of the stamps, or a format.
+        Name of the form of the timestamps, or a format.
     fields : tuple of str
         Of a JSON event: its `EventFields`.
     has_thread : bool
@@ -75,7 +75,7 @@ class Layout:
     coloured : bool
         Whether lines have the colour codes of a terminal.
     whole_seconds : bool
-        Whether the stamps have no fraction.
+        Whether the timestamps have no fraction.
     is_own : bool
         Whether the lines are in Kafka's own layout, after what comes in front of them.
     zone : str or None

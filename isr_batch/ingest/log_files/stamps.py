@@ -23,12 +23,12 @@ _DIRECTIVES = {
     "H": r"(?P<H>\d{1,2})", "M": r"(?P<M>\d\d)", "S": r"(?P<S>\d\d)", "f": r"(?P<f>\d{1,9})",
     "z": r"(?P<z>Z|[+-]\d\d(?::?\d\d)?)", "y": r"(?P<y>\d\d)", "%": "%",
 }  # fmt: skip
-"""Directives of a stamp format that an operator gives, as in Python's strftime."""
+"""Directives of a timestamp format that an operator gives, as in Python's strftime."""
 
 
 @dataclass(frozen=True)
 class StampForm:
-    """A form of time stamps: its name, and a regular expression with a group for each part.
+    """A form of timestamps: its name, and a regular expression with a group for each part.
 
     Groups: Y, y, m, b (name of the month), d, H, M, S, f (fraction of a second), z (offset); s, ms, us, ns since 1970.
     """
@@ -132,10 +132,10 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
     Parameters
     ----------
     stamps : string array
-        Each the whole stamp, without brackets.
+        Each the whole timestamp, without brackets.
     form : StampForm
     zone : str, optional
-        Of the stamps that name none; by default UTC.
+        Of the timestamps that name none; by default UTC.
     """
     for unit in form.groups & _SINCE_1970:
         found = pc.struct_field(pc.extract_regex(stamps, f"^{form.pattern}$"), unit)

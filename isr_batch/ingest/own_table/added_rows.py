@@ -62,7 +62,7 @@ class Replaced:
     topic: str | None = None
 
     def are_in(self, rows: pa.Table, time: str) -> Bools:
-        """Tell which rows it is about; ``rows`` have ``topic`` and ``leader_id``."""
+        """Return which rows it applies to; ``rows`` have ``topic`` and ``leader_id``."""
         us = rows[time].to_numpy()
         chosen: Bools = (us >= self.window.start_us) & (us < self.window.end_us)
         if self.leader_id is not None:
@@ -81,7 +81,7 @@ class AddedRows:
     target : RowsOfCluster
         How source rows become rows of the table.
     epochs : callable, optional
-        Where rows have no leader epoch of their own, but a table of terms has.
+        Where rows have no leader epoch, but a table of terms has.
     replaced : Replaced, optional
         Rows of the lake that go unless the source has them.
     """

@@ -1,4 +1,4 @@
-"""What a day of fetches says of each pair of a leader and a follower: how often it fetches, and when it pauses."""
+"""Fetch activity of each pair of a leader and a follower on a day: how often it fetches, and when it pauses."""
 
 from datetime import date
 from typing import Final
@@ -29,7 +29,7 @@ _NOT_YET, _NONE = np.int32(SECOND_US), np.int32(-1)
 class FetchDay:
     """The fetches of one cluster on one UTC day, which are added in any order and any chunks.
 
-    Of each pair and second the least and the greatest instant are kept, 0.7 MB for each pair.
+    The first and the last instant per pair and second are kept: 0.7 MB per pair.
 
     Parameters
     ----------

@@ -47,8 +47,8 @@ class Checked:
     text : str
         SELECT from ``rows``: the columns of ``schema``, instants as epoch microseconds.
     schema : pa.Schema
-        ``cluster_id``, the columns of the table that a row may have, and REFUSED, of which ``reason`` is null for a
-        clean row.
+        ``cluster_id``, the columns of the table that a row may have, and REFUSED, whose ``reason`` is null for a clean
+        row.
     constants : mapping of str
         Columns that have one value in all rows, and no place in the answer.
     same_as : mapping of str to str
@@ -109,7 +109,7 @@ def checked_rows(
         else f"CAST(NULL AS {_SQL_TYPES[kind]}) AS {name}"
         for name, kind in types.items()
     )
-    # What a value is read from, for messages: once for each column of the source.
+    # The source of a value, for messages: once for each column of the source.
     sources = {value.source_name: value.source for value in values.values() if value.source is not None}
     kept_as = {name: f"_source_{number}" for number, name in enumerate(sources)}
     read += "".join(f", {source} AS {kept_as[name]}" for name, source in sources.items())
@@ -207,7 +207,7 @@ def _completions(table: Table) -> list[str]:
             "coalesce(arrival_time, handled_time) AS arrival_time, "
             "coalesce(processed_time, handled_time) AS processed_time"
         ),
-        # A long poll is not a delay: if its end is unknown, nothing after it counts as held by the leader.
+        # A long poll is not a delay: if its end is unknown, no later time is attributed to the leader.
         "coalesce(completed_time, released_time, processed_time) AS completed_time",
         "coalesce(released_time, completed_time) AS released_time",
     ]  # fmt: skip

@@ -94,7 +94,7 @@ class RowsOfCluster:
         given : pa.Table
             Clean rows of a source.
         epochs : callable, optional
-            Looks leader epochs up. A leader epoch that is looked up does not tell rows apart.
+            Looks leader epochs up. Rows that differ only in such a leader epoch are the same.
         """
         names = given.column_names
         rows = pa.concat_tables([there.select(names), given]).unify_dictionaries()

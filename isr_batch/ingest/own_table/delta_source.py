@@ -33,12 +33,12 @@ def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
     from isr_batch.ingest.own_table.spark_source import SparkSource
 
     require_delta_path(place)
-    if "%" in place:  # which delta-rs takes for the beginning of an escape
+    if "%" in place:  # delta-rs treats it as the beginning of an escape
         return SparkSource(lake, f"file:{place}", mapping)
     try:
         table = deltalake.DeltaTable(place)
     except TableNotFoundError as error:
-        raise NoInputError(f"{place} is no Delta table", "check the path, or set `format` in the mapping") from error
+        raise NoInputError(f"{place} is not a Delta table", "check the path, or set `format` in the mapping") from error
     try:
         return DeltaTable(place, table, table.to_pyarrow_dataset())
     except DeltaError:

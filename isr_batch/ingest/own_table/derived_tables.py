@@ -62,12 +62,12 @@ def derive_tables(lake: Lake) -> None:
 
 
 def derive_in_memory(lake: MemoryLake, sql: ArrowSql) -> None:
-    """Put the same tables beside the input tables of a lake in memory.
+    """Add the same tables to a lake in memory that has the input tables.
 
     Parameters
     ----------
     lake : MemoryLake
-        Of `isr_batch.ingest.own_table.in_memory.input_tables`, perhaps with what its days say.
+        Of `isr_batch.ingest.own_table.in_memory.input_tables`, perhaps with the tables per day.
     sql : ArrowSql
         With the functions of `isr_batch.broker_lines.log_sql`.
     """
@@ -81,7 +81,7 @@ def derive_in_memory(lake: MemoryLake, sql: ArrowSql) -> None:
 
 
 def put_days(lake: MemoryLake, sql: ArrowSql, *tables: Table) -> None:
-    """Put what each day says of followers, or of pairs of brokers, beside the input tables of a lake in memory."""
+    """Add the tables per day, of followers or of pairs of brokers, to a lake in memory that has the input tables."""
     clusters = read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"])["cluster_id"].to_pylist()
     of_rows = (read_columns(lake, table.name, ["event_date"])["event_date"] for table in (FETCH_LOG, APPEND_LOG))
     days = sorted({day for column in of_rows for day in pc.unique(column).to_pylist()})

@@ -1,4 +1,4 @@
-"""Tell leaders that stood still from leaders out of reach: the log of the latter kept growing."""
+"""Distinguish leaders that stood still from unreachable ones, whose logs kept growing."""
 
 from collections.abc import Collection
 from datetime import date, timedelta

@@ -59,7 +59,7 @@ class RowsHere:
 def input_tables(
     sql: ArrowSql, inputs: Sequence[Input], mapping: TableMapping, also: Collection[str] = ()
 ) -> MemoryLake:
-    """Read tables, and make of their rows what an ingest into an empty lake would write.
+    """Read tables into the rows that an ingest into an empty lake would write.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def input_tables(
         Of `isr_batch.ingest.own_table.read_source.inputs_of_sources`.
     mapping : TableMapping
     also : collection of str
-        Clusters that count as mapped though they have no rows here.
+        Clusters that are mapped even though they have no rows here.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""A table of fetches that is too large for one process, in Spark's workers.
+"""Ingest a table of fetches that is too large for one process, in Spark's workers.
 
 Rows cross Spark as packets: those of a cluster, a day and a bucket of sets, as the bytes of an Arrow stream. A worker
-checks rows by the same SELECT as the driver, and another merges a day's bucket with what the lake has of it and writes
-the new rows to a file. Files are in no commit until all counts are in, so that the limit on refused rows comes first.
+checks rows with the same SELECT as the driver would; another merges a day's bucket with its rows in the lake and writes
+the new rows to a file. Files are committed only after all refused rows are counted and their limit is checked.
 """
 
 import json

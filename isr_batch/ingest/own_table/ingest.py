@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 ODD_SHARE: Final = 20
 ODD_DAYS: Final = 30
-"""A day with less than a twentieth of the rows, and so far from the others, is named: stamps may be wrong."""
+"""A day with less than a twentieth of the rows, this many days from the others, is reported: times may be wrong."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class IngestOfTable:
         return total
 
     def odd_days(self) -> list[str]:
-        """Say which days have few rows, and are far from all others: their stamps may be wrong."""
+        """Say which days have few rows, and are far from all others: their timestamps may be wrong."""
         days: Counter[str] = Counter()
         for account in self.accounts.values():
             for counted in (account.new, account.known):
@@ -172,7 +172,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
     rows_in = sum(given.source.count(items) for given, items in fetches)
     if replaced and rows_in > most_rows:
         raise UsageError(f"--replace takes up to {most_rows:,} rows at once", "shorten the days --from and --to")
-    # Nothing new costs Spark as much as it costs this process, which also replaces rows by itself.
+    # Spark gains nothing without new rows, and only this process replaces rows.
     many = not replaced and rows_in > 0 and lake.engine.by_spark(rows_in, most_rows, "rows of fetches")
     with ArrowSql() as sql:
         spread = _spread(lake, fetches) if many else None
@@ -216,7 +216,7 @@ def _require_few_refused(read: Mapping[str, ReadTable], most: float) -> None:
     raise QualityGateError(
         f"{refused.num_rows} of {rows_in} rows would be refused ({refused.num_rows / rows_in:.2%}, the limit is "
         f"{most:.2%}), so nothing was written:{''.join(shown)}",
-        "mend the table or its mapping, leave rows out with `where`, or raise ingest.max_quarantine_ratio",
+        "correct the table or its mapping, exclude rows with `where`, or raise ingest.max_quarantine_ratio",
     )
 
 
@@ -299,8 +299,8 @@ def _require_no_loss(accounts: Mapping[str, Account], pending: Sequence[AddedRow
     days = sorted({day for account in accounts.values() for day, _ in account.gone})
     span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     raise UsageError(
-        f"{gone} rows of the lake would go, of {span}, and {new} would come; nothing was written",
-        "--yes takes them away all the same",
+        f"{gone} rows of the lake, of {span}, would be replaced by {new}; nothing was written",
+        "--yes replaces them anyway",
     )
 
 

@@ -19,7 +19,7 @@ from isr_batch.lake.tables.own_tables import FETCH_DAYS, GIVEN_TERMS, MAPPED_CLU
 UNKNOWN_EPOCH: Final = -1
 """Of rows before the first term that a table of terms has of their partition."""
 HOLE_US: Final = 3_600_000_000
-"""A leader that nobody fetches anything from for so long is not just silent: what it led in that time is not known."""
+"""A leader without fetches for this long is not just silent: the partitions that it led in that time are unknown."""
 GAP_US: Final = 2_000_000
 """Clocks of two leaders differ, so that their rows interleave at a move; the old leader's own have no such gap then."""
 

@@ -39,8 +39,8 @@ def require_same_mapping(lake: Lake, clusters: Iterable[str], mapping: TableMapp
     wanted = {"cluster_id": [*clusters]}
     if (of_logs := read_columns(lake, INGESTED_FILES.name, ["cluster_id"], wanted)).num_rows:
         raise UsageError(
-            f"the lake has broker logs of {of_logs['cluster_id'][0]}: what logs and a table say of a leader can differ",
-            "give the table's cluster another name with --cluster, or use another lake",
+            f"the lake has broker logs of {of_logs['cluster_id'][0]}: logs and a table may disagree about a leader",
+            "name the table's cluster differently with --cluster, or use another lake",
         )
     now = mapped_by(mapping)
     for row in read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id", "mapped"], wanted).to_pylist():
@@ -56,8 +56,8 @@ def require_same_mapping(lake: Lake, clusters: Iterable[str], mapping: TableMapp
                     if names
                 ]
                 raise UsageError(
-                    f"{row['cluster_id']} was ingested by a mapping of other columns; this one has {'; '.join(says)}",
-                    "its rows would be there twice: map the same columns, use another lake, or --cluster another name",
+                    f"{row['cluster_id']} was ingested with a mapping of other columns; this one has {'; '.join(says)}",
+                    "its rows would be duplicated: map the same columns, or use another lake or --cluster",
                 )
 
 
@@ -111,7 +111,7 @@ def _lacks_of(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
         lacks(
             "epochs",
             "terms are inferred from fetches: a term ends where another leader serves the partition; the start offset "
-            "of a leader epoch, and who was in the ISR then, are guesses",
+            "of a leader epoch, and the ISR at that time are guesses",
         )
     if "replica_lag_time_max_ms" not in mapped.get("epochs", ()) and not cluster["lag_time_is_given"]:
         lacks(

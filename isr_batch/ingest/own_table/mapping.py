@@ -40,7 +40,7 @@ _BEFORE_BRACKET: Final = ("and", "or", "not", "in")
 
 
 def _plain(condition: str) -> str:
-    """Let a condition through that calls nothing and names nothing but columns of its own table."""
+    """Accept a condition that calls no function and names only columns of the table."""
     at = 0
     if not condition.strip():
         raise ValueError("a condition is expected")
@@ -134,7 +134,7 @@ class InstantSource(ColumnSource):
     constant: None = None
     unit: Unit | None = None
     time_zone: Annotated[str, AfterValidator(_zone)] | None = None
-    """Time zone of text and timestamps without an offset of their own; by default UTC."""
+    """Time zone of text and timestamps without an offset; by default UTC."""
 
 
 class MappedColumns(_Section):
@@ -271,7 +271,7 @@ class TableMapping(_Section):
     epochs: EpochTable | None = None
     changes: ChangeTable | None = None
     replica_lag_time_max_ms: int = Field(default=30_000, gt=0)
-    """For terms without a value of their own; so are the two below."""
+    """For terms without their own value; so are the two below."""
     min_insync_replicas: int = Field(default=1, ge=1)
     broker_version: str | None = None
 

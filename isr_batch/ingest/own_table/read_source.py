@@ -39,7 +39,7 @@ class Input:
     """A table that is read: where it lies, what its rows become, and how they are checked."""
 
     section: str
-    """Of the mapping: fetches, appends, epochs or changes."""
+    """Section of the mapping: fetches, appends, epochs or changes."""
     source: Source
     checked: Checked
     columns: tuple[str, ...]
@@ -180,7 +180,7 @@ def _input(
         needed |= named
     if table is FETCH_LOG and values["replica_id"].source is not None:
         replica = values["replica_id"].value
-        conditions.append(f"({replica}) >= 0 OR ({replica}) IS NULL")  # a negative one is a consumer
+        conditions.append(f"({replica}) >= 0 OR ({replica}) IS NULL")  # consumers have a negative id
     if window != Window():
         times = [values[name].value for name in (TIMES[table.name], "arrival_time") if name in values]
         if times:  # otherwise `checked_rows` says what is missing
@@ -204,7 +204,7 @@ def read_input(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
     """
     read = _read(sql, given, items)
     if read.refused.num_rows and len(items) > 1:
-        # So that each can be taken out of quarantine by itself, once it is better.
+        # So that each can be taken out of quarantine separately once it is repaired.
         read = replace(read, refused=pa.concat_tables(_read(sql, given, [item]).refused for item in items))
     return read
 

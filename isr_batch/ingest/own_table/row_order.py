@@ -11,7 +11,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NULL = -(1 << 63)
-"""What a null counts as; no value is so small."""
+"""Stands for null; smaller than any value."""
 
 
 def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints, Bools]:
@@ -63,7 +63,7 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
 
 
 def _differs(rows: pa.Table, names: Sequence[str], which: Ints, places: Ints) -> Bools:
-    """Tell whether rows at some places are of another set and time, or differ otherwise, from the ones before them."""
+    """Return whether rows at some indices differ from the rows before them, in set and time or in other columns."""
     differs = np.ones(len(places), np.bool_)
     differs[1:] = np.diff(which) != 0
     for name in names:

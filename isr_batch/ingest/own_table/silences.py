@@ -1,7 +1,7 @@
 """Find when a leader was silent in a table that names one instant of each fetch.
 
-Nobody fetches from it then. Whether the leader stood still, its followers stopped, or rows are missing shows in what
-the followers do elsewhere: one that fetches from others runs.
+No follower fetches from it then. Their fetches from other leaders show whether the leader stood still, its followers
+stopped, or rows are missing: a follower that fetches from others is running.
 """
 
 from collections.abc import Collection
@@ -21,16 +21,16 @@ SILENCES: Final = pa.schema([
 ])  # fmt: skip
 LEAST_US: Final = 2 * SECOND_US
 CADENCES_A_SILENCE: Final = 3
-"""A gap of so many cadences is more than an irregular pair."""
+"""A gap of this many cadences is more than an irregular pair."""
 CADENCES_A_LAG_TIME: Final = 3
 WITNESSES: Final = 2
-"""The fetcher thread of a single follower may have died, which is no fault of the leader."""
+"""The fetcher thread of a single follower may have died, which is not the leader's fault."""
 
 
 class _Spans(NamedTuple):
     """Stretches in which fetches follow one another within a second, in order of their begin.
 
-    ``patience_us``: without a fetch for so long, whoever fetched in it has stopped.
+    ``patience_us``: a follower that fetched in the span has stopped if it has not fetched for this long.
     """
 
     from_us: npt.NDArray[np.int64]
@@ -44,7 +44,7 @@ class _Spans(NamedTuple):
         return int((np.append(self.from_us[inside], until_us) - ends).max())
 
     def patience_at_us(self, at_us: int) -> int | None:
-        """Patience with whoever fetches at an instant; None: nobody does."""
+        """Patience with the followers that fetch at an instant; None without any."""
         running = (self.from_us <= at_us) & (at_us <= self.until_us + self.patience_us)
         return int(self.patience_us[running].min()) if running.any() else None
 
@@ -54,13 +54,13 @@ _Pairs = dict[tuple[int, int], _Spans]
 
 
 def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
-    """Find the stretches in which nobody fetched from a leader, though it led.
+    """Find the stretches in which no follower fetched from a leader, though it led.
 
     - ``silent``: two or more followers that had been fetching from it went on to fetch from others. It stood still, or
-      none of them could reach it.
+      they could not reach it.
     - No row: all of these followers had stopped; they no longer fetched from others either.
-    - ``quiet``: why is not known. Nobody fetched from any leader, another leader took over partitions of this one, or
-      too few followers are there to tell.
+    - ``quiet``: unknown. No follower fetched from any leader, another leader took over partitions of this one, or it
+      has too few followers to decide.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table |
 
 
 def thin_pairs(broker_days: pa.Table, lag_time_ms: int) -> pa.Table:
-    """Find the days on which a pair fetched too rarely to tell that it stopped: leader_id, replica_id, event_date."""
+    """Find the days on which a pair fetched too rarely to show a stop: leader_id, replica_id, event_date."""
     longest_us = max(SECOND_US, lag_time_ms * 1000 // CADENCES_A_LAG_TIME)
     thin = pc.fill_null(pc.greater(broker_days["cadence_us"], longest_us), fill_value=True)
     return broker_days.filter(thin).select(["leader_id", "replica_id", "event_date"])
@@ -191,7 +191,7 @@ def _kind(
     until_us: int,
     led_us: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
 ) -> str | None:
-    """Decide what it was that nobody fetched from a leader."""
+    """Classify a stretch without fetches from a leader."""
     half_us = (until_us - from_us) / 2  # to ask for all of it is too much, as clocks of brokers differ
     others = [of_pair for (led_by, _), of_pair in pairs.items() if led_by != leader]
     if not others or _together(others).longest_hole_us(from_us, until_us) >= half_us:

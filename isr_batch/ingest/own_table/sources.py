@@ -1,7 +1,7 @@
-"""Where a user's table lies: files of this machine, read by Arrow; or what Spark knows by address or by name.
+"""Sources of a user's table: files of this machine, read by Arrow; or an address or a name that Spark resolves.
 
-A source is made of items, such as its files. Which of them were read before is remembered to save work, and never
-decides what the lake holds: an item that is read again brings rows that are known.
+A source consists of items, such as its files. Items that were ingested are recorded to save work, which never changes
+the lake: an item that is read again only has known rows.
 """
 
 import csv
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 _CSV: Final = (".csv", ".csv.gz")
 _PARQUET: Final = (".parquet", ".parq", ".pq", "")
-"""How names of files in a folder end; what ends otherwise is no data."""
+"""Suffixes of data files in a folder; other files are ignored."""
 _HEADER_BYTES: Final = 1 << 20
 _BLOCK_BYTES: Final = 16 << 20
-"""Of a CSV file that are parsed at once; no line may be longer."""
+"""Bytes of a CSV file that are parsed at once; no line may be longer."""
 
 
 def open_source(lake: "Lake", place: str, mapping: TableMapping) -> Source:
@@ -157,8 +157,8 @@ def _merged(place: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> p
         except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
             message = str(error).partition("\n")[0]
             raise SchemaError(
-                f"{place}: {name} has other types than the files before it: {message}",
-                "ingest it by itself, with a mapping that fits it",
+                f"{place}: the types of {name} differ from those of earlier files: {message}",
+                "ingest it separately, with a mapping that fits it",
             ) from error
     return merged.remove_metadata()
 

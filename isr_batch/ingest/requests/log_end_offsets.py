@@ -15,8 +15,8 @@ def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
 ) -> pa.Table:  # fmt: skip
     """Collect the known log end offsets, in no order: term, offset, named_in, and bounds on when the log ended there.
 
-    The log end offset was this one or a higher one at ``named_us``, a higher one at ``grown_us``, and exactly this one
-    at ``still_us``. ``append`` is the index of the request whose base offset it is.
+    The log end offset was at least this offset at ``named_us``, above it at ``grown_us``, and equal to it at
+    ``still_us``. ``append`` is the index of the request whose base offset it is.
 
     The leader's log ended where a Shrinking line says. For fetches: if a follower's next offset is higher, the last
     response before it had records. A fetch that waited for data was read twice: the first read reached the log end. In

@@ -107,8 +107,8 @@ def request_pauses(
 ) -> pa.Table:  # fmt: skip
     """Find the periods in which a broker processed no request, or completed none.
 
-    Activity is every step of a request: arrival, handling, processing, response. It is bucketed by time, and a row
-    describes a bucket that begins after a pause, the first one of a process, or the last one of all.
+    Activity is every step of a request: arrival, handling, processing, response. It is bucketed by time. A bucket has a
+    row if it begins after a pause, is the first of a process, or is the last of all.
 
     Parameters
     ----------
@@ -125,8 +125,8 @@ def request_pauses(
     pa.Table
         broker_id; before_us, first_us and last_us: the last step before the bucket, and its own; before_done_us and
         done_us: the completions before and after the pause; process_before and process, the numbers of the broker's
-        process; is_last; waiting_since_us: since when a request has waited for its broker that is processed or answered
-        after the pause (null if no request waited for `WAITED_US`).
+        process; is_last; waiting_since_us: since when a request that is processed or answered after the pause has
+        waited for its broker (null if no request waited for `WAITED_US`).
     """
     starts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
     found = partial(_pauses, starts=starts, before_us=before_us or {})

@@ -30,9 +30,9 @@ def isr_shrinks_by_term(sources: Sources, terms: pa.Table, stretches: Sequence[S
     """List the Shrinking lines with the term they were logged in: leader_id, leader_epoch, at_us and the line's values.
 
     ``answered_us`` is the time of the line that answers the ISR write: "ISR updated", or, where a shrink begins a new
-    term (KRaft up to 3.6), that of this term. Where a starved leader heard of it by the controller's record first, it
-    is the time of that, if more than a second had passed; else null.
-    Retries after a failed write to ZooKeeper are left out.
+    term (KRaft up to 3.6), the start of that term. If a starved leader learnt of the change from the controller's
+    record first, it is the time of that record if more than a second had passed, else null. Retries after a failed
+    write to ZooKeeper are left out.
     """
     lines = sources.sql(
         f"""

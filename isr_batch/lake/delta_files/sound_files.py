@@ -61,11 +61,11 @@ def require_sound_footer(store: Store, path: str) -> None:
     chunk = int.from_bytes(sums[len(_MAGIC) : _HEAD], "big")
     size = file.stat().st_size
     if sums[: len(_MAGIC)] != _MAGIC or not chunk or len(sums) != _HEAD + 4 * -(-size // chunk):
-        raise UnsoundFileError("another length than its checksums have")
+        raise UnsoundFileError("its length differs from its checksums")
     with file.open("rb") as stream:
         stream.seek(max(0, size - _TAIL))
         footer = int.from_bytes(stream.read(4), "little") + _TAIL
         for number in range(max(0, size - footer) // chunk, -(-size // chunk)):
             stream.seek(number * chunk)
             if zlib.crc32(stream.read(chunk)) != int.from_bytes(sums[_HEAD + 4 * number :][:4], "big"):
-                raise UnsoundFileError("its checksum is another")
+                raise UnsoundFileError("its checksum differs")

@@ -141,7 +141,7 @@ def store_of(location: str, setting: Setting) -> Store:
         When it cannot.
     """
     if "%" in location:
-        raise UsageError(f"no timelines can be written where a path has a %: {location}", f"rename it; {WITHOUT}")
+        raise UsageError(f"timelines cannot be written to a path with a %: {location}", f"rename it; {WITHOUT}")
     if location.startswith("file:"):
         return Store(re.sub("^file:/+", "/", location))
     address = urlsplit(location)
@@ -151,7 +151,7 @@ def store_of(location: str, setting: Setting) -> Store:
         return Store(location, _of_azure(address.netloc, setting))
     if address.scheme in (*_HDFS, "gs"):
         return Store(location)
-    raise UsageError(f"no timelines can be written to {address.scheme}: addresses, such as {location}", WITHOUT)
+    raise UsageError(f"timelines cannot be written to {address.scheme}: addresses, such as {location}", WITHOUT)
 
 
 def _of_s3(bucket: str, setting: Setting) -> dict[str, str]:

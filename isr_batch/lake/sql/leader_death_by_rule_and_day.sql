@@ -1,4 +1,4 @@
--- What the death of a leader would cost under each rule: microseconds, summed up over partitions, of a day; no row where every ISR was whole.
+-- Cost of a leader's death under each rule: microseconds per day, summed over partitions; no row where every ISR was whole.
 SELECT
   cluster_id,
   event_date,

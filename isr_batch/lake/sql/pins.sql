@@ -1,4 +1,4 @@
--- What lines tell the replay of times and of the order within a millisecond, by how much at the most, and in which line.
+-- Log lines that give the replay times, and the order within a millisecond: the greatest correction, and its line.
 SELECT
   cluster_id, broker_id AS leader_id, CAST(NULL AS STRING) AS topic, CAST(NULL AS INT) AS partition_id,
   CAST(NULL AS INT) AS replica_id, 'check_time' AS kind, event_time AS from_time, end_time AS until_time,

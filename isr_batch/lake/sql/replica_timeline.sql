@@ -1,4 +1,4 @@
--- A follower's state under a rule, from this instant until its next row: rows of `replica_states`, the log end in `partition_states`, and the fetches of `fetch_log` that found a follower at the log end, which no rule changes. Name a rule or a partition: there is a row for each of these of each run of a rule.
+-- A follower's state under a rule, from this instant until its next row: rows of `replica_states`, the log end in `partition_states`, and the fetches of `fetch_log` that found a follower at the log end, which no rule changes. Filter by a rule or a partition: there is one row for each of these per rule run.
 WITH states AS (
   SELECT
     s.cluster_id, s.topic, s.partition_id, s.leader_id, s.replica_id, r.rule, r.params_json, r.no_lag_while,
@@ -30,7 +30,7 @@ ends AS (
     ON f.cluster_id = s.cluster_id AND f.topic = s.topic AND f.partition_id = s.partition_id
     AND f.leader_id = s.leader_id
 ),
--- Fetches one by one, as view `fetches` has them: each by how much it is later than the one before it.
+-- Single fetches, as in view `fetches`: each with its delay after the one before it.
 singly AS (SELECT *, explode(sequence(0, run_length - 1)) AS n FROM fetch_log),
 steps AS (
   SELECT
@@ -55,7 +55,7 @@ fetched AS (
     ORDER BY n
   )
 ),
--- What came by an older connection of the follower is over when it fetches again. Equal times are in the replay's order.
+-- A fetch over an older connection of the follower is over when it fetches again. Equal times are in the replay's order.
 overtaken AS (
   SELECT *, lead(arrival_us) OVER (
     PARTITION BY cluster_id, topic, partition_id, leader_id, replica_id
@@ -79,7 +79,7 @@ events AS (
     leader_log_end_offset, high_watermark, acknowledged_offset, NULL, NULL
   FROM ends WHERE place = 1
   UNION ALL
-  -- When a rule takes a fetch down, and what becomes lastCaughtUpTimeMs if it finds the follower at the log end.
+  -- When a rule records a fetch, and the new lastCaughtUpTimeMs if the fetch is from the log end.
   SELECT
     f.cluster_id, f.topic, f.partition_id, f.leader_id, f.replica_id, r.rule, r.params_json,
     least(

@@ -4,14 +4,14 @@ from isr_batch.lake.tables.contract import DATE, SOURCE, Table, columns, key_col
 
 CONTROLLER_RECORDS = Table(
     "controller_records",
-    "A record of the metadata log that bears on who may lead a partition: its state, and settings of KIP-966",
+    "A record of the metadata log that affects which broker may lead a partition: its state, and settings of KIP-966",
     (
         *key_columns("cluster_id"),
         *columns("""
-            record_time TIMESTAMP NOT NULL -- the controller wrote it; of kind noted, a leader learnt of it; of kind
-                -- listed, when the first term begins
-            record_offset BIGINT -- in the metadata log, which puts records of the same time in order; of kinds
-                -- noted and listed null
+            record_time TIMESTAMP NOT NULL -- the controller wrote it; for kind noted, a leader learnt of it; for kind
+                -- listed, the first term begins
+            record_offset BIGINT -- in the metadata log, which orders records of the same time; null for kinds noted and
+                -- listed
             kind STRING NOT NULL -- partition (the state of a partition that a record leaves), cleared
                 -- (CLEAR_ELR_RECORD: nobody is eligible until the ISR changes), min_isr (min.insync.replicas is set),
                 -- elr_version, metadata_version (a feature's level), unclean_restart (a broker registers again
@@ -22,17 +22,17 @@ CONTROLLER_RECORDS = Table(
             partition_id INT -- null: all
             broker_id INT -- of unclean_restart and min_isr_in_force the broker, of noted the leader
             value INT -- level of the feature, or min.insync.replicas (null: no longer set)
-            leader_id INT -- of partition, noted and listed: who leads; -1 nobody
+            leader_id INT -- for partition, noted and listed: the leader; -1 without one
             leader_epoch INT -- Kafka's leader epoch
             assigned ARRAY<INT> -- replicas in the order of elections
             isr ARRAY<INT> -- in-sync replicas
             elr ARRAY<INT> -- eligible leader replicas (KIP-966): outside the ISR, with everything that is committed
-            last_known_elr ARRAY<INT> -- who led last, while nobody does
+            last_known_elr ARRAY<INT> -- the last leader, while there is no leader
             leader_recovery_state INT -- 1 since an unclean election, until the leader has recovered
-            election STRING -- where the record changes the leader, who was elected: in_sync (a member of the ISR),
-                -- eligible (an eligible leader replica, the ISR being empty; clean as well), last_known_leader (who
-                -- led last, when neither ISR nor ELR had anybody; unclean), unclean (somebody who may lack what was
-                -- committed), nobody (the partition has no leader)
+            election STRING -- where the record changes the leader, the kind of replica elected: in_sync (a member of
+                -- the ISR), eligible (an eligible leader replica, the ISR being empty; clean as well),
+                -- last_known_leader (the last leader, when ISR and ELR were empty; unclean), unclean (a replica that
+                -- may lack committed records), nobody (the partition has no leader)
         """),
         *SOURCE,
         DATE,

@@ -4,13 +4,13 @@ from isr_batch.lake.tables.contract import DATE, SOURCE, Table, columns, key_col
 
 SHRINK_EVIDENCE = Table(
     "shrink_evidence",
-    "A replica that left the ISR by server.log or state-change.log, and what that looks like: evidence from the lines "
-    "alone, not the verdict of a replay (table shrink_verdicts)",
+    "A replica that left the ISR according to server.log or state-change.log, and its likely reason: evidence from the "
+    "lines alone, not the verdict of a replay (table shrink_verdicts)",
     (
         *key_columns("cluster_id", "topic", "partition_id", "leader_id"),
         *columns("""
             replica_id INT NOT NULL -- replica that left
-            change_time TIMESTAMP NOT NULL -- stamp of the line
+            change_time TIMESTAMP NOT NULL -- timestamp of the line
             made_by STRING NOT NULL -- leader (a Shrinking line), controller (the ISR lost the replica without one), or
                 -- unknown (the leader's server.log does not cover the time)
             isr_before ARRAY<INT> NOT NULL -- in-sync replicas before
@@ -22,8 +22,8 @@ SHRINK_EVIDENCE = Table(
             last_caught_up_time_ms BIGINT -- Kafka's lastCaughtUpTimeMs; printed since 3.6, null where it was unknown
             lag_ms BIGINT -- change_time less last_caught_up_time_ms: only a lag time of more than this would have kept
                 -- the replica at this check
-            replica_lag_time_max_ms BIGINT -- of the leader: printed at its start, or set in a file beside the logs;
-                -- null where that is not known
+            replica_lag_time_max_ms BIGINT -- of the leader: printed at its start, or set in a file next to the logs;
+                -- null where unknown
             returned_ms BIGINT -- until the replica was back in the ISR; null where that is not in the log, or the
                 -- write failed
             returned_source STRING -- exact (a line says so), or at_most (a later line has it in the ISR)
@@ -32,7 +32,7 @@ SHRINK_EVIDENCE = Table(
             under_min_isr_ms BIGINT -- until the ISR had min_insync_replicas members again; null where that is not in
                 -- the log
             under_min_isr_source STRING -- as returned_source
-            write_outcome STRING -- done or failed; null where no line tells
+            write_outcome STRING -- done or failed; null without a line
             retry BOOLEAN NOT NULL -- the leader repeats a shrink that had not been written
             failing_ms BIGINT -- of a first failed write: until the last of the failures that followed it, in which the
                 -- leader had not learnt that it no longer led
@@ -40,18 +40,18 @@ SHRINK_EVIDENCE = Table(
                 -- that did not lag
             check_partitions INT -- partitions of the same check
             check_followers INT -- followers of the same check
-            check_late_ms BIGINT -- by how much the check was late by the rhythm of the leader's other checks: its
-                -- process was held up; null where the rhythm is not known
+            check_late_ms BIGINT -- delay of the check against the schedule of the leader's other checks: its process
+                -- was held up; null where the schedule is unknown
             storm_time TIMESTAMP -- first shrink of the storm: checks of leaders, near in time, with a broker in common
             pair_checks INT NOT NULL -- checks of this leader, in all its log, that dropped this replica: many are
                 -- flapping
-            suspect STRING -- leader, follower, link_or_follower (which cannot be told apart), or controller; null for
-                -- a retry, a replica that did not lag, and where made_by is unknown
-            suspect_broker INT -- the suspect, where it is a broker; of link_or_follower the follower
+            suspect STRING -- leader, follower, link_or_follower (indistinguishable), or controller; null for a retry, a
+                -- replica that did not lag, and where made_by is unknown
+            suspect_broker INT -- the suspect, where it is a broker; for link_or_follower the follower
             strength STRING NOT NULL -- of the evidence for the suspect: strong, weak or none
             spurious STRING NOT NULL -- strength of the evidence that the follower should not have been dropped
             reason STRING NOT NULL -- why, in a sentence
-            evidence_lines ARRAY<STRING> NOT NULL -- the lines that it rests on, as file:line
+            evidence_lines ARRAY<STRING> NOT NULL -- the lines that support it, as file:line
             after_event STRING -- topic_created, restart (of leader or replica) or election, within two lag times
                 -- before
             after_event_ms BIGINT -- how long before

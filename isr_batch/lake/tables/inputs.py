@@ -89,16 +89,16 @@ APPEND_LOG = Table(
 
 FETCH_SEGMENTS = Table(
     "fetch_segments",
-    "A stretch of one replica set's fetches and appends, packed: what `replay` reads. It is made of fetch_log and "
-    "append_log, by itself, and again for days that have changed; udfs/batches/segments.py has the format",
+    "A stretch of one replica set's fetches and appends, packed: the input of `replay`. It is made from fetch_log and "
+    "append_log as needed, and again for days that have changed; udfs/batches/segments.py has the format",
     (
         *SET,
         *columns("""
             segment_number INT NOT NULL -- counts the segments of a replica set in one packing, from 0
             first_time TIMESTAMP NOT NULL -- its first event: arrival of a fetch, or an append
             last_time TIMESTAMP NOT NULL -- its last event
-            format_version INT NOT NULL -- how the binaries are to be read
-            events BIGINT NOT NULL -- fetches, each by itself, and appends
+            format_version INT NOT NULL -- format of the binaries
+            events BIGINT NOT NULL -- number of fetches (not of runs) and appends
             fetches BIGINT NOT NULL -- fetches among them
             checksum BIGINT NOT NULL -- CRC-32 of the binaries, one after the other
         """),
@@ -131,7 +131,7 @@ OBSERVED_ISR_CHANGES = Table(
             follower_log_end_offset BIGINT -- as printed by the leader's shrink line; -1 when it had not fetched
             last_caught_up_time_ms BIGINT -- as printed by the leader's shrink line
             made_by STRING NOT NULL -- leader or controller
-            answered_time TIMESTAMP -- when its leader logged the answer to the ISR write; null if no line tells
+            answered_time TIMESTAMP -- when its leader logged the answer to the ISR write; null without a line
         """),
         *SOURCE,
         DATE,
@@ -146,15 +146,15 @@ OBSERVED_ISR_CHANGES = Table(
 
 BROKER_EVENTS = Table(
     "broker_events",
-    "What happened to a broker as a whole",
+    "An event of a broker as a whole",
     (
         *key_columns("cluster_id", "broker_id"),
         *columns("""
             event_time TIMESTAMP NOT NULL -- when it happened or began
             end_time TIMESTAMP NOT NULL -- end of a silence; for a check, when it really ran
             kind STRING NOT NULL -- started; silent (did nothing though a request waited, or its followers fetched from
-                -- others); quiet (nobody fetched from it, and why is not known); check (isr-expiration: due at
-                -- event_time, ran at end_time); fenced, unfenced, shutting_down (controller's word)
+                -- others); quiet (no follower fetched from it, for an unknown reason); check (isr-expiration: due at
+                -- event_time, ran at end_time); fenced, unfenced, shutting_down (by the controller)
         """),
         DATE,
     ),
@@ -167,7 +167,7 @@ BROKER_EVENTS = Table(
 
 PLANTED_FAULTS = Table(
     "planted_faults",
-    "What a generated scenario did to its brokers, and the cause that a shrink it brings about must be given",
+    "A fault that a generated scenario planted in its brokers, and the cause that resulting shrinks must be given",
     (
         *key_columns("cluster_id", "topic"),
         Column("what", "STRING", "kind of fault", nullable=False),
@@ -213,9 +213,9 @@ INGESTED_FILES = Table(
             content_bytes BIGINT NOT NULL -- size unpacked
             content_hash STRING NOT NULL -- SHA-256 of the unpacked content, in hex
             lines BIGINT NOT NULL -- lines in it
-            first_time TIMESTAMP -- least stamp of its lines; null without any
-            last_time TIMESTAMP -- greatest stamp of its lines
-            days MAP<DATE, TIMESTAMP> -- UTC days that it tells of, and when the lake last changed for each
+            first_time TIMESTAMP -- least timestamp of its lines; null without any
+            last_time TIMESTAMP -- greatest timestamp of its lines
+            days MAP<DATE, TIMESTAMP> -- UTC days that it covers, and when the lake last changed for each
             first_hashes ARRAY<BIGINT> -- hashes of its first 64, 128, 256, ... bytes: a shorter copy is known by them
             code_version STRING NOT NULL -- version of isr-batch that read it
             ingest_run STRING NOT NULL -- run that wrote this row
@@ -226,9 +226,9 @@ INGESTED_FILES = Table(
 
 KEPT_LINES = Table(
     "kept_lines",
-    "A line of server.log or state-change.log that says something about terms and ISRs, kept for three days, "
-    "and from the last start of its broker on: later logs go on from it when its file is gone. Also a broker's "
-    "settings, and the last requests of each request log",
+    "A line of server.log or state-change.log about terms and ISRs, kept for three days, and from the last start of "
+    "its broker on: later logs go on from it when its file is gone. Also a broker's settings, and the last requests "
+    "of each request log",
     (
         *key_columns("cluster_id"),
         *columns("""
@@ -236,8 +236,8 @@ KEPT_LINES = Table(
             broker_id INT NOT NULL -- broker that wrote it
             source_file STRING NOT NULL -- file, as in the other tables
             source_line BIGINT NOT NULL -- line in that file, from 1
-            stamp_us BIGINT -- its stamp, in microseconds since 1970; of a request, when an io thread took it; null for
-                -- a setting
+            stamp_us BIGINT -- its timestamp, in microseconds since 1970; for a request, when an io thread took it; null
+                -- for a setting
             message STRING NOT NULL -- the line itself; settings as JSON; of a fetch the follower
                 -- and when its leader read its log last, as JSON; of a produce request empty
             line_hash BIGINT -- hash of the line, which copies of it share; null for a setting or a request

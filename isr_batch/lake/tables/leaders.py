@@ -8,12 +8,12 @@ LEADER_EPOCHS = Table(
     (
         *SET,
         *columns("""
-            start_time TIMESTAMP NOT NULL -- the leader took up its term; where begins_mid_term, the first instant for
-                -- which its request log can vouch
+            start_time TIMESTAMP NOT NULL -- the leader took up its term; where begins_mid_term, the first instant that
+                -- its request log covers
             end_time TIMESTAMP NOT NULL -- it stopped leading, or its log ends
             begins_mid_term BOOLEAN -- the term had begun before start_time, where the log begins or goes on after a
-                -- hole: what held then was found out, and what depends on the time before is unknown
-            ends_mid_term BOOLEAN -- no line tells that the term ended at end_time: the log ends there, or has a hole
+                -- gap: the state then is inferred, and anything that depends on the time before is unknown
+            ends_mid_term BOOLEAN -- no line shows that the term ended at end_time: the log ends there, or has a gap
             term_source STRING -- leader and epoch: logged, snapshot, or inferred from what followers asked for
             start_offset BIGINT -- leader's log end offset at start_time (Kafka: leader epoch start offset); null
                 -- where no line names an offset of the partition
@@ -23,8 +23,8 @@ LEADER_EPOCHS = Table(
             assigned ARRAY<INT> NOT NULL -- assigned replicas, leader included
             assigned_source STRING -- logged, snapshot, or inferred: then followers that were down are missing
             held_at_start ARRAY<BIGINT> -- where begins_mid_term: log end offset of each assigned replica at
-                -- start_time, as its first fetch tells since; -2: the log end, whose offset no line names; -3: less,
-                -- as it was outside the ISR; null where nothing tells
+                -- start_time, as its first fetch shows; -2: the log end, whose offset no line names; -3: less, as it
+                -- was outside the ISR; null where unknown
             isr_at_start ARRAY<INT> NOT NULL -- in-sync replicas at start_time
             isr_source STRING -- logged, snapshot, or inferred from the high watermark and what followers asked for
             previous_leader_id INT -- leader before, as this broker knew it; equal to leader_id when it stayed
@@ -59,8 +59,8 @@ LEADER_EPOCHS = Table(
 
 BROKER_DAYS = Table(
     "broker_days",
-    "What a day of a table of fetches says of a follower and its leader, all partitions together: leaders' silences "
-    "are found in it. Of broker logs there are no rows",
+    "Activity of a follower and its leader on one day of a table of fetches, over all partitions: leaders' silences "
+    "are derived from it. Broker logs give no rows",
     (
         *key_columns("cluster_id", "leader_id"),
         *columns("""
@@ -83,7 +83,7 @@ BROKER_DAYS = Table(
 
 COVERAGE = Table(
     "coverage",
-    "Time of a broker for which a log of it can vouch: what was outside of it is unknown",
+    "Time for which a log of a broker is complete: anything outside it is unknown",
     (
         *key_columns("cluster_id", "broker_id"),
         *columns("""

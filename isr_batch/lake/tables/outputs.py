@@ -27,14 +27,14 @@ from isr_batch.lake.tables.timelines import PARTITION_STATES, REPLICA_STATES, RU
 DEPENDS_ON = {
     "event_order": "which of two events of the same moment came first",
     "check_time": "when the leader's check ran",
-    "check_phase": "when the leader's checks were due, which no line tells",
-    "isr_at_start": "who was in the ISR when the log began, which no line tells",
+    "check_phase": "when the leader's checks were due, which no line shows",
+    "isr_at_start": "the ISR when the log began, which no line shows",
     "not_logged": "something that the logs do not show: the brokers' own rule makes this change here, and they "
     "logged none",
 }
 """Values of depends_on, with descriptions."""
 SHOWN_ERROR_MS = 100
-"""Texts say how uncertain the time of a shrink is from here on."""
+"""Least uncertainty of the time of a shrink that texts mention."""
 
 _CHANGE = columns("""
     change_time TIMESTAMP NOT NULL -- when the rule changed the ISR
@@ -48,15 +48,15 @@ _CHANGE = columns("""
     last_caught_up_time_ms BIGINT -- Kafka's lastCaughtUpTimeMs under this rule
     lag_ms BIGINT -- change_time less last_caught_up_time_ms; null when it never was
     made_by STRING NOT NULL -- rule, or controller (fencing, shutdown, reassignment)
-    time_error_ms BIGINT -- of a shrink by the rule: by how much change_time may be wrong, by what the log's stamps and
-        -- the leader's delays leave open; a whole check period where no line tells when checks were due; else null
-    certainty STRING -- certain: wherever the log's stamps leave it open when the check ran, the rule makes
-        -- this change; possible: it hangs on that. An expand that undoes a possible shrink is possible
+    time_error_ms BIGINT -- for a shrink by the rule: uncertainty of change_time, from the log's timestamps and the
+        -- leader's delays; a whole check period where no line shows when checks were due; else null
+    certainty STRING -- certain: the rule makes this change at any time at which the check may have run, by the log's
+        -- timestamps; possible: it depends on that time. An expand that undoes a possible shrink is possible
     depends_on STRING -- why it is possible: event_order (a fetch or an append of the same moment may have come before
         -- the check), check_time (the check may have run earlier, or later, on a leader that was silent or late),
-        -- check_phase (no line tells when the leader's checks were due), isr_at_start (the log begins in mid-term, no
-        -- line tells whether the follower was in the ISR, and it has not been seen at the log end since),
-        -- not_logged (the brokers' own rule makes this change at this moment too, and their logs have none)
+        -- check_phase (no line shows when the leader's checks were due), isr_at_start (the log begins in mid-term, no
+        -- line shows whether the follower was in the ISR, and it has not been seen at the log end since), not_logged
+        -- (the brokers' own rule makes this change at this moment too, and their logs have none)
 """)
 _CHANGE_CHECKS = {
     **KEY_CHECKS,
@@ -97,8 +97,8 @@ SHRINK_VERDICTS = Table(
                 -- (spurious); controller (excluded); follower_stopped, follower_slow (genuine); unknown
             leader_held_ms BIGINT -- time since it was caught up that its fetches spent inside the leader; null where
                 -- the input names one instant of a fetch
-            leader_silent_ms BIGINT -- time since it was caught up in which the leader handled nobody; inferred. Null
-                -- where nobody fetched from it for some of the time, and why is not known
+            leader_silent_ms BIGINT -- time since it was caught up in which the leader handled no request; inferred.
+                -- Null where no follower fetched from it for some of the time, for an unknown reason
             restored_time TIMESTAMP -- the same follower was back in the ISR; null when the log ends before
         """),
         DATE,
@@ -118,13 +118,13 @@ SHRINK_VERDICTS = Table(
 
 LATE_CHECKS = Table(
     "late_checks",
-    "A check that came to a partition later than it was due: it would have dropped somebody, and no line says so",
+    "A check that ran later than it was due for a partition: it would have dropped a follower, and no line says so",
     (
         *SET,
         *columns("""
-            due_time TIMESTAMP NOT NULL -- when the check would have run, by all that the stamps tell
-            ran_time TIMESTAMP NOT NULL -- where the replay has it: at the leader's next check of which a line tells, or
-                -- else when the leader had been awake for 100 ms after its last silence
+            due_time TIMESTAMP NOT NULL -- when the check was due, by the log's timestamps
+            ran_time TIMESTAMP NOT NULL -- time that the replay uses: the leader's next check that has a line, or else
+                -- when the leader had been awake for 100 ms after its last silence
             latest_time TIMESTAMP NOT NULL -- when it ran at the latest: five seconds after the last silence, or later
                 -- still if the leader was late with its work for longer
             replica_ids ARRAY<INT> NOT NULL -- followers that the brokers' own rule would have dropped at due_time
@@ -137,7 +137,7 @@ LATE_CHECKS = Table(
 
 REPLAY_CHECK = Table(
     "replay_check",
-    "An ISR change that the broker logged beside the one that the replay makes, or one without the other",
+    "An ISR change that the broker logged, paired with the one that the replay makes; or either without the other",
     (
         *SET,
         *RULE,
@@ -217,7 +217,7 @@ RUN_LOG = Table(
 
 REPLAY_STATE = Table(
     "replay_state",
-    "What the replay of a replica set knew at the end of a day; the next day's replay goes on from it",
+    "State of the replay of a replica set at the end of a day; the next day's replay goes on from it",
     (
         *SET,
         *columns("""

@@ -10,12 +10,12 @@ MAPPED_CLUSTERS = Table(
         *key_columns("cluster_id"),
         *columns("""
             mapped STRING NOT NULL -- columns that the mapping gives, as JSON: a list for each of fetches, appends,
-                -- epochs and changes. All sources of a cluster are read by the same ones
-            replica_lag_time_max_ms BIGINT NOT NULL -- for terms without a value of their own
+                -- epochs and changes. All sources of a cluster are read with the same columns
+            replica_lag_time_max_ms BIGINT NOT NULL -- for terms without their own value
             lag_time_is_given BOOLEAN NOT NULL -- whether the mapping names it; else it is Kafka's default
-            min_insync_replicas INT NOT NULL -- for terms without a value of their own
+            min_insync_replicas INT NOT NULL -- for terms without their own value
             min_isr_is_given BOOLEAN NOT NULL -- whether the mapping names it; else it is Kafka's default
-            broker_version STRING -- for terms without a value of their own; null when the mapping does not name it
+            broker_version STRING -- for terms without their own value; null when the mapping does not name it
             ingest_run STRING NOT NULL -- run that wrote this row
         """),
     ),
@@ -33,7 +33,7 @@ _OPTIONAL = tuple(
 
 GIVEN_TERMS = Table(
     "given_terms",
-    "A leader's term as a table of `epochs` gives it; leader_epochs is made of these and of the fetches",
+    "A leader's term from a table of `epochs`; leader_epochs is derived from these and from the fetches",
     (*SET, *columns("start_time TIMESTAMP NOT NULL -- the leader took up its term"), *_OPTIONAL, DATE),
     {
         **KEY_CHECKS,
@@ -46,7 +46,8 @@ GIVEN_TERMS = Table(
 
 FETCH_DAYS = Table(
     "fetch_days",
-    "What a day's rows say of a follower of a leader in a partition; made of fetch_log and append_log, by itself",
+    "Summary of a day's fetches of a follower from a leader in a partition; derived from fetch_log and append_log as "
+    "needed",
     (
         *SET,
         *columns("""
@@ -72,9 +73,9 @@ INGESTED_SOURCES = Table(
         *columns("""
             source STRING NOT NULL -- what `ingest table` was given, or what the mapping names
             item STRING NOT NULL -- file of it, or the source itself
-            version STRING NOT NULL -- size and time of a file, or version of a table; empty where there is none
+            version STRING NOT NULL -- size and time of a file, or version of a table; empty if it has no version
             became STRING NOT NULL -- fetch_log, append_log, given_terms or observed_isr_changes
-            read_as STRING NOT NULL -- hash of the mapping, its `where`, and the days that were asked for
+            read_as STRING NOT NULL -- hash of the mapping, its `where`, and the requested days
             ingest_run STRING NOT NULL -- run that read it
         """),
     ),

@@ -13,7 +13,7 @@ def _measures(**comments: str) -> tuple[Column, ...]:
 
 PARTITION_SCORES = Table(
     "partition_scores",
-    "What a rule cost on one replica set on one UTC day, counted in the replay: sums of these are the rule's price",
+    "Cost of a rule on one replica set on one UTC day, counted in the replay; rule_scores sums these",
     (
         *SET,
         *RULE,
@@ -31,10 +31,10 @@ PARTITION_SCORES = Table(
             refused_appends="acks=all appends that min.insync.replicas refuses",
             acknowledged_appends="other acks=all appends that the high watermark reached on this day",
             never_acknowledged="other acks=all appends still waiting after a lag time when the term ended",
-            acks_all_latency_max_us="longest wait of an acknowledged one; 0 when there is none",
+            acks_all_latency_max_us="longest wait of an acknowledged one; 0 without one",
             high_watermark_decreases="times that the high watermark goes down",
-            members_below_high_watermark="times that an ISR member's log comes to end below the high watermark",
-            passed_within_lag_time="times that the high watermark passes a follower whose true lag is within the limit",
+            members_below_high_watermark="times that an ISR member's log end falls below the high watermark",
+            passed_within_lag_time="times that the high watermark passes a follower whose true lag is within it",
             leader_outside_isr="states with the leader outside the ISR",
             isr_outside_assignment="states with a replica in the ISR that is not assigned",
         ),
@@ -51,7 +51,7 @@ PARTITION_SCORES = Table(
 
 REPLICA_SCORES = Table(
     "replica_scores",
-    "How often a rule's answer about one follower was the right one on one UTC day, counted in the replay",
+    "Accuracy of a rule about one follower on one UTC day, counted in the replay",
     (
         *SET,
         *RULE,
@@ -72,7 +72,7 @@ REPLICA_SCORES = Table(
 
 _SCORES = (
     *_measures(
-        exposure_partition_hours="hours x partitions that the log covers: what the rates are per",
+        exposure_partition_hours="hours x partitions that the log covers: the denominator of rates",
         exposure_follower_hours="hours x followers in which the rule's answers count",
     ),
     *_counts(
@@ -91,13 +91,13 @@ _SCORES = (
         early="spurious shrinks, not by a slow leader, of a follower that was then silent for a lag time: it had died",
         expands="expands that the rule makes",
         relinquishes="times the leader gives up leadership",
-        timely="genuine shrinks within 1.5 limits",
-        misses="genuine failures never removed, or later than 1.5 limits",
+        timely="genuine shrinks within 1.5 lag times",
+        misses="genuine failures never removed, or later than 1.5 lag times",
     ),
     *_measures(
-        mistakes_per_partition_day="spurious shrinks by exposure",
+        mistakes_per_partition_day="spurious shrinks per exposure",
         mistakes_per_partition_day_low="lower end of its 95 % interval, by bootstrap over broker pair and hour",
-        mistakes_per_partition_day_high="upper end; 3 by exposure when there was none",
+        mistakes_per_partition_day_high="upper end; 3 per exposure if no shrink was spurious",
         mistake_interval_ms_p50="time between mistakes on one follower of one partition, median",
         mistake_duration_ms_p50="time from a spurious shrink until the follower is back, median",
         mistake_duration_ms_p99="the same, 99th percentile",
@@ -113,7 +113,7 @@ _SCORES = (
         recall="by blame: timely ones, by those and misses",
     ),
     *_counts(
-        flaps="shrinks undone within the rule's limit",
+        flaps="shrinks undone within the rule's lag time",
         isr_changes="all changes of the ISR",
         metadata_writes="records or znodes written for them",
         notifications="notifications that a broker before 3.0 would have sent, after its brakes of 2.5 s, 5 s and 60 s",
@@ -141,15 +141,15 @@ _SCORES = (
     ),
     *_counts(
         loss_records_max="most acknowledged records that a clean election would lose",
-        lost_if_leader_dies_records_max="most acknowledged records, also of acks=0 and 1, that who would lead lacked "
-        "while the ISR was under min.insync.replicas; null in sweeps, and where nobody's log end is known then",
+        lost_if_leader_dies_records_max="most acknowledged records, also of acks=0 and 1, that the heir lacked "
+        "while the ISR was under min.insync.replicas; null in sweeps, and where no log end is known then",
         high_watermark_decreases="violations of: the high watermark never decreases",
         isr_members_below_high_watermark="violations of: every ISR member's log end reaches the high watermark",
-        lag_guarantee_violations="violations of: a follower lagging less than the limit is in the pseudo-ISR",
+        lag_guarantee_violations="violations of: a follower lagging less than the lag time is in the pseudo-ISR",
         leader_outside_isr="violations of: the leader is in the ISR",
         isr_outside_assignment="violations of: the ISR is within the assignment",
     ),
-    Column("first_violation", "STRING", "where the first violated invariant can be seen"),
+    Column("first_violation", "STRING", "where to see the first violated invariant"),
 )
 
 _SCORE_CHECKS = {
@@ -159,7 +159,7 @@ _SCORE_CHECKS = {
 
 RULE_SCORES = Table(
     "rule_scores",
-    "What a rule with these parameters got right, got wrong and cost; a row a day and topic, and totals",
+    "Accuracy and cost of a rule with these parameters: one row per day and topic, and totals",
     (
         *key_columns("cluster_id"),
         *RULE,
@@ -175,7 +175,7 @@ RULE_SCORES = Table(
 
 RULE_SCORES_BY_BROKER = Table(
     "rule_scores_by_broker",
-    "The same for each leader, and for each follower (where what concerns the whole partition is null)",
+    "The same for each leader, and for each follower (without the columns that concern the whole partition)",
     (
         *key_columns("cluster_id"),
         *RULE,
@@ -191,17 +191,17 @@ RULE_SCORES_BY_BROKER = Table(
 
 EXPERIMENT_RESULTS = Table(
     "experiment_results",
-    "What a rule did in a simulated scenario, with the rule in the loop; a row a cell of an experiment's grid",
+    "Results of a rule in a simulated scenario, with the rule in the loop: one row per cell of an experiment's grid",
     (
         *columns("""
             experiment STRING NOT NULL -- name of its file
-            scenario STRING NOT NULL -- what was simulated
-            seed BIGINT NOT NULL -- the same gives the same
+            scenario STRING NOT NULL -- name of the scenario
+            seed BIGINT NOT NULL -- seed of the random numbers; the same seed gives the same result
         """),
         *RULE,
         *columns("""
             simulated_hours DOUBLE NOT NULL -- from the first event to the last
-            last_change_seconds DOUBLE -- from the start to the last change of an ISR; null: there was none
+            last_change_seconds DOUBLE -- from the start to the last change of an ISR; null without one
             under_replicated_partitions DOUBLE -- Kafka's UnderReplicatedPartitions, mean over the time
             shrink_interval_ms_p50 DOUBLE -- time between shrinks of one follower of one partition, median
         """),
@@ -213,16 +213,16 @@ EXPERIMENT_RESULTS = Table(
 _SWEEP = Column("sweep", "STRING", "name of the grid's file", nullable=False)
 _CLASS = Column("topic_class", "STRING", "class of topics by the grid; all, where it has no classes", nullable=False)
 _FOLLOWER_DAY = _measures(
-    mistakes_per_follower_day="spurious shrinks by exposure_follower_hours; null where that is 0",
+    mistakes_per_follower_day="spurious shrinks per exposure_follower_hours, in days; null where that is 0",
     mistakes_per_follower_day_low="lower end of its 95 % interval: the lower of the Poisson one and the bootstrap",
     mistakes_per_follower_day_high="upper end: the higher of the two",
 )
-_NEVER_REMOVED = Column("never_removed", "BIGINT", "misses that no later shrink made good")
-_UNKNOWN_SHARE = Column("unknown_share", "DOUBLE", "unknown shrinks by all of the rule's; null when it makes none")
+_NEVER_REMOVED = Column("never_removed", "BIGINT", "misses that no later shrink ended")
+_UNKNOWN_SHARE = Column("unknown_share", "DOUBLE", "unknown shrinks / all shrinks of the rule; null when it makes none")
 
 SWEEP_SCORES = Table(
     "sweep_scores",
-    "What a rule with these parameters got right, got wrong and cost; a row a run of a sweep and class of topics",
+    "Accuracy and cost of a rule with these parameters: one row per run of a sweep and class of topics",
     (
         _SWEEP,
         *key_columns("cluster_id"),
@@ -239,25 +239,25 @@ SWEEP_SCORES = Table(
 
 SWEEP_ADVICE = Table(
     "sweep_advice",
-    "The smallest lag time within the budgets, or why there is none; a row a class of topics, rule and its parameters",
+    "The smallest lag time within the budgets, or why none fits: one row per class of topics, rule and its parameters",
     (
         _SWEEP,
         *key_columns("cluster_id"),
         _CLASS,
         RULE[0],
         *columns("""
-            other_params_json STRING NOT NULL -- parameters but the lag time, as JSON with sorted keys
+            other_params_json STRING NOT NULL -- parameters except the lag time, as JSON with sorted keys
             answer STRING NOT NULL -- recommended, not enough data, or none fits
             recommended_lag_time_max_ms BIGINT -- smallest lag time that fits; null when none does
             why STRING NOT NULL -- the answer in a sentence
         """),
         *_measures(
-            mistakes_per_follower_day_budget="upper end of the interval must not be above",
-            detection_ms_p99_budget="99th percentile of the detection time must not be above",
-            needed_follower_hours="exposure after which the mistakes would be within the budget, if no other came",
+            mistakes_per_follower_day_budget="greatest allowed upper end of the interval",
+            detection_ms_p99_budget="greatest allowed 99th percentile of the detection time",
+            needed_follower_hours="exposure after which the mistakes would be within the budget, without further ones",
         ),
         *columns("""
-            replica_lag_time_max_ms BIGINT NOT NULL -- lag time that the figures are of: the nearest to fit
+            replica_lag_time_max_ms BIGINT NOT NULL -- lag time of these figures: the nearest to fit
         """),
         *_measures(exposure_follower_hours="hours x followers in which the rule's answers count"),
         *_counts(spurious="shrinks judged spurious: the mistakes"),

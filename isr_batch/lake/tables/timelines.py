@@ -40,8 +40,8 @@ _PARTITION = columns("""
 
 REPLICA_STATES = Table(
     "replica_states",
-    "What the view replica_timeline is made of, with partition_states and fetch_log: a follower's state under all rule "
-    "runs that share it, where it changed in another way than by a fetch at the log end",
+    "Source of the view replica_timeline, with partition_states and fetch_log: a follower's state under all rule runs "
+    "that share it, where it changed in another way than by a fetch at the log end",
     (*SET, *_RUNS, *_REPLICA, *_NTH, DATE),
     {**KEY_CHECKS, "of_some_run": "runs > 0"},
     ("event_date",),
@@ -53,7 +53,7 @@ _ACKNOWLEDGED = columns("""
 
 PARTITION_STATES = Table(
     "partition_states",
-    "What the view partition_timeline is made of: a replica set's state under all rule runs that share it",
+    "Source of the view partition_timeline: a replica set's state under all rule runs that share it",
     (*SET, *_RUNS, *_PARTITION, *_ACKNOWLEDGED, DATE),
     {**KEY_CHECKS, "of_some_run": "runs > 0", "isr_not_empty": "size(isr) > 0"},
     ("event_date",),

@@ -8,7 +8,7 @@ terms AS (
     unix_micros(start_time) AS start_us, unix_micros(end_time) AS end_us
   FROM shrinks JOIN leader_epochs USING (cluster_id, topic, partition_id)
 ),
--- Who followed in an earlier term may lead in this one.
+-- A follower of an earlier term may lead in this one.
 first_terms AS (
   SELECT id, max(leader_epoch) AS first_epoch FROM terms WHERE start_us <= from_us GROUP BY id
 ),
@@ -95,8 +95,8 @@ states AS (
   FROM shrinks JOIN shrink_verdicts USING (cluster_id, topic, partition_id, rule, params_json)
   WHERE unix_micros(change_time) BETWEEN from_us AND until_us
 ),
--- Of each of 160 slots the last offset and the largest lag; the offset from before the picture is that of slot -1. It is
--- null from where a timeline leaves off.
+-- The last offset and the largest lag for each of 160 slots; slot -1 has the offset from before the picture. It is null
+-- from the end of a timeline on.
 slots AS (
   SELECT
     id,
@@ -132,7 +132,7 @@ placed AS (
   FROM changes LEFT JOIN terms
     ON terms.id = changes.id AND terms.term = changes.term AND change_us BETWEEN start_us AND end_us
 ),
--- Who is out when a term ends is in or out of the next one as the log says; and so is who comes back without having left.
+-- A replica that is out when a term ends is in or out of the next one by the log, as is one that comes back without leaving.
 away AS (
   SELECT
     id, rule, params_json, replica_id, made_by, change_us, change_us AS out_us,
@@ -163,7 +163,7 @@ planted AS (
     unix_micros(from_time) AS out_us, unix_micros(until_time) AS back_us
   FROM shrinks AS s JOIN planted_faults AS p ON p.cluster_id = s.cluster_id AND p.topic IN (s.topic, '')
 ),
--- Before the first stretch of a broker's request log that begins in mid-term, in its holes, and after the last.
+-- Before the first stretch of a broker's request log that begins in mid-term, in its gaps, and after the last.
 holes AS (
   SELECT
     cluster_id, broker_id, unix_micros(until_time) AS out_us,

@@ -41,7 +41,7 @@ WITH alone AS (
   HAVING max(CASE WHEN at_us >= server_from_us OR (recorded.cluster_id IS NOT NULL
     AND coalesce(noted_by, leader_id) = leader_id) THEN 1 ELSE 0 END) = 0
 ), logged AS (
-  -- A cluster that has no coverage at all is not of broker logs, and its own tables vouch for themselves.
+  -- A cluster that has no coverage at all does not come from broker logs, and its tables are taken as complete.
   SELECT DISTINCT cluster_id, 0 AS vouched FROM {coverage}
 ), told AS (
   SELECT all_.*,

@@ -1,5 +1,4 @@
--- What the leaders logged. Of a cluster whose release no log tells, such as a fleet under a proposal, there is nothing
--- to compare.
+-- Changes that the leaders logged. A cluster without a known release, such as a fleet under a proposal, is left out.
 SELECT
   cluster_id, topic, partition_id, leader_id, replica_id, kind,
   leader_epoch, unix_micros(change_time) AS at_us, last_caught_up_time_ms,

@@ -1,5 +1,5 @@
--- Of a logged shrink that is not replayed, a fetch of the follower or an append of the same moment says that it hangs
--- on what the log cannot order. Every expand happens on a fetch, so that tells nothing of one.
+-- A logged shrink that is not replayed depends on an order that the log does not have if a fetch of the follower or an append
+-- is of the same moment. Every expand happens on a fetch, so this proves nothing about expands.
 WITH fetched AS (
   SELECT DISTINCT cluster_id, topic, partition_id, leader_id, replica_id, at_us, 1 AS by_fetch
   FROM {fetches}

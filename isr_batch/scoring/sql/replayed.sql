@@ -4,7 +4,7 @@ SELECT
   leader_epoch, unix_micros(change_time) AS at_us, last_caught_up_time_ms,
   follower_log_end_offset, leader_log_end_offset, high_watermark, rule, params_json,
   time_error_ms AS uncertain_ms,
-  -- What a comparison has said of it is no part of the next one.
+  -- An earlier comparison's result is not an input of the next one.
   CASE WHEN depends_on <> 'not_logged' THEN depends_on END AS depends_on,
   row_number() OVER (
     PARTITION BY cluster_id, topic, partition_id, leader_id, replica_id, kind ORDER BY change_time, leader_epoch

@@ -24,7 +24,7 @@ def by_spark(spark: SparkSession, *names: str) -> dict[str, Any]:
 
 
 def test_blocks_of_the_page(tmp_path: Path) -> None:
-    """In a process of its own, where nothing is there but what the page says."""
+    """In a new process, with only the code of the page."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/notebook.md").read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) == 4
     assert len(blocks[0].strip().splitlines()) == 10

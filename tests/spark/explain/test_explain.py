@@ -103,13 +103,13 @@ def test_facts_of_a_shrink(slept: Lake) -> None:
     assert (follower.observed_us, follower.observed_by) == (us(10_002), "leader")
     true_lag, hw = follower.stands
     # The clairvoyant does not wait for a check, but goes by what is missing since 12:00:05.000, in whole milliseconds.
-    # Of the 4.1 s without a fetch until then the leader was silent for 0.5 s.
+    # The leader was silent for 0.5 s of the 4.1 s without a fetch until then.
     assert (true_lag.run, true_lag.stand, true_lag.primary_cause) == ("true-lag", "made", "slow_leader")
     assert true_lag.at_us in {us(9000), us(9001)}
     assert hw == OtherRuleInText("kafka-10853-hw", "kept")
 
 
-def test_story_says_what_decides(slept: Lake) -> None:
+def test_story_names_the_deciding_fact(slept: Lake) -> None:
     told = "\n".join(shrink_lines(explain_shrink(slept, "t", 0, AskedTime(us(0)), "kafka-3.7")))
     for line in (
         "kafka-3.7 drops broker 3 from the ISR of t-0 at 2026-01-01 12:00:10.000 UTC",
@@ -126,7 +126,7 @@ def test_story_says_what_decides(slept: Lake) -> None:
     assert "12:00:04.901  12:00:04.902  12:00:04.903  12:00:04.942      50          50       3 ms  38 ms" in told
 
 
-def test_what_there_is_not(slept: Lake) -> None:
+def test_unknown_shrinks(slept: Lake) -> None:
     for topic, partition, rule, message, hint in (
         ("tt", 0, "kafka-3.7", "no topic tt", "did you mean t?"),
         ("t", 1, "kafka-3.7", "no partition 1", "it has 0"),

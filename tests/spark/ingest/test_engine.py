@@ -79,7 +79,7 @@ def test_few_bytes_are_read_in_the_driver_and_many_in_spark(lake: Lake) -> None:
         assert isinstance(ingest_engine_for(lake, sql, sizes.LOG_BYTES + 1), InSpark)
 
 
-def test_what_counts_is_the_size_of_the_unpacked_logs(
+def test_the_size_of_the_unpacked_logs_decides(
     spark_session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A quiet log shrinks far more than others: the size on disk says little about the memory that it takes."""

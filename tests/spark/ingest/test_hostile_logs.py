@@ -57,8 +57,8 @@ def test_every_mutated_line_is_counted_once(hostile: tuple[KafkaLogs, int]) -> N
     told: Counter[str] = Counter()
     for tally in account:
         if tally.became == "refused":
-            told[tally.what] += tally.lines  # several logs may have lines that are refused for one reason
-    # Of each way to be wrong there are many, and what was not touched where it matters is read.
+            told[tally.what] += tally.lines  # lines of several logs may be refused for the same reason
+    # Each kind of damage occurs often, and lines with no damage in a relevant field are read.
     assert {reason for reason, lines in told.items() if lines > 100} >= {
         "truncated line", "malformed JSON", "not a line of the request log", "time out of range",
         "no readable time stamp", "offset or partition out of range", "request without api key or durations",

@@ -164,7 +164,7 @@ def test_every_line_is_accounted_for(cases: tuple[KafkaLogs, Any], rows: Rows) -
     assert rows(ACCOUNT, "quarantine", "raw")[-1] == ("no log line",)
 
 
-def test_bad_files_are_told_and_the_rest_is_read(rows: Rows) -> None:
+def test_bad_files_are_reported_and_the_rest_is_read(rows: Rows) -> None:
     whole_files = [
         row for row in rows(BAD_FILES, "quarantine", "source_file", "source_line", "reason") if row[1] is None
     ]
@@ -180,7 +180,7 @@ def test_bad_files_are_told_and_the_rest_is_read(rows: Rows) -> None:
     assert (f"{folder}/request.log",) in read
 
 
-def test_gaps_in_sessions_are_told(rows: Rows) -> None:
+def test_gaps_in_sessions_are_reported(rows: Rows) -> None:
     assert rows(GAPS, "quarantine", "source_line", "reason", "rows_kept") == [
         (3, "gap in fetch session", True), (4, "fetch session began before the log", True)
     ]  # fmt: skip
@@ -212,11 +212,11 @@ def test_a_later_term_or_a_shrinking_line_ends_the_last_append(rows: Rows) -> No
 
 
 def test_an_append_is_dated_by_the_answer_that_first_brought_it_to_a_follower(rows: Rows) -> None:
-    # The answer began to be written half a millisecond before it was done. Nobody asked for offset 4.
+    # The response took half a millisecond to write. No fetch asked for offset 4.
     assert rows(BROUGHT, "append_log", "base_offset", "append_time") == [(0, 10.0015), (3, 10.0125), (4, 11.051)]
 
 
-def test_requests_without_an_answer_share_what_followers_found_by_their_sizes(rows: Rows) -> None:
+def test_requests_without_an_answer_share_the_growth_by_their_sizes(rows: Rows) -> None:
     ends = rows(UNTOLD, "append_log", "append_time", "base_offset", "log_end_offset", "log_end_source", "log_end_error")
     assert ends == [
         (10.002, 0, 3, "inferred", 2),
@@ -228,7 +228,7 @@ def test_requests_without_an_answer_share_what_followers_found_by_their_sizes(ro
     assert rows(UNTOLD, "append_log", "error_code", "acks") == [(-1, 0), (0, -1), (0, 0), (0, 0), (0, None)]
 
 
-def test_an_append_whose_end_only_a_later_term_tells_is_of_the_file_that_shows_it(rows: Rows) -> None:
+def test_an_append_whose_end_only_a_later_term_shows_is_of_the_file_with_that_term(rows: Rows) -> None:
     columns = ("base_offset", "log_end_offset", "source_file")
     assert rows(HANDED_OVER, "append_log", *columns) == [(0, 4, f"broker-{HANDED_OVER}/request.log")]
 

@@ -1,4 +1,4 @@
-"""Recorded clusters whose logs begin late, or have a hole: the same is replayed as of the whole log, and nothing else.
+"""Recorded clusters whose logs begin late, or have a gap: the same is replayed as of the whole log, and nothing else.
 
 `test_mid_term_grid` has the whole grid of such cuts, a nightly test.
 """
@@ -72,7 +72,7 @@ def written(cut: Cut, to: Path) -> Path:
     return copy_of(TRACES / cut.run, to / "logs", lambda at: cut.keep(at - first), cut.logs, **cut.options)
 
 
-# What brokers and replay agree on in the time that is left. What is missing is missing from the replay of the whole log
+# Brokers and replay agree on the remaining time. Changes that are missing are missing from the replay of the whole log
 # as well: a leader that woke up.
 CUTS = {
     "4.1.0, from the middle, without metadata": (
@@ -84,12 +84,12 @@ CUTS = {
 
 
 @pytest.mark.parametrize("name", CUTS)
-def test_what_is_left_of_a_log_is_replayed_as_in_the_whole(
+def test_the_rest_of_a_log_is_replayed_as_in_the_whole(
     name: str, spark_session: SparkSession, compiled_expressions: None, tmp_path: Path  # noqa: ARG001 for what it does
 ) -> None:  # fmt: skip
     cut, expected = CUTS[name]
     found = replayed(spark_session, written(cut, tmp_path), tmp_path / "lake", cut.run)
-    # What lies outside the log, or too near to its beginning, is told apart and not counted.
+    # Changes outside the log, or too near to its beginning, are marked and not counted.
     assert {status: n for status, n in found.checked.items() if n and status != "unknown"} == expected
     # Every replica that a leader's line drops is there, in its log and in the comparison, with a twin or without.
     checked = found.lake.read("replay_check").where("kind = 'shrink' AND observed_time IS NOT NULL")
@@ -150,7 +150,7 @@ def key_of(record: dict[str, Any]) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["nothing else", "a checkpoint of before"])
-def test_who_was_in_sync_is_who_the_controller_says(
+def test_the_isr_in_mid_term_is_the_controllers(
     checkpoint: bool, spark_session: SparkSession, tmp_path: Path
 ) -> None:  # fmt: skip
     """A follower was dropped before; what the controller wrote is not there to be read."""
@@ -204,7 +204,7 @@ def test_the_sample_begins_in_the_middle_of_everything(
     predicted = predict_broker_changes(found.lake)
     assert sum(row["matched"] + row["missing"] for row in predicted.rows) == 28
     assert predicted.matched >= 20
-    # What `run` makes of it beside: who could lead, scores, the page.
+    # Further results of `run`: eligible leaders, scores, the page.
     replay_window(found.lake, [RuleRun(rule_of("k3.9.1"))])
     assert not found.lake.read("rule_scores").isEmpty()
     write_report(found.lake, tmp_path / "report.html")

@@ -107,7 +107,7 @@ def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize(("run", "metadata"), list(runs()))
-def test_cuts_give_what_the_whole_gives(run: str, metadata: bool, spark_session: SparkSession, tmp_path: Path) -> None:
+def test_cuts_give_the_same_as_the_whole(run: str, metadata: bool, spark_session: SparkSession, tmp_path: Path) -> None:
     lake = Lake(spark_session, str(tmp_path / "lake"), "run-1")
     ingest_broker_logs(lake, copy_of(TRACES / run, tmp_path / "whole", after(0), metadata=metadata), "whole")
     drawn = [

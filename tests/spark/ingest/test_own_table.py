@@ -109,7 +109,7 @@ EXPORTS = {
             min_insync_replicas AS min_isr, check_origin_ms, isr_write_ms""",
     },
 }
-# What the shipped mappings do not map, or no table but a broker's log has.
+# Columns that the shipped mappings do not map, or that only a broker's log has.
 NOT_TOLD = {
     FETCH_LOG.name: ["source_file", "source_line"],
     APPEND_LOG.name: ["source_file", "source_line", "log_end_source", "base_offset"],
@@ -184,7 +184,7 @@ def test_exported_logs_come_back_and_are_replayed_alike(lake: Lake, tmp_path: Pa
         alike = rows.groupBy(*(column for column in rows.columns if column != "cluster_id")).agg(*times)
         assert not alike.isEmpty()
         assert alike.where("original <> parquet OR original <> delta OR original <> csv").collect() == [], name
-    # What lags for seconds is found without appends as well, as the other follower shows how the log grows.
+    # A lag of seconds is found without appends as well, as the other follower shows how the log grows.
     who = ("partition_id", "leader_id", "replica_id", "kind")
     changes = lake.read("isr_changes").orderBy("change_time", *who)
     told = [changes.where(f"cluster_id = '{c}'").select(*who).collect() for c in (ORIGINAL, "bare")]
@@ -264,7 +264,7 @@ def test_every_row_is_new_known_left_out_or_refused_with_its_reason(
     assert [row.asDict()["assigned"] for row in lake.read("leader_epochs").collect()] == [[1, 2]]
 
 
-def test_what_does_not_fit_is_told_before_anything_is_written(lake: Lake, tmp_path: Path) -> None:
+def test_a_misfit_is_reported_before_anything_is_written(lake: Lake, tmp_path: Path) -> None:
     table = tmp_path / "mine"
     lake.spark.sql(
         "SELECT 't' AS topic, 0 AS p, true AS leader, 2 AS r, named_struct('o', 5L) AS at, 1L AS ms"
@@ -295,7 +295,7 @@ def test_what_does_not_fit_is_told_before_anything_is_written(lake: Lake, tmp_pa
 
 
 def test_workers_add_the_rows_that_one_process_adds(lake: Lake, tmp_path: Path) -> None:
-    """Of a table with bad rows, consumers and repeats, over midnight, in several pieces, and of a Delta table.
+    """A table with bad rows, consumers and repeats, over midnight, in several pieces; and a Delta table.
 
     It has rows of two clusters.
     """

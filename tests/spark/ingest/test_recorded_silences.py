@@ -13,7 +13,7 @@ from isr_batch.lake.user_sql import _view
 
 
 @pytest.mark.parametrize("cluster", ["leader-stop", "follower-stop", "restart", "quiet"])
-def test_one_instant_tells_the_silences_that_the_logs_show(sample_lake: Lake, cluster: str) -> None:
+def test_one_instant_shows_the_silences_of_the_logs(sample_lake: Lake, cluster: str) -> None:
     def rows(table: str, *columns: str) -> pa.Table:
         of_view = {"fetch_log": _view(sample_lake, "fetch_log")} if table == "fetches" else {}
         text = f"SELECT {', '.join(columns)} FROM {table} WHERE cluster_id = '{cluster}'"

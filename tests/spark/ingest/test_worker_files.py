@@ -146,7 +146,7 @@ def test_an_ingest_that_is_cut_off_before_the_commit_is_done_again(
     assert_same(by_driver, rows(lake))
 
 
-def test_rows_that_break_the_contract_are_told_and_their_files_are_not_left(
+def test_rows_that_break_the_contract_are_reported_and_leave_no_files(
     log: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(APPEND_LOG.constraints, "acks_known", "acks IN (-1, 0)")

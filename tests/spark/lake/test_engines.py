@@ -33,7 +33,7 @@ def no_spark() -> SparkSession:
     raise AssertionError
 
 
-def test_what_commands_show_takes_no_spark(sample_lake: Lake) -> None:
+def test_showing_results_takes_no_spark(sample_lake: Lake) -> None:
     lake = Lake(no_spark, sample_lake.root)
     assert pack_stale_days(lake) == 0
     assert [row["status"] for row in days_status(lake, Window(), fingerprints(lake))] == ["done"]
@@ -78,7 +78,7 @@ def test_files_that_cannot_be_read_here(sample_lake: Lake, monkeypatch: pytest.M
     assert isinstance(engines.engine_for(elsewhere, ["leader_epochs"]), BySpark)
 
 
-def test_what_is_kept_is_made_once(lake: Lake, tmp_path: Path) -> None:
+def test_kept_tables_are_made_once(lake: Lake, tmp_path: Path) -> None:
     """Whatever is asked of it: to replay a log again for each question took five times as long."""
     schema = pa.schema([("key", pa.int64())])
     made = tmp_path / "made"

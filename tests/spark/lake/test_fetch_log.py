@@ -124,7 +124,7 @@ def test_a_replay_of_runs_is_one_of_fetches(lake: Lake) -> None:
     ],
 )
 @pytest.mark.parametrize("in_spark", [False, True])
-def test_what_lies_partly_in_a_span_is_taken_apart(
+def test_runs_partly_in_a_span_are_split(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, time: str, span: tuple[str, str], runs: list[int], in_spark: bool
 ) -> None:
     put(lake, FETCH_LOG, AS_RUNS)

@@ -13,7 +13,7 @@ from isr_batch.report.pictures import pictures, sql_of_picture
 from isr_batch.report.shrinks_on_page import choose_shrinks_on_page
 
 
-def test_what_is_answered_here_is_what_spark_answers(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_here_equal_sparks(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each query of the report, in both engines; the one that the page shows is Spark's."""
     ran = dict.fromkeys(("leader-stop", "restart", "follower-stop", "quiet"), "kafka-3.7")
     own = own_shrinks(sample_lake)

@@ -31,7 +31,7 @@ FIRST = Window("2023-12-31", "2024-01-01")
 
 @pytest.mark.usefixtures("vacuum_at_once")
 @pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_tables_say_what_they_said(lake: Lake, monkeypatch: pytest.MonkeyPatch, by_spark: bool) -> None:
+def test_tables_keep_their_rows(lake: Lake, monkeypatch: pytest.MonkeyPatch, by_spark: bool) -> None:
     monkeypatch.setattr("isr_batch.simulation.generate_scenario.START_MS", START_MS - 20_000)
     generate_scenario(lake, FleetOfGroups("kip-501-example"))
     replay(lake, RUNS, FIRST).days.mark()

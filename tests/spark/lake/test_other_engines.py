@@ -7,7 +7,7 @@ import pytest
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.outputs import TABLES
 
-# Of a column of some type: what Spark is asked, and what DuckDB is asked.
+# By type of a column: the expression for Spark, and the one for DuckDB.
 ASKED = {
     "BIGINT": ("sum(CAST({0} % 1000003 AS BIGINT))", "sum({0} % 1000003)"),
     "BOOLEAN": ("count_if({0})", "count_if({0})"),
@@ -39,7 +39,7 @@ def test_every_table(sample_lake: Lake) -> None:
         if not stored.file_uris():
             assert spark_says[0] == 0, table.name
             continue
-        # Of what a table is partitioned by, the files themselves need not tell anything: its log does.
+        # The files need not have the columns that the table is partitioned by: its log has them.
         rows = stored.to_pyarrow_dataset()
         duckdb_says = duckdb.connect().register("stored", rows).execute(f"SELECT {', '.join(of_duckdb)} FROM stored")
         assert duckdb_says.fetchone() == spark_says, table.name

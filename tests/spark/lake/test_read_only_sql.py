@@ -86,7 +86,7 @@ def test_a_query_is_one(spark: SparkSession, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", NO_QUERIES, ids=lambda text: text[:60])
-def test_what_is_none_is_refused_with_its_reason(spark: SparkSession, tmp_path: Path, text: str) -> None:
+def test_other_statements_are_refused_with_a_reason(spark: SparkSession, tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError, match=f"(?i){re.escape(NO_QUERIES[text])}"):
         require_query(spark, text.replace("{lake}", str(tmp_path)), NAMES)
     assert not [*tmp_path.iterdir()]

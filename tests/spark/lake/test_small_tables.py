@@ -169,7 +169,7 @@ def test_a_run_of_fetches_that_breaks_its_contract_is_not_written(small: SmallTa
     assert small.count_broken(FETCH_LOG, rows(FETCH_LOG, "c", 0)) == 0
 
 
-def test_what_is_replaced_is_read_only_if_it_is_small(small: SmallTables, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_rows_are_read_only_if_few(small: SmallTables, monkeypatch: pytest.MonkeyPatch) -> None:
     small.takes(COVERAGE)
     small.replace(COVERAGE, rows(COVERAGE, "c", 0), "true")
     monkeypatch.setattr(sizes, "REWRITTEN_BYTES", 1)
@@ -217,7 +217,7 @@ def test_a_table_that_is_always_being_written_is_an_error(small: SmallTables, mo
         small.replace(COVERAGE, rows(COVERAGE, "c", 0), "true")
 
 
-def test_appended_once_whoever_comes_first(lake: Lake) -> None:
+def test_appended_once_in_any_order(lake: Lake) -> None:
     row = {"turn": 1, "run_id": "r", "host": "h", "pid": 1, "taken_time": START, "given_back": False}
     small = SmallTables(lake, ArrowSql())
     frame = lake.spark.createDataFrame([row], RUN_LEASE.schema_ddl)

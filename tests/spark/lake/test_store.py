@@ -75,7 +75,7 @@ def test_replace_is_idempotent_and_leaves_other_days(lake: Lake) -> None:
     assert _content(lake) == [("a", 1, FIRST), ("a", 3, SECOND)]
 
 
-def test_replace_tells_how_many_rows(lake: Lake) -> None:
+def test_replace_returns_the_number_of_rows(lake: Lake) -> None:
     frame = lake.spark.createDataFrame(
         [(5, "a", FIRST), (6, "b", FIRST)], "lag_ms INT, cluster_id STRING, event_date DATE"
     )
@@ -227,12 +227,12 @@ def test_a_schema_that_is_not_there(spark: SparkSession, name: str) -> None:
         require_catalog_schema(Lake(spark, name, catalog=True))
     empty = Lake(spark, "spark_catalog.default", catalog=True)
     require_catalog_schema(empty)
-    with pytest.raises(NoInputError, match=r"spark_catalog\.default holds no tables"):
+    with pytest.raises(NoInputError, match=r"spark_catalog\.default has no tables"):
         require_tables(empty)
 
 
 @pytest.mark.parametrize("name", ["of files", "of%20addresses"])
-def test_files_and_commits_are_told_by_the_log_as_by_spark(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_files_and_commits_by_the_log_equal_sparks(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Spark alone reads the second lake."""
     lake = Lake(spark, str(tmp_path / name), "test-run")
     two = spark.createDataFrame([("a", 1, FIRST), ("b", 2, SECOND)], "cluster_id STRING, lag_ms INT, event_date DATE")
@@ -244,7 +244,7 @@ def test_files_and_commits_are_told_by_the_log_as_by_spark(spark: SparkSession, 
     lake.require_layout(SMALL)
     with pytest.raises(SchemaError, match="small is partitioned by event_date"):
         lake.require_layout(replace(SMALL, partitioned_by=()))
-    # Nothing in place of nothing is no commit: what the last one wrote does not count.
+    # Replacing no rows by no rows makes no commit; an earlier commit is not counted for it.
     assert lake.replace(SMALL, two.where("false"), "cluster_id = 'c'") == 0
     assert lake.version("small") == 1
     assert lake.replace(SMALL, two.where("false"), "cluster_id = 'a'") == 0
@@ -288,7 +288,7 @@ def test_writers_at_the_same_time_all_get_through(lake: Lake) -> None:
     assert [row[0] for row in _content(lake)] == ["a", "b", "c"]
 
 
-def test_conflicts_are_retried_then_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conflicts_are_retried_then_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("isr_batch.lake.spark_writes.time.sleep", lambda _seconds: None)
     attempts = []
 

@@ -30,7 +30,7 @@ WRITTEN = ("isr_changes", "shrink_verdicts", "partition_scores", "replica_scores
 
 
 def rows_of(lake: Lake, name: str) -> Counter[str]:
-    # Of the same state there are several packings.
+    # The same state can be packed in several ways.
     names = [column for column in contract_of(name).column_names if column != "state"]
     return Counter(rows_in(lake, name, names))
 

@@ -47,7 +47,7 @@ def changed(lake: Lake, table: str, column: str, value: Any) -> InputFingerprint
     ("leader_epochs", "held_at_start", [None, 5]), ("leader_epochs", "ends_mid_term", None),
     ("leader_epochs", "metadata_delay_ms", 99), ("broker_events", "kind", "shutting_down"),
 ])  # fmt: skip
-def test_what_a_replay_takes_counts(sample_lake: Lake, table: str, column: str, value: Any) -> None:
+def test_inputs_of_a_replay_change_the_fingerprint(sample_lake: Lake, table: str, column: str, value: Any) -> None:
     assert changed(sample_lake, table, column, value) != fingerprints(sample_lake)
 
 

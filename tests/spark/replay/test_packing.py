@@ -77,14 +77,14 @@ def test_days_that_changed_are_packed_again_and_no_others(lake: Lake) -> None:
 
 @pytest.mark.long
 def test_rows_are_read_by_spark_where_files_do_not_say_all(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    def packed_anew() -> list[Row]:
+    def repacked() -> list[Row]:
         assert pack_stale_days(lake) == 1
         return lake.read("fetch_segments").drop("packed_from").collect()
 
-    by_files = packed_anew()
+    by_files = repacked()
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(Lake, "is_plain", lambda *_: False)
-        assert packed_anew() == by_files
+        assert repacked() == by_files
     table = lake.identifier("fetch_log")
     lake.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     files = lake.files("fetch_log")
@@ -100,17 +100,17 @@ def test_rows_are_read_by_spark_where_files_do_not_say_all(lake: Lake, monkeypat
 def test_the_driver_workers_and_spark_pack_the_same(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def packed_anew() -> list[str]:
+    def repacked() -> list[str]:
         shutil.rmtree(tmp_path / "lake" / "fetch_segments", ignore_errors=True)
         again = Lake(lake.spark, lake.root, "test")
         assert pack_stale_days(again) == 1
         return sorted(map(str, again.read("fetch_segments").collect()))
 
-    by_driver = packed_anew()
+    by_driver = repacked()
     monkeypatch.setattr("isr_batch.lake.sizes.PACKED_BYTES", -1)
-    assert packed_anew() == by_driver
+    assert repacked() == by_driver
     monkeypatch.setattr("isr_batch.lake.small_tables.SmallTables.takes", lambda *_: None)
-    assert packed_anew() == by_driver
+    assert repacked() == by_driver
 
 
 @pytest.mark.parametrize("rows_a_group", [1000, 50])
@@ -126,7 +126,7 @@ def test_large_files_are_read_by_several_tasks(lake: Lake, monkeypatch: pytest.M
     assert days(lake) == {DAY: (350, 300)}
 
 
-def test_damage_is_told_with_what_to_do(lake: Lake) -> None:
+def test_damage_is_reported_with_a_remedy(lake: Lake) -> None:
     pack_stale_days(lake)
     rows = lake.read("fetch_segments").withColumn("checksum", F.col("checksum") + 1).localCheckpoint()
     lake.replace(FETCH_SEGMENTS, rows, "true")

@@ -107,7 +107,7 @@ def test_a_rerun_changes_nothing_and_other_rules_stay(lake: Lake) -> None:
     assert sorted(map(str, lake.read("isr_changes").collect())) == before
 
 
-def test_parameters_are_told_with_every_row(lake: Lake) -> None:
+def test_every_row_has_its_parameters(lake: Lake) -> None:
     replay(
         lake, rule_runs(ReplaySettings(rules=["kafka-3.7"], params={"kafka-3.7": {"replica_lag_time_max_ms": 20_000}}))
     )

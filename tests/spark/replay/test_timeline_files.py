@@ -138,7 +138,7 @@ def test_one_rule_again_replaces_its_rows_alone(replayed_lake: Lake, monkeypatch
 
 
 @pytest.mark.usefixtures("vacuum_at_once")
-def test_what_was_killed_shows_nothing_and_is_taken_out(replayed_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_a_killed_run_are_invisible_and_removed(replayed_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     before, first = rows(replayed_lake), files(replayed_lake)
     killed = patch("isr_batch.replay.timeline_tables.replace_arrow", side_effect=KeyboardInterrupt)
     with killed, pytest.raises(KeyboardInterrupt):
@@ -215,7 +215,7 @@ def test_duckdb_sees_the_same_timelines(replayed_lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("window", [Window(), SECOND], ids=str)
-def test_those_of_one_partition_when_somebody_asks(replayed_lake: Lake, window: Window) -> None:
+def test_files_of_one_partition_are_read_on_demand(replayed_lake: Lake, window: Window) -> None:
     topic, partition_id = replayed_lake.read("leader_epochs").select("topic", "partition_id").first() or ("", 0)
     made = timelines_of_one_partition(replayed_lake, RUNS, (None, topic, partition_id), window)
     for view, rows in made.items():

@@ -9,12 +9,12 @@ from isr_batch.incidents.own_shrinks import own_shrinks
 from isr_batch.incidents.sentences import incidents_answer
 from isr_batch.lake.lake import Lake
 from pipelines import cli
-from tests.unit.test_commands_told import ROOT, commands_in
+from tests.unit.test_documented_commands import ROOT, commands_in
 
 PAGE = (ROOT / "docs" / "first-incident.md").read_text(encoding="utf-8")
 
 
-def test_what_it_quotes_is_what_is_said(sample_lake: Lake, sample_report: Path) -> None:
+def test_quotes_equal_the_output(sample_lake: Lake, sample_report: Path) -> None:
     said = " ".join(" ".join(incidents_answer(own_shrinks(sample_lake))).split())
     (quoted,) = re.findall(r"(?:^ *> .*\n)+", PAGE, re.MULTILINE)
     assert " ".join(quoted.replace(">", " ").split()) in said

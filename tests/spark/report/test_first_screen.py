@@ -39,7 +39,7 @@ def named(sentences: str) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("cluster_id", FAULTS)
-def test_each_fault_is_named_and_nobody_else(sample_lake: Lake, cluster_id: str) -> None:
+def test_each_fault_is_named_and_no_other_broker(sample_lake: Lake, cluster_id: str) -> None:
     own = own_shrinks(sample_lake)
     (cluster,) = (one for one in own.clusters if one["cluster_id"] == cluster_id)
     said = named(" ".join(cluster_headline(own, cluster)))

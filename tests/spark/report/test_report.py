@@ -135,7 +135,7 @@ def test_the_table_of_rules_has_the_scores_of_the_cluster(page: str, sample_lake
         assert shown == {row["rule"]: [row[n] for n in names] for row in scores if row["cluster_id"] == name}
 
 
-def test_what_would_have_avoided_it_begins_with_the_brokers_own(page: str, sample_lake: Lake) -> None:
+def test_remedies_begin_with_the_brokers_own_rule(page: str, sample_lake: Lake) -> None:
     section = sections_of(page)["leader-stop"]
     table = section.partition("What would have avoided it")[2].partition("</table>")[0]
     rows = re.findall(r"<tr>" + r"<td[^>]*>([^<]*)</td>" * 4, table)
@@ -315,7 +315,7 @@ def test_each_incident_has_its_shrink_on_the_page(page: str, sample_lake: Lake) 
     assert all(f'id="{place}"' in page for place in led)
 
 
-def test_the_sql_that_is_shown_gives_what_is_drawn(page: str, sample_lake: Lake) -> None:
+def test_the_sql_shown_gives_the_rows_drawn(page: str, sample_lake: Lake) -> None:
     shown = dict(re.findall(r'<details id="sql-([\w-]+)">.*?<pre>(.*?)</pre>', page, re.DOTALL))
     charts = charts_of(page)
     assert {place.rpartition("-")[0] for place in charts} | {"sweeps"} == {*shown}
@@ -324,7 +324,7 @@ def test_the_sql_that_is_shown_gives_what_is_drawn(page: str, sample_lake: Lake)
     assert sorted(found, key=repr) == sorted(drawn, key=repr)
 
 
-def test_a_picture_of_a_missing_table_says_so(page: str, sample_lake: Lake) -> None:
+def test_a_picture_of_a_missing_table_names_it(page: str, sample_lake: Lake) -> None:
     assert not sample_lake.has("sweep_scores")
     assert "This cluster has no sweep: <code>isr-batch sweep</code> makes one." in page
 
@@ -345,8 +345,8 @@ STOPS = {
     "follower-stop": (1795278400, {(32, 47, 3), (82, 97, 3), (138, 149, 3), (165, 187, 3)}),
     "restart": (1795279737, {(15, 27, 2), (62, 82, 3), (115, 122, 1), (155, 167, 2), (190, 192, 1)}),
 }  # fmt: skip
-"""What was done to the recorded brokers: a second of 1970, then from when, until when, to whom. Stops shorter than a
-lag time made no leader drop anybody."""
+"""Faults of the recorded brokers: a second of 1970, then begin, end and broker. After stops shorter than a lag time no
+leader dropped a follower."""
 
 
 def test_each_fault_of_the_recordings_is_one_incident_that_names_its_broker(sample_lake: Lake) -> None:

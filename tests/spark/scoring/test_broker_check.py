@@ -107,7 +107,7 @@ def edges(lake: Lake) -> Lake:
     ])  # fmt: skip
     write(lake, PARTITION_SCORES, [of_set(0, 0, rule="kafka-3.7", params_json=PARAMS, time=at(0))])
     write(lake, SHRINK_VERDICTS, [])
-    # Of a run of three across midnight the last fetch is the near one; of another the first is long done.
+    # In a run of three across midnight the last fetch is the near one; in another one the first is long done.
     write(lake, FETCH_LOG, [
         fetch(1, 49.990, 49.996), fetch(1, 40, 40.001), fetch(3, 49.9, 49.994),
         fetch(2, 599, 599.001, run_length=3, last_handled_time=at(699.999),
@@ -145,7 +145,7 @@ def test_each_edge(edges: Lake) -> None:
     assert found == STORY
 
 
-def test_spark_says_the_same(edges: Lake) -> None:
+def test_spark_gives_the_same(edges: Lake) -> None:
     """Times in microseconds: the engines return them in different zones."""
     plain = "SELECT *, unix_micros(observed_time) AS a_us, unix_micros(replayed_time) AS b_us FROM {rows}"
     engines: list[LakeEngine] = [InProcess(edges), BySpark(edges)]
@@ -157,7 +157,7 @@ def test_spark_says_the_same(edges: Lake) -> None:
     assert here == in_spark
 
 
-def test_the_metadata_log_tells_of_every_leader(edges: Lake) -> None:
+def test_the_metadata_log_names_every_leader(edges: Lake) -> None:
     record = {
         "cluster_id": "c", "record_time": at(0), "kind": "partition", "topic": "t", "partition_id": 10,
         "source_file": "metadata.txt", "source_line": 1, "ingest_run": "run-1", "event_date": at(0).date(),
@@ -173,7 +173,7 @@ def test_the_table_has_it(edges: Lake) -> None:
     first = summary.rows[1]
     assert (first["kind"], first["matched"], first["missing"], first["races"]) == ("shrink", 1, 4, 3)
     assert (first["caught_up_within_1_ms"], first["caught_up_within_2_ms"], first["within_100_ms"]) == (0, 1, 1)
-    assert first["offsets_equal"] is None  # of two figures no line tells
+    assert first["offsets_equal"] is None  # no line has two of its figures
     assert (summary.matched, edges.read(REPLAY_CHECK.name).count()) == (2, sum(map(len, STORY.values())))
 
 
@@ -187,7 +187,9 @@ def moments(rows: Iterable[dict[str, Any]]) -> dict[tuple[Any, ...], str | None]
 
 
 @pytest.mark.parametrize("by_spark", [False, True])
-def test_what_the_logs_refute_is_not_certain(edges: Lake, monkeypatch: pytest.MonkeyPatch, by_spark: bool) -> None:
+def test_a_shrink_refuted_by_the_logs_is_not_certain(
+    edges: Lake, monkeypatch: pytest.MonkeyPatch, by_spark: bool
+) -> None:
     """Nor under another rule, if it is by the same check; what is unknown, or possible already, stays as it was."""
     if by_spark:
         monkeypatch.setattr("isr_batch.lake.sizes.QUERIED_BYTES", 1)

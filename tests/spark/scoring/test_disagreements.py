@@ -97,7 +97,7 @@ def engine(request: pytest.FixtureRequest, lake: Lake) -> Iterator[LakeEngine]:
 EVENTS: list[list[list[tuple[str, int]]]] = [
     # The third comes one lag time after the second, but more than that after the first.
     [[("a", 0), ("b", 4000)], [("c", 4001), ("d", 8001)], [("a", 8002)]],
-    # Nobody makes the same shrink twice.
+    # Neither side makes the same shrink twice.
     [[("a", 0), ("b", 100)], [("a", 200), ("b", 300)]],
     [[("a", 0)], [("a", 10), ("b", 20)]],
     [[("a", 0), ("b", 0), ("c", 0)]],
@@ -147,7 +147,7 @@ def test_events_are_those_of_the_definition(engine: LakeEngine) -> None:
     assert events(engine, rows) == {(p, 2): greedy(log) for p, log in logs.items()}
 
 
-def test_what_each_run_did_about_an_event(engine: LakeEngine) -> None:
+def test_changes_of_each_run_at_an_event(engine: LakeEngine) -> None:
     verdicts = [shrink("first", 0), shrink("second", 2000), shrink("gone", -5000), shrink("later", 6000)]
     changes = [
         *(change(row["rule"], ms) for row, ms in zip(verdicts, (0, 2000, -5000, 6000), strict=True)),

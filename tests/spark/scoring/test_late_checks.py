@@ -39,7 +39,7 @@ def shrink(partition: int, time: float, status: str = "extra", **more: Any) -> d
 
 
 EDGES = [
-    shrink(0, 50), shrink(0, 50, replica_id=3),  # to the next check of which a line tells
+    shrink(0, 50), shrink(0, 50, replica_id=3),  # to the next check that has a line
     shrink(1, 56),  # to the end of the time in which the leader was late
     shrink(2, 80),  # it was not late then
     shrink(3, 80, leader_id=5, uncertain_ms=1500),  # it was, by what the replay has seen

@@ -30,8 +30,8 @@ class Recorded(NamedTuple):
     expands: dict[str, int]
 
 
-# What is missing or extra belongs to a leader that woke up: which partitions its late check came to before the
-# fetches that had waited, whole milliseconds do not tell.
+# Missing or extra changes belong to a leader that woke up: whole milliseconds do not show which partitions its late
+# check reached before the waiting fetches.
 CLUSTERS = {
     "old-0.10.1.1": Recorded(
         "0.10.1.1", "kafka-0.9", 29_017, 10_026,

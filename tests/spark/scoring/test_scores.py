@@ -166,10 +166,10 @@ def test_a_topic_of_a_day(rows: list[dict[str, Any]]) -> None:
     assert found["acks_all_latency_ms_p99"] is None
 
 
-def test_what_a_leaders_death_would_cost(rows: list[dict[str, Any]]) -> None:
+def test_cost_of_a_leaders_death(rows: list[dict[str, Any]]) -> None:
     names = ("leader_alone_with_heir_seconds", "offline_if_leader_dies_seconds", "lost_if_leader_dies_records_max")
     of = {topic: tuple(score(rows, topic=topic)[name] for name in names) for topic in ("t", "u", None)}
-    assert of == {"t": (4.0, 3.0, 8), "u": (0.0, None, None), None: (4.0, None, 8)}  # of u nothing tells
+    assert of == {"t": (4.0, 3.0, 8), "u": (0.0, None, None), None: (4.0, None, 8)}  # u is unknown
     assert tuple(score(rows, rule="kafka-0.9")[name] for name in names) == (0.0, 0.0, None)
 
 

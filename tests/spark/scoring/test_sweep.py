@@ -54,7 +54,7 @@ def lake(spark: SparkSession, made: Path, tmp_path: Path) -> Lake:
     return Lake(spark, str(shutil.copytree(made, tmp_path / "lake")), "test")
 
 
-def test_a_sweep_counts_what_a_replay_does_and_leaves_its_tables_alone(lake: Lake, named: NamedGrid) -> None:
+def test_a_sweep_counts_like_a_replay_and_leaves_its_tables_alone(lake: Lake, named: NamedGrid) -> None:
     replay(lake, named.runs)
     write_eligible_leaders(lake, "auto")
     write_scores(lake)

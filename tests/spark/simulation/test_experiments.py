@@ -14,7 +14,7 @@ Rows = dict[str, dict[str, Any]]
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
-def test_a_story_goes_as_told(lake: Lake, file: Path, record_property: Any) -> None:
+def test_a_story_goes_as_written(lake: Lake, file: Path, record_property: Any) -> None:
     experiment = load_experiment(file)
     found = run_experiment(lake, file.stem, experiment)
     assert [row["rule"] for row in found] == experiment.rules

@@ -40,7 +40,7 @@ def test_the_page_names_every_scenario() -> None:
     assert [name for name in SCENARIOS if name not in page] == []
 
 
-def test_a_wrong_name_tells_what_there_is(lake: Lake) -> None:
+def test_a_wrong_name_lists_the_valid_ones(lake: Lake) -> None:
     with pytest.raises(UsageError, match="no scenario kip-501"):
         generate_scenario(lake, FleetOfGroups("kip-501"))
 
@@ -75,7 +75,7 @@ def test_a_fleet_is_the_same_for_a_seed_and_its_faults_are_found(lake: Lake) -> 
     assert removed.count() == sum(shrink["primary_cause"] == "controller" for shrink in shrinks) > 0
     assert generate_scenario(lake, fleet) == counts
 
-    # Of a cluster that ran what no release has there is nothing to compare.
+    # A cluster that ran a rule of no release has nothing to compare with.
     generate_scenario(lake, replace(fleet, rule="kip-501-pending", hours=0.1), "proposed")
     assert not lake.read("observed_isr_changes").where("cluster_id = 'proposed' AND made_by = 'leader'").isEmpty()
     checked = validate(lake)

@@ -72,7 +72,7 @@ def stored(mapping: str, folder: Path) -> dict[str, Counter[tuple[object, ...]]]
     ingest_own_table(lake, [str(SAMPLE / "fetches.parquet")], load_mapping(SAMPLE / mapping))
     runs = rule_runs(ReplaySettings(rules=RULES))
     replay_window(lake, runs, timelines="none")
-    # What an heir would lack is known with timelines only, which `analyze` does not keep.
+    # The records that an heir would lack are known with timelines only, which `analyze` does not keep.
     scores = counted(read_columns(lake, "rule_scores", contract_of("rule_scores").column_names))
     replay_window(lake, runs, timelines="all")
     with InProcess(lake) as engine:
@@ -149,7 +149,7 @@ def test_partitions_one_by_one(by_mapping: isr_batch.Analysis[Any]) -> None:
     assert len(of_pandas(groups[0].to_pandas())) == shrinks(groups[0]).num_rows
 
 
-def test_what_a_partition_does_not_know_alone() -> None:
+def test_facts_that_no_single_partition_shows() -> None:
     """Its follower stops while the leader's other partitions go on: alone its log just ends."""
     second = [{"topic": "t", "partition": part, "leader_id": 1, "replica_id": replica, "fetch_offset": s * 10,
                "handled_time": pd.Timestamp("2026-01-01", tz="UTC") + pd.Timedelta(seconds=s)}
@@ -183,12 +183,12 @@ def test_saved_and_opened(tmp_path: Path) -> None:
     assert result.report(tmp_path / "report.html").stat().st_size > 100_000
     with pytest.raises(UsageError, match="already"):
         opened.save(tmp_path / "other")
-    with pytest.raises(NoInputError, match="holds no tables"):
+    with pytest.raises(NoInputError, match="has no tables"):
         isr_batch.open(tmp_path / "none")
 
 
 def test_large_offsets_stay_whole() -> None:
-    """A null beside them makes floats of numbers in pandas, which have 53 bits."""
+    """A null makes floats of a column's integers in pandas, which have 53 bits."""
     rows = frames()["fetches"].to_pandas()
     rows["offset"] += 2**60 + 1
     result = isr_batch.analyze(rows, mapping=NAMES, rules="kafka-3.7", lag_time_ms=4000)
@@ -213,16 +213,16 @@ BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "empty": (frames()["fetches"].slice(0, 0), {"mapping": NAMES}, NoInputError, "fetches has no rows"),
     "list": ([1, 2], {}, UsageError, "fetches is a builtins list, and a DataFrame"),
     "series": (pd.Series([1]), {}, UsageError, "fetches is a pandas Series"),
-    "rule": (frames()["fetches"], {"mapping": NAMES, "rules": ["kafka-3.6"]}, UsageError, "there is no rule kafka-3.6"),
-    "engine": (frames()["fetches"], {"mapping": NAMES, "engine": "flink"}, UsageError, "auto, spark and local"),
+    "rule": (frames()["fetches"], {"mapping": NAMES, "rules": ["kafka-3.6"]}, UsageError, "no rule kafka-3.6"),
+    "engine": (frames()["fetches"], {"mapping": NAMES, "engine": "flink"}, UsageError, "not auto, spark or local"),
     "section": (frames()["fetches"], {"mapping": SAMPLE / "mapping.yaml"}, UsageError, "appends, epochs, changes"),
     "kinds": (
         frames()["fetches"], {"mapping": NAMES, "appends": frames()["appends"].to_pandas()}, UsageError,
-        "fetches is a frame of arrow, and appends one of pandas",
+        "fetches is a frame of arrow, but appends of pandas",
     ),
     "all refused": (
         frames()["fetches"], {"mapping": NAMES | {"handled_time": {"column": "handled_us", "unit": "ms"}}},
-        QualityGateError, "rows were refused, the first for: time out of range",
+        QualityGateError, "rows were refused, the first one: time out of range",
     ),
 }  # fmt: skip
 
@@ -235,14 +235,14 @@ def test_mistakes(name: str) -> None:
     assert isinstance(raised.value, isr_batch.IsrBatchError)
 
 
-def test_local_refuses_what_it_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_refuses_more_rows_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("isr_batch.lake.sizes.REPLAYED_EVENTS", 100)
-    with pytest.raises(UsageError, match="52,616 fetches and appends are more than the 100"):
+    with pytest.raises(UsageError, match="52,616 fetches and appends exceed the 100"):
         isr_batch.analyze(frames()["fetches"], mapping=NAMES)
 
 
 def test_import_is_cheap() -> None:
-    """Whoever imports a part of the package waits for nothing else, and the frames' libraries are theirs to import."""
+    """Importing a part of the package loads nothing else; the caller imports the libraries of the frames."""
     code = """
 import sys, time
 import isr_batch

@@ -153,7 +153,7 @@ def test_differences_fit_into_an_int() -> None:
 
 @settings(max_examples=200, deadline=None)  # the first call compiles
 @given(st.data(), request_logs())
-def test_runs_taken_apart_are_what_was_read(data: st.DataObject, log: list[Request]) -> None:
+def test_expanded_runs_equal_the_fetches_read(data: st.DataObject, log: list[Request]) -> None:
     now_us = data.draw(st.sampled_from([10**15, 20 * DAY_US - 3000]))
     steps = st.lists(st.sampled_from([0, 1, 700, 2**31]), min_size=7, max_size=7)
     for one in log:

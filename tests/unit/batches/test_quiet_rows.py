@@ -98,7 +98,7 @@ def test_a_stretch_with_another_row_in_it_is_unpacked() -> None:
         assert any(isinstance(piece, QuietRows) for piece in pieces) == whole, at_us
 
 
-def test_a_damaged_stretch_is_told() -> None:
+def test_a_damaged_stretch_is_reported() -> None:
     rows = log_in_rows(0)
     several = [segment for segment in packed(rows, 50) if segment["quiet"]]
     damaged = several[0]["quiet"][:-1] + bytes([several[0]["quiet"][-1] ^ 1])

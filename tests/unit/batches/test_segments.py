@@ -72,7 +72,7 @@ def test_differences_take_the_room_that_they_need(values: list[int], width: int)
 
 
 @pytest.mark.parametrize("binary", [b"", b"\0" * 8, b"\0" * 8 + b"\3", b"\0" * 8 + b"\1" + b"\0"])
-def test_numbers_that_are_not_there_are_told(binary: bytes) -> None:
+def test_missing_numbers_are_reported(binary: bytes) -> None:
     with pytest.raises(DamagedSegmentError, match="3 numbers are not in"):
         unpack_steps(binary, np.empty(3, np.int64))
 
@@ -86,13 +86,13 @@ def test_numbers_that_are_not_there_are_told(binary: bytes) -> None:
         ({"events": 10**15}, "1000000000000000 numbers are not in"),
     ],
 )
-def test_damage_is_told_with_its_place(damage: dict[str, Any], told: str) -> None:
+def test_damage_is_reported_with_its_place(damage: dict[str, Any], told: str) -> None:
     (segment,) = segments_of([event(20), event(30)])
     with pytest.raises(DamagedSegmentError, match=rf"\('c', 't', 0, 1\) that begins at 20 us is damaged: {told}"):
         events_of(packed_stream([], [segment | damage]))
 
 
-def test_kinds_that_are_not_as_many_fetches_as_there_should_be_are_told() -> None:
+def test_a_wrong_number_of_fetches_is_reported() -> None:
     (segment,) = segments_of([event(20), event(30)])
     segment["kind"] = packed_for_segment(np.array([APPEND, FETCH], np.int64))
     segment["checksum"] = zlib.crc32(b"".join(segment[name] for name in PACKED))
@@ -152,13 +152,13 @@ def test_events_may_come_in_any_order(number: int) -> None:
         assert segments_of(in_order) == found
 
 
-def test_what_appends_lack_is_not_packed() -> None:
+def test_missing_columns_of_appends_are_not_packed() -> None:
     (segment,) = segments_of([event(20, -1, offset=3, code=1), event(30, -1, offset=5, code=1)])
     assert [len(segment[name]) for name in PACKED] == [10, 9, 10, 9, 0, 0, 0, 0, 0, 0]
     assert unpack_segment({field.name: segment[field.name] for field in SEGMENT})["handled_us"].tolist() == [-1, -1]
 
 
-def test_refused_appends_are_left_out_and_nobody_waits_where_no_request_is_logged() -> None:
+def test_refused_appends_are_left_out_and_no_producer_waits_without_a_logged_request() -> None:
     (segment,) = segments_of([event(20, -1, code=None), event(25, -1, offset=None, code=-1), event(30, -1, code=1)])
     columns = unpack_segment({field.name: segment[field.name] for field in SEGMENT})
     assert (columns["time_us"].tolist(), columns["code"].tolist()) == ([20, 30], [NOBODY_WAITS, 1])
@@ -189,7 +189,7 @@ def test_times_are_read_whatever_their_unit_and_text_as_dictionaries(unit: pa.Da
     }
 
 
-def test_segments_out_of_order_are_told() -> None:
+def test_segments_out_of_order_are_reported() -> None:
     found = segments_of([event(20)]) + segments_of([event(10)])
     rows = [row for segment in found for row in packed_stream([], [segment])]
     with pytest.raises(ValueError, match="not in order of time at 10 us"):

@@ -66,7 +66,7 @@ def test_gaps_between_requests() -> None:
     ]  # fmt: skip
 
 
-def test_the_first_request_of_a_session_reads_what_it_had_before() -> None:
+def test_the_first_request_of_a_session_reads_its_earlier_partitions() -> None:
     log = [request(1, 7, 4, topics=[listed("a", p0=5)]), request(2, 7, 5), request(3, 8, 1)]
     held = [(["a"], "name of a", [(0, -1, -1), (200, -1, -1)]), ([], "b", [(1, -1, -1)])]
     batches = list(sessions_read(in_batches(log, [1]), {(1, 7): held, (1, 9): held}))

@@ -184,7 +184,7 @@ def test_the_default_of_the_lag_time_is_that_of_the_release(sql: ArrowSql, relea
     assert settings["lag_time_source"].to_pylist() == ["default"]
 
 
-def test_what_each_process_was(sql: ArrowSql) -> None:
+def test_facts_of_each_process(sql: ArrowSql) -> None:
     server = lines(
         "Kafka version: 2.3.0", STARTED, "Kafka version: 2.4.1", "[LogDirFailureHandler]: Starting",
         "[ExpirationReaper-1-Produce], Starting",

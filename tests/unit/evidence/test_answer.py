@@ -16,7 +16,7 @@ def evidence(lines: pa.Table) -> pa.Table:
     return evidence_table(lines, "c")
 
 
-def test_the_answer_names_both_kinds_and_what_cannot_be_said() -> None:
+def test_the_answer_names_both_kinds_and_the_limits() -> None:
     said = evidence_answer(evidence(of_folder(SERVER_LOG_ONLY)))
     assert said[0] == (
         "11 replicas left the ISR in 2 storms, from 2026-11-21 16:30:50.618 to 16:31:08.360 UTC. First to drop out was "
@@ -103,7 +103,7 @@ def test_a_replica_that_did_not_lag_was_removed_on_purpose() -> None:
     assert said[0] == (
         "2 replicas of broker 3 left the ISR at 2026-11-21 16:01:40.000 to 16:01:40.100 UTC, 200 to 300 ms after they "
         "were last caught up: that is below replica.lag.time.max.ms (10000), so no rule of lag explains it. It was "
-        "removed on purpose (an observer, a patched release), or the stamp and lastCaughtUpTimeMs are of two clocks. "
+        "removed on purpose (an observer, a patched release), or timestamp and lastCaughtUpTimeMs are of two clocks. "
         "1 of them had nothing to fetch."
     )
     assert not any("silent" in line or "Only a replica.lag.time.max.ms" in line for line in said)
@@ -111,7 +111,7 @@ def test_a_replica_that_did_not_lag_was_removed_on_purpose() -> None:
     assert [(row["suspect"], row["spurious"]) for row in rows] == [(None, "strong"), (None, "none")]
 
 
-def test_who_dropped_it_is_not_known_where_server_log_does_not_reach() -> None:
+def test_made_by_is_unknown_outside_the_time_of_server_log() -> None:
     """It is the current file after a roll, and state-change.log is whole."""
     stayed = (
         "[Broker id=1] Skipped the become-leader state change for t-0 with topic id Some(x) and partition state "
@@ -189,7 +189,7 @@ def test_rows_for_the_terminal() -> None:
     ]  # fmt: skip
 
 
-def test_the_page_says_the_same(tmp_path: Path) -> None:
+def test_the_page_has_the_same_answer(tmp_path: Path) -> None:
     rows = evidence(of_folder(SERVER_LOG_ONLY))
     clusters = {"<one>": rows, "empty": rows.slice(0, 0)}
     answers = {name: evidence_answer(each) for name, each in clusters.items()}

@@ -32,7 +32,7 @@ def test_recorded_logs_of_release_4_1() -> None:
     )
 
 
-def test_a_line_without_offsets_or_times_tells_who_and_nothing_else() -> None:
+def test_a_line_without_offsets_or_times_shows_only_the_replica() -> None:
     found = asked(of_brokers(b1=[(0, SHRINK)]))
     known = [one.question for one in found.values() if one.known]
     assert known == ["Leader, follower, or the link?", "Which broker dropped out first, and when?"]
@@ -84,7 +84,7 @@ def test_request_logs_add_verdicts_clients_and_the_lag_time_that_is_enough() -> 
     assert (wrote.how_sure, wrote.lines) == ("printed", ["b1/request.log:4"])
 
 
-def test_appends_without_a_logged_request_name_nobody() -> None:
+def test_appends_without_a_logged_request_name_no_client() -> None:
     nobody = {"client_id": None, "topic": "t", "appends": 3, "records": 7, "drops": 1, "first": None}
     verdict = {"verdict": "genuine", "primary_cause": "follower_slow", "true_lag_ms": 1, "avoiding_lag_time_ms": None}
     lines = evidence_table(of_brokers(b1=[(0, SHRINK)]), "c")

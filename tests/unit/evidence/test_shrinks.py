@@ -46,7 +46,7 @@ def test_server_log_of_two_brokers_gives_each_shrink_with_lag_records_and_return
     assert found == sorted(found, key=lambda row: row["change_time"])
 
 
-def test_server_log_of_two_brokers_gives_what_each_check_dropped() -> None:
+def test_server_log_of_two_brokers_gives_the_drops_of_each_check() -> None:
     found = rows(of_folder(SERVER_LOG_ONLY))
     checks = {
         (row["leader_id"], row["check_replicas"], row["check_partitions"], row["check_followers"], row["storm_time"])
@@ -152,7 +152,7 @@ def returned(*lines: tuple[float, str]) -> list[tuple[int | None, str | None]]:
     return [(row["returned_ms"], row["returned_source"]) for row in rows(of_brokers(b1=list(lines)))]
 
 
-def test_the_first_line_with_the_replica_in_the_isr_says_when_it_was_back() -> None:
+def test_the_first_line_with_the_replica_in_the_isr_shows_its_return() -> None:
     one = (0, shrink(1, 2))
     assert returned(one) == [(None, None)]
     assert returned(one, (3, "[Partition t-0 broker=1] Expanding ISR from 1,2 to 1,2,3")) == [(3000, "exact")]
@@ -237,7 +237,7 @@ def test_the_controller_removes_without_a_shrinking_line() -> None:
     assert [row["made_by"] for row in by_leader] == ["leader"]
 
 
-def test_a_line_says_itself_whose_it_is() -> None:
+def test_a_line_names_its_broker() -> None:
     """The folder's number may be no broker id."""
     started = "[Broker id=1] Leader t-0 starts at leader epoch {} from offset 0 with high watermark 0 ISR [{}]"
     trouble = "[ReplicaFetcher replicaId=3, leaderId=1, fetcherId=0] Error in response for fetch request"
@@ -247,7 +247,7 @@ def test_a_line_says_itself_whose_it_is() -> None:
     assert (gone["leader_id"], gone["made_by"]) == (1, "controller")
 
 
-def test_a_leader_and_isr_request_tells_the_controllers_removals() -> None:
+def test_a_leader_and_isr_request_shows_the_controllers_removals() -> None:
     """TRACE of releases before 2.5."""
     new = (
         "[Broker id=1] Received LeaderAndIsr request PartitionState(controllerEpoch=1, leader=1, leaderEpoch={e}, "
@@ -262,7 +262,7 @@ def test_a_leader_and_isr_request_tells_the_controllers_removals() -> None:
         assert (row["replica_id"], row["made_by"], row["topic"], row["leader_id"]) == (3, "controller", "t", 1)
 
 
-def test_what_came_shortly_before() -> None:
+def test_events_shortly_before() -> None:
     setting = [(0, "Kafka version: 3.9.1")]
     created = "Created log for partition t-0 in /d/t-0 with properties {}"
     leads = "[Broker id=1] Leader t-0 starts at leader epoch 3 from offset 0 with high watermark 0 ISR [1,2,3]"
@@ -311,4 +311,4 @@ def test_lag_is_the_time_since_the_replica_was_last_caught_up() -> None:
         f"lastCaughtUpTimeMs: {epoch_ms(68.5)})."
     )
     (row,) = rows(of_brokers(b1=[(0, "Kafka version: 4.1.0"), (100, line)]))
-    assert (row["lag_ms"], row["replica_lag_time_max_ms"]) == (31_500, None)  # a default is no fact
+    assert (row["lag_ms"], row["replica_lag_time_max_ms"]) == (31_500, None)  # a default proves nothing

@@ -61,7 +61,7 @@ def test_a_silent_leader_and_a_silent_follower_of_recorded_logs() -> None:
     ]  # fmt: skip
 
 
-def test_a_leader_that_drops_everybody_who_is_back_at_once_was_silent() -> None:
+def test_a_leader_whose_dropped_followers_are_all_back_at_once_was_silent() -> None:
     lines = of_brokers(b1=[
         (100, shrink("t-0", 1, (1, 2, 3), {2: 60.0, 3: 60.3})), (100, shrink("t-1", 1, (1, 3, 2), {2: 60.1, 3: 60.3})),
         (100.4, updated("t-0", 1, "1,2,3", 9)),
@@ -104,7 +104,7 @@ def test_a_follower_that_most_leaders_keep_is_weaker_evidence() -> None:
     assert said(rows(lines)) == {(1, 3, "follower", 3, "weak", "none"), (2, 3, "follower", 3, "weak", "none")}
 
 
-def test_one_pair_alone_cannot_be_told_apart() -> None:
+def test_one_pair_alone_is_ambiguous() -> None:
     kept = rows(of_brokers(b1=[(100, old("t-0", 1, "1,2,3", "1,2"))], b2=[(10, updated("u-0", 2, "2,1,3", 1))]))
     assert said(kept) == {(1, 3, "link_or_follower", 3, "strong", "none")}
     assert "the lines fit both" in kept[0]["reason"]
@@ -149,7 +149,7 @@ def test_all_at_once_is_not_put_on_one_broker() -> None:
     assert all(row["reason"].endswith("all were silent at once, or a clock was set.") for row in found)
 
 
-def test_what_a_follower_says_itself_decides() -> None:
+def test_the_followers_own_lines_decide() -> None:
     lines = of_brokers(b1=[(100, old("t-0", 1, "1,2,3", "1,2"))], b3=[(90, "Stopping serving logs in dir /data/d1")])
     (row,) = rows(lines)
     assert (row["suspect"], row["strength"]) == ("follower", "strong")

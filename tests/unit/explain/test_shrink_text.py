@@ -45,7 +45,7 @@ def cause(told: list[str], name: str) -> str:
     return " ".join(line.split())
 
 
-def test_what_a_possible_shrink_depends_on() -> None:
+def test_dependencies_of_a_possible_shrink() -> None:
     assert not [line for line in lines() if line.startswith("Possible")]
     assert "Possible, not certain: it depends on when the leader's check ran" in lines(depends_on="check_time")
 
@@ -55,7 +55,7 @@ def test_how_uncertain_its_time_is() -> None:
     assert "The check may have run up to 2,000 ms earlier or later" in lines(time_error_ms=2000)
 
 
-def test_who_when_and_how_long() -> None:
+def test_broker_time_and_duration() -> None:
     told = lines()
     assert told[0] == "kafka-3.7 drops broker 3 from the ISR of busy-0 at 2026-01-01 12:00:00.000 UTC"
     assert (
@@ -91,7 +91,7 @@ def test_numbers_that_decide_each_cause() -> None:
     assert cause(lines(causes=("follower_stopped",), leader_held_ms=0, leader_silent_ms=0), "slow_leader") == (
         "no slow_leader the leader accounts for none of the time"
     )
-    # What acks=1 acknowledged is beyond the high watermark.
+    # Records acknowledged with acks=1 are beyond the high watermark.
     assert "acknowledged up to 9," in cause(lines(acknowledged_offset=9), "unacked_only")
     assert "acknowledged up to 7," in cause(lines(acknowledged_offset=5), "unacked_only")
 
@@ -129,7 +129,7 @@ def test_what_a_table_of_fetches_does_not_tell() -> None:
     assert cause(known, "slow_leader").startswith("yes slow_leader the leader accounts for 4,200 ms")
 
 
-def test_what_the_rule_could_not_see() -> None:
+def test_facts_that_the_rule_could_not_see() -> None:
     late = "the fetch that shows this had arrived, but the leader had not processed it yet"
     assert late not in lines()
     assert late in lines(true_log_end_offset=9)

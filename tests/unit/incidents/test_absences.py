@@ -111,14 +111,14 @@ def test_a_follower_that_was_there_all_the_time_is_slow_itself() -> None:
     assert blamed(cluster) == [(None, 3)]
 
 
-def test_who_had_been_gone_proves_nothing() -> None:
+def test_a_follower_that_had_been_gone_proves_nothing() -> None:
     """Broker 2 is down for long: that it misses leader 1 as well does not make it the leader's fault."""
     cluster = Cluster({(3, 1), (3, 2)}, gone={2})
     cluster.drop(3, 1)
     assert blamed(cluster) == [("follower", 3)]
 
 
-def test_of_a_follower_that_nobody_else_heard_of_nothing_is_said() -> None:
+def test_a_follower_without_other_leaders_proves_nothing() -> None:
     """The other leaders have no request log: two followers may have stopped at once."""
     cluster = Cluster({(2, 1), (3, 1)})
     cluster.add("coverage", cluster_id="c", broker_id=1, log="request", from_time=at(0), until_time=at(100))

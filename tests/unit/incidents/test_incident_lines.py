@@ -43,7 +43,7 @@ def test_each_statement_has_its_lines_and_its_query() -> None:
     assert [rows_of(own, query) for query in queries] == [1, 1, 4, 1, 1, 6]
 
 
-def test_many_lines_are_counted_and_what_no_line_tells_has_none() -> None:
+def test_many_lines_are_counted_and_inferred_drops_have_none() -> None:
     log = Log()
     for partition in range(6):
         log.shrink(20, 2, 3, "genuine", "follower_stopped", partition=partition)

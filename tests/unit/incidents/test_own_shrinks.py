@@ -15,7 +15,7 @@ def log() -> Log:
     return Log()
 
 
-def test_a_silent_leader_is_named_with_what_it_dropped(log: Log) -> None:
+def test_a_silent_leader_is_named_with_its_drops(log: Log) -> None:
     leader_was_silent(log)
     log.shrink(60, 2, 3, None)
     own = log.found()
@@ -53,7 +53,7 @@ def test_an_assumed_lag_time_is_no_fact(log: Log) -> None:
     assert "replica.lag.time.max.ms is in no log: 30,000" in " ".join(cluster_headline(own, own.clusters[0]))
 
 
-def test_what_no_log_tells_is_said_with_how_to_tell_it(log: Log) -> None:
+def test_missing_facts_are_named_with_the_option_to_state_them(log: Log) -> None:
     log.rows["coverage"] = []
     for broker in (1, 2):
         log.add("coverage", cluster_id="c", broker_id=broker, log="request", from_time=at(0), until_time=at(100))
@@ -106,7 +106,7 @@ def test_a_leader_with_many_silences_was_starved(log: Log) -> None:
     )
 
 
-def test_what_cannot_be_judged_is_never_unhealthy(log: Log) -> None:
+def test_a_drop_that_cannot_be_judged_is_never_unhealthy(log: Log) -> None:
     """The request log was switched on after the incident, and covers one broker."""
     for seconds in (10, 11, 70):
         log.shrink(seconds, 1, 3, None)
@@ -186,7 +186,7 @@ def test_a_leader_that_has_a_follower_back_long_after_others_is_named(log: Log) 
     assert "suspect" not in incident_story(log.found().incidents[1])
 
 
-def test_who_stops_is_at_fault_where_it_lacked_nothing_too(log: Log) -> None:
+def test_a_stopped_follower_is_at_fault_where_it_lacked_nothing_too(log: Log) -> None:
     """Unless its leader held it up, or it is dropped more than a lag time later."""
     log.shrink(20, 1, 3, "genuine", "follower_stopped", lag_ms=4100)
     log.shrink(24, 2, 3, "spurious", "caught_up", lag_ms=4100)
@@ -245,7 +245,7 @@ def test_the_controller_is_no_leader_that_drops(log: Log) -> None:
     assert own.pairs == []
 
 
-def test_without_logs_of_brokers_the_rule_is_what_drops() -> None:
+def test_without_logs_of_brokers_the_rules_shrinks_are_listed() -> None:
     log = Log()
     log.rows["coverage"] = []
     log.shrink(30, 1, 3, "spurious", "caught_up")
@@ -276,7 +276,7 @@ def test_the_matrix_has_leaders_in_rows_and_followers_in_columns(log: Log) -> No
     }
 
 
-def test_the_timeline_has_what_the_tables_have(log: Log) -> None:
+def test_the_timeline_equals_the_tables(log: Log) -> None:
     leader_was_silent(log)
     log.add("broker_events", cluster_id="c", broker_id=3, kind="started", event_time=at(40), end_time=at(40))
     for broker, until in ((1, 50), (2, 100), (3, 99.9)):

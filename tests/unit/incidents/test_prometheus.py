@@ -8,7 +8,7 @@ import yaml
 from isr_batch.incidents.prometheus import prometheus_exposition
 from tests.own_shrinks_log import Log, leader_was_silent
 from tests.unit.incidents.test_rule_choices import score
-from tests.unit.test_commands_told import ROOT, check
+from tests.unit.test_documented_commands import ROOT, check
 
 SAMPLE = re.compile(r'([a-z_:][a-z0-9_:]*)\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (-?[0-9.e+]+)')
 """A line of Prometheus' text format, as far as it is used here."""

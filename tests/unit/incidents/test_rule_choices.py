@@ -25,7 +25,7 @@ def score(rule: str, spurious: int, misses: int, detection: float | None, lag_ti
     }  # fmt: skip
 
 
-def test_what_would_have_avoided_it_begins_with_the_brokers_own(log: Log) -> None:
+def test_remedies_begin_with_the_brokers_own_rule(log: Log) -> None:
     leader_was_silent(log)
     rows = [
         score("kafka-3.7", 4, 0, 5000),
@@ -61,9 +61,9 @@ def test_the_cheapest_of_the_rules_that_keep_the_healthy_followers(log: Log) -> 
     hands_over = score("transfer-at-min-isr", 0, 0, 5000, **free, relinquishes=2)
     (said,) = said_of(log, hands_over, score("kafka-10853-hw", 0, 9, None, **free))
     assert said == (
-        "transfer-at-min-isr (in no release of Kafka) would have kept all 4 healthy followers: failures noticed as "
-        "soon; under min ISR: 0 s instead of 1 s; offline if leaders had died: 0 s instead of 1 s; acknowledged "
-        "records lost then: none; leadership given up twice."
+        "transfer-at-min-isr (in no release of Kafka) would have kept all 4 healthy followers: same "
+        "detection time; under min ISR: 0 s instead of 1 s; offline if leaders had died: 0 s instead of 1 s; "
+        "acknowledged records lost then: none; leadership given up twice."
     )
     alike = [score(rule, 0, 0, 5000, **free) for rule in ("kip-501-pending", "kafka-0.9", "kafka-3.3", "peer-outlier")]
     (said,) = said_of(log, hands_over, alike[0], alike[-1])
@@ -75,7 +75,7 @@ def test_the_cheapest_of_the_rules_that_keep_the_healthy_followers(log: Log) -> 
     dear: Row = {"lost_if_leader_dies_records_max": 9, "offline_if_leader_dies_seconds": None}
     (said,) = said_of(log, score("phi-accrual", 1, 2, 7000, **dear))
     assert said == (
-        "phi-accrual (in no release of Kafka) would have kept 3 of 4 healthy followers: failures noticed 2 s later; "
+        "phi-accrual (in no release of Kafka) would have kept 3 of 4 healthy followers: failures detected 2 s later; "
         "failures missed: 2 instead of 0; under min ISR: 1 s; offline if leaders had died: not known instead of 1 s; "
         "acknowledged records lost then: up to 9 instead of none."
     )
@@ -102,7 +102,7 @@ def test_topics_with_other_min_isr_count_as_well(log: Log) -> None:
     (said,) = better_rule(log.found(), order_scores_for_choices(pa.Table.from_pylist(rows)), "c")
     assert said.startswith(
         "kip-501-pending (in no release of Kafka) drops 1 healthy follower in the replay, in which your rule, "
-        "kafka-3.7, drops 4: failures noticed as soon; failures missed: 3 instead of 0; under min ISR: 2 s;"
+        "kafka-3.7, drops 4: same detection time; failures missed: 3 instead of 0; under min ISR: 2 s;"
     )
 
 
@@ -127,7 +127,7 @@ def test_rules_that_keep_no_more_are_not_offered(log: Log) -> None:
     assert better_rule(log.found(), order_scores_for_choices(pa.Table.from_pylist(rows)), "c") == []
 
 
-def test_what_a_heir_lacks_is_not_known_where_an_isr_was_small_and_nothing_tells() -> None:
+def test_records_that_an_heir_lacks_are_unknown_under_min_isr_without_offsets() -> None:
     unknown, nobody, never = order_scores_for_choices(pa.Table.from_pylist([
         score("kafka-3.7", 4, 0, 5000, offline_if_leader_dies_seconds=0.5),
         score("kafka-3.7", 4, 0, 5000, 5000),

@@ -10,7 +10,7 @@ def request_log(since: int, until: int, *, mid_term: bool = True) -> dict[str, A
     return {"broker_id": 1, "log": "request", "begins_mid_term": mid_term, **times}
 
 
-def test_what_the_request_log_does_not_cover() -> None:
+def test_time_outside_the_request_log() -> None:
     first, after_a_hole = request_log(100, 400), request_log(500, 900)
     both = [after_a_hole, first, request_log(0, 1000) | {"log": "server"}]
     assert uncovered_time(both, 1, (50, 950)) == ((50, 100), (400, 500), (900, 950))

@@ -29,7 +29,7 @@ def test_a_row_is_a_drop() -> None:
     assert (second["leader"], second["follower"], second["cause"]) == ("1", "2", "slow_leader")
 
 
-def test_what_is_not_known_is_empty() -> None:
+def test_unknown_values_are_empty() -> None:
     log = Log()
     log.shrink(60, 2, 3, None)
     (row,) = read(log.found())

@@ -82,7 +82,7 @@ def test_no_more_headers_are_read_than_an_archive_may_have(tmp_path: Path) -> No
     folder = tarfile.TarInfo("d")
     folder.type = tarfile.DIRTYPE
     path = tmp_path / "a.tar.gz"
-    # What comes after the limit would be a damaged archive.
+    # After the limit, the archive is damaged.
     path.write_bytes(gzip.compress(folder.tobuf() * (archives.MAX_MEMBERS + 1)) + b"no gzip")
     assert reason(str(path)) == "too many files in an archive"
     many = ((f"{number:0600}", b"") for number in range(archives.MAX_MEMBERS))
@@ -104,7 +104,7 @@ def test_a_file_on_disk_has_one_budget(tmp_path: Path) -> None:
     assert fingerprint(archive_members(path)[0]).content_bytes < 20 * MB
 
 
-def test_what_is_declared_counts_before_it_is_unpacked(tmp_path: Path) -> None:
+def test_the_declared_size_counts_before_unpacking(tmp_path: Path) -> None:
     for size in (1 << 40, -(1 << 12)):
         entry = tarfile.TarInfo("server.log")
         entry.size = size

@@ -95,7 +95,7 @@ def test_a_pause_is_a_silence_if_a_check_was_late_for_it(sql: ArrowSql) -> None:
     assert found(16.05, 16.4) == []
     assert found(16.5, 17.5) == []
     assert found(16.5) == []
-    # A check in it was on time, or the one after it: followers were stopped, and then somebody wrote.
+    # The check in it, or the one after it, was on time: followers were stopped, and then a producer wrote.
     assert found(18.5, 14, 18.6) == []
     assert found(17.8, 18.05) == []
 

@@ -25,7 +25,7 @@ def shown(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in names) for row in rows]
 
 
-def test_a_record_names_only_what_it_changes(sql: ArrowSql) -> None:
+def test_a_record_names_only_its_changes(sql: ArrowSql) -> None:
     rows = of_records(
         sql, BEGINS,
         record(2, 11, CHANGE, **PARTITION, isr=[1], eligibleLeaderReplicas=[2, 3]),
@@ -41,7 +41,7 @@ def test_a_record_names_only_what_it_changes(sql: ArrowSql) -> None:
     ]
 
 
-def test_who_is_elected_and_how(sql: ArrowSql) -> None:
+def test_kinds_of_elections(sql: ArrowSql) -> None:
     rows = of_records(
         sql, BEGINS,
         record(2, 11, CHANGE, **PARTITION, isr=[2, 3], leader=2),
@@ -101,7 +101,7 @@ def test_a_broker_that_registers_again_without_a_controlled_shutdown_may_have_lo
     assert shown(rows, "kind", "broker_id", "record_us") == [("unclean_restart", 7, 6 * SECOND)]
 
 
-def test_what_a_leaders_line_shows_of_it(sql: ArrowSql) -> None:
+def test_records_from_a_leaders_line(sql: ArrowSql) -> None:
     line = (
         "[Broker id=1] Skipped the become-leader state change for t-x-1 with topic id Some(QOGIGkfUTjeQvN1wX98d01), "
         "partition registration PartitionRegistration(replicas=[1, 2, 3], directories=[AA, AA, AA], isr=[1], "
@@ -115,7 +115,7 @@ def test_what_a_leaders_line_shows_of_it(sql: ArrowSql) -> None:
     assert shown([row], *names) == [("noted", "t-x", 1, 1, 1, 4, [1, 2, 3], [1], [2, 3])]
 
 
-def test_what_a_listing_shows_of_it_counts_from_the_first_term_on(sql: ArrowSql) -> None:
+def test_a_listing_is_in_effect_from_the_first_term(sql: ArrowSql) -> None:
     listed = [Listed("t-x", 1, -1, (1, 2, 3), (), (2, 3), (1,)), Listed("t-x", 2, 1, (1, 2), (1,))]
     (row,) = controller_records(sources(sql), listed, 5 * SECOND).to_pylist()
     names = ("kind", "record_us", "topic", "partition_id", "leader_id", "assigned", "isr", "elr", "last_known_elr")

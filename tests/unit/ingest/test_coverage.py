@@ -1,4 +1,4 @@
-"""For which time a request log can vouch, from a few signs of its lines."""
+"""Coverage of a request log, from a few properties of its lines."""
 
 from typing import Any
 
@@ -137,7 +137,7 @@ def test_the_table_has_the_time_of_each_log(sql: ArrowSql) -> None:
 
 
 @pytest.mark.parametrize(("version", "release"), [(18, "4.1"), (13, "3.1"), (6, "0.11"), (1, None), (None, None)])
-def test_the_oldest_release_is_told_by_the_fetches_of_followers(version: int | None, release: str | None) -> None:
+def test_the_oldest_release_follows_from_fetch_versions(version: int | None, release: str | None) -> None:
     rows = [{"kind": "follower fetch", "api_version": version}, {"kind": "follower fetch", "api_version": None},
             {"kind": "other fetch", "api_version": 99}]  # fmt: skip
     assert oldest_release(pa.Table.from_pylist(rows, BY_FILE)) == release

@@ -71,7 +71,7 @@ ENDS = {
     LEADER[:-4]: False,
     f"{DROPPED}?).{TAIL}": False,
 }
-"""How a line of a shrink ends, and whether it can be read; each is the line of a partition of its own."""
+"""Ends of shrink lines, and whether each can be read; every line is about another partition."""
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from isr_batch.ingest.log_files.limits import BadFileError
 from tests.unit.ingest.test_layouts import OWN, SETTING, STREAM, lines_by_log
 
 Row = tuple[str, str]
-"""A time, as a viewer has it, and a line."""
+"""A time, as viewers print it, and a line."""
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[object]], delimiter: str = ",") -> str:
@@ -103,7 +103,7 @@ def test_an_export_gives_the_lines_of_the_log(tmp_path: Path, name: str, packed:
     assert lines_by_log(tmp_path / "export") == lines_by_log(tmp_path / "plain")
 
 
-def test_brokers_in_one_export_are_told_apart(tmp_path: Path) -> None:
+def test_brokers_in_one_export_are_distinguished(tmp_path: Path) -> None:
     lines = [line for line in STREAM if "Broker id=1]" in line]
     rows = [("", f"kafka-{n}", line.replace("id=1]", f"id={n}]")) for line in lines for n in (1, 2)]
     (tmp_path / "all.csv").write_text(table(["@timestamp", "@logStream", "@message"], rows))
@@ -145,7 +145,7 @@ def test_a_line_over_several_rows_of_text_stays_one_event() -> None:
     "[2026-11-21 16:30:12,613] INFO a, b (c)\n", '{"log": "x"}\n{"log": "y"}\n', '{"log": "x"}\n', "",
     "a line, and more: of it",
 ])  # fmt: skip
-def test_what_is_no_export_comes_out_as_it_is(text: str) -> None:
+def test_other_files_are_left_unchanged(text: str) -> None:
     assert not is_export(text.encode())
     assert b"".join(lines_of_export(iter([text.encode(), b"more"]))) == text.encode() + b"more"
 
@@ -173,7 +173,7 @@ def test_a_damaged_document_and_one_that_is_too_large(tmp_path: Path, monkeypatc
     "[[{}], [{}]]", '[{"stream": {}, "values": null}]', '[[{"field": [1], "value": 2}]]', '{\n"a": 1\n}',
     '[{"message": "\\ud800"}]', 'a,b\n1,2,3\n"',
 ])  # fmt: skip
-def test_what_is_like_an_export_is_left_out_with_a_reason(tmp_path: Path, text: str) -> None:
+def test_a_near_export_is_left_out_with_a_reason(tmp_path: Path, text: str) -> None:
     (tmp_path / f"events.{'csv' if text.startswith('a') else 'json'}").write_text(text)
     with pytest.raises(NoInputError, match=r"events\.(csv|json): (?!binary)"):
         find_logs(tmp_path)

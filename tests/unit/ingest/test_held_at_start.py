@@ -42,13 +42,13 @@ def test_whom_the_leader_keeps_for_two_lag_times_without_a_fetch_lacks_nothing(
     assert row["held_at_start"] == [None, int(AT_LOG_END), held]
 
 
-def test_who_was_outside_and_gets_no_records_is_behind() -> None:
+def test_an_outsider_without_records_is_behind() -> None:
     row = settled(report(5, None, (1, 3)), report(30, (1, 3), (1,)))
     assert row["isr_at_start"] == [1, 3]
     assert row["held_at_start"] == [None, int(BEHIND), int(AT_LOG_END)]
 
 
-def test_who_joins_later_without_ever_naming_an_offset_was_fenced_at_the_log_end() -> None:
+def test_a_late_joiner_without_offsets_was_fenced_at_the_log_end() -> None:
     row = settled(report(5, None, (1, 3)), report(30, None, (1, 2, 3)))
     assert row["held_at_start"][1] == int(AT_LOG_END)
     named_later = UNNAMED | {"asked": 7}
@@ -56,7 +56,7 @@ def test_who_joins_later_without_ever_naming_an_offset_was_fenced_at_the_log_end
     assert row["held_at_start"][1] == int(BEHIND)
 
 
-def test_where_no_line_tells_the_isr_nothing_is_known_of_who_does_not_fetch() -> None:
+def test_without_a_line_a_follower_that_does_not_fetch_is_unknown() -> None:
     row = settled()
     assert (row["isr_at_start"], row["isr_source"]) == ([1, 2], "inferred")
     assert row["held_at_start"] == [None, int(AT_LOG_END), None]

@@ -40,7 +40,7 @@ def read(
     ]
 
 
-def test_links_out_folders_pipes_and_sockets_are_told_and_never_opened(tmp_path: Path) -> None:
+def test_links_out_folders_pipes_and_sockets_are_reported_and_never_opened(tmp_path: Path) -> None:
     write(tmp_path / "elsewhere" / "secret")
     logs = tmp_path / "logs"
     write(logs / "b-1" / "request.log")
@@ -88,7 +88,7 @@ def test_line_ends_of_windows_a_byte_order_mark_and_zero_bytes(tmp_path: Path, n
     ]  # fmt: skip
 
 
-def test_a_damaged_zstd_file_gives_what_it_has(tmp_path: Path) -> None:
+def test_a_damaged_zstd_file_gives_its_readable_part(tmp_path: Path) -> None:
     whole = b"".join(b"line %d %d\n" % (n, n * 7919 % 10007) for n in range(100_000))
     found = read(write(tmp_path / "a.zst", zstd(whole[:MB]) + zstd(whole[MB:])[:-2000]))
     assert found[-1] == (None, None, "truncated or corrupt zstd file")
@@ -147,7 +147,7 @@ def test_ranges_of_a_plain_file_are_its_lines_once_each(tmp_path: Path, monkeypa
     assert len(fingerprint(str(path), range_bytes=1000).cuts) > 20
 
 
-def test_a_fingerprint_is_of_what_is_inside(tmp_path: Path) -> None:
+def test_a_fingerprint_is_of_the_content(tmp_path: Path) -> None:
     text = b"".join(b"line %d\n" % n for n in range(1000))
     plain = fingerprint(str(write(tmp_path / "a", text)), [0, 8, 5000, len(text), len(text) + 1])
     assert plain.content_hash == hashlib.sha256(text).hexdigest()

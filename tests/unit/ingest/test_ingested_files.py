@@ -74,7 +74,7 @@ def test_a_rotated_log_is_known_by_its_beginning_and_one_that_is_gone_keeps_its_
     assert beginnings_of_file(both, file("log", "")) == [3, 3]
 
 
-def test_a_shorter_copy_of_what_the_lake_has_is_not_read() -> None:
+def test_a_shorter_copy_of_an_ingested_file_is_not_read() -> None:
     lake = [known("log.1", "A LONG LOG"), known("other", "ANOTHER")]
     work = plan_files_to_ingest(folder(file("log", "A LONG"), file("other", "ANOTHER")), lake)
     assert [f.name for f in work.shorter] == ["log"]

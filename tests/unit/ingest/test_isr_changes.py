@@ -155,7 +155,7 @@ def test_where_server_log_does_not_reach_a_fenced_broker_was_taken_out_by_the_co
 
     def made_by(*server_log: float) -> list[tuple[float, str]]:
         rows = observed(known, [term(4, 5)], controller=True, server_log=server_log)
-        # Whoever is elected, and was outside the ISR, joins by that.
+        # A replica that is elected from outside the ISR joins it.
         assert [(row[0], row[3]) for row in rows if row[1] == "expand"] == [(50, "controller")]
         return [(row[0], row[3]) for row in rows if row[1] == "shrink"]
 
@@ -179,7 +179,8 @@ def test_when_an_isr_write_was_answered(sql: ArrowSql) -> None:
     # The answer was another: the write failed.
     assert answered(lines((31, SHRINK), (34, updated.format("1,2,3")))) == [None]
     assert answered(lines((31, SHRINK), (45, SHRINK), (45.1, updated.format("1,2")))) == [None, 45.1]
-    # In KRaft up to 3.6 a shrink begins a term. Before 2.7, where no answers are logged, a later term is no answer.
+    # In KRaft up to 3.6 a shrink begins a term. Before 2.7, where no answers are logged, a later term is not taken as
+    # an answer.
     starts = (
         "[Broker id=1] Leader t-x-1 starts at leader epoch 5 from offset 0 with high watermark 0 ISR [1,2] "
         "addingReplicas [] removingReplicas []. Previous leader epoch was 4."
@@ -192,7 +193,7 @@ def test_when_an_isr_write_was_answered(sql: ArrowSql) -> None:
     assert answered(lines((31, SHRINK)), whole, record(38, 2, CHANGE, **PARTITION, isr=[1, 2])) == [38]
 
 
-def test_who_a_leader_finds_missing_was_taken_out_before(sql: ArrowSql) -> None:
+def test_a_replica_missing_from_the_isr_was_removed_before(sql: ArrowSql) -> None:
     server = lines((20, SHRINK.replace("3 to 1,2", "3 to 1,2,3")), (30, IDENT + "Expanding ISR from 1,3 to 1,3,2"))
     rows = observed(sources(sql, server), [term(4, 5)])
     assert [row[1:4] for row in rows] == [("shrink", 2, "controller"), ("expand", 2, "leader")]

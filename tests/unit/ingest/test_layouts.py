@@ -155,7 +155,7 @@ def test_layouts_may_be_mixed_line_by_line(
 
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("file", ["server.log", "stdout.txt", "kafka-1.log.gz"])
-def test_one_stream_of_all_loggers_in_any_layout_gives_what_three_files_give(
+def test_one_stream_of_all_loggers_in_any_layout_equals_three_files(
     tmp_path: Path, expected: dict[tuple[int | None, str], Counter[str]], name: str, file: str
 ) -> None:
     (tmp_path / "kafka-1").mkdir()
@@ -206,7 +206,7 @@ def test_lines_that_a_runtime_has_cut_are_joined(
     assert found == Counter(whole)
 
 
-def test_the_lines_of_three_pods_in_one_file_are_told_apart(tmp_path: Path) -> None:
+def test_the_lines_of_three_pods_in_one_file_are_separated(tmp_path: Path) -> None:
     lines = [
         f"[pod/kafka-{pod}/kafka] {line}"
         for line in STREAM for pod in (0, 1, 2)

@@ -115,7 +115,7 @@ def test_a_number_that_no_broker_prints_ends_nothing() -> None:
     assert states(JSON.replace('"partitionIndex":0', f'"partitionIndex":{huge}')) == []
 
 
-def test_what_is_passed_over_is_in_quarantine() -> None:
+def test_skipped_lines_are_in_quarantine() -> None:
     every = [OLD, ANSWERED, BY_TOPIC, JSON, UNGROUPED]
     assert partly_read_leader_and_isr(lines_of(*every)).num_rows == 0
     damaged = [OLD.replace("isr=[2,1]", "isr=[2;1]"), BY_TOPIC.replace("leader=-1", "leader=x")]

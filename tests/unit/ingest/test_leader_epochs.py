@@ -96,7 +96,7 @@ def test_a_topic_made_again_has_the_replicas_that_it_was_made_with(sql: ArrowSql
     assert [row["assigned"] for row in rows] == [[1, 2, 3], [1, 2]]
 
 
-def test_the_leader_before_is_what_the_line_has_or_the_last_one_in_the_process(sql: ArrowSql) -> None:
+def test_the_leader_before_is_the_lines_or_the_last_one_in_the_process(sql: ArrowSql) -> None:
     untold = leads(9, 6)[1].split(" . Previous")[0]
     states = lines(leads(5, 4, previous="Some(3)"), leads(7, 5), (9, untold), follows(11, 7), (13, untold))
     rows = terms(sources(sql, lines((0, STARTED)), states), processes(None, 20))
@@ -136,7 +136,7 @@ def test_a_term_that_goes_on(sql: ArrowSql) -> None:
     assert (second["begins_mid_term"], second["term_source"]) == (False, "logged")
 
 
-def test_a_later_epoch_ends_a_term_that_was_inferred_whoever_leads(sql: ArrowSql) -> None:
+def test_a_later_epoch_of_any_leader_ends_an_inferred_term(sql: ArrowSql) -> None:
     from dataclasses import replace
 
     known = sources(sql, lines((0, STARTED)))
@@ -186,7 +186,7 @@ def test_a_request_of_the_controller_begins_a_term_at_its_line_in_the_server_log
     assert (row["leads"], row["new_leader_id"], row["partition_epoch"]) == (True, 1, None)
     (row,) = leader_epochs.term_starts(sources(sql, None, lines((5, RECEIVED), (5.1, STOPPED)))).to_pylist()
     assert (row["stamp_us"], row["start_offset"]) == (5_100_000, None)
-    # A line of its own says more.
+    # Its own line says more.
     both = leader_epochs.term_starts(
         sources(sql, None, lines((5, RECEIVED), (5.1, STOPPED), leads(5.15, 4)))
     ).to_pylist()
@@ -201,7 +201,7 @@ def request(seconds: float, epoch: int, leader: int = 1) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_request_in_the_request_log_tells_what_state_change_log_does_not(sql: ArrowSql) -> None:
+def test_a_request_in_the_request_log_adds_to_state_change_log(sql: ArrowSql) -> None:
     server = lines(
         (2, "[Partition t-x-1 broker=1] t-x-1 starts at Leader Epoch 5 from offset 7. Previous Leader Epoch was: 4"),
         (50, "[Partition t-x-1 broker=1] t-x-1 starts at Leader Epoch 7 from offset 9. Previous Leader Epoch was: 5"),

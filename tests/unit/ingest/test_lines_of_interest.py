@@ -47,7 +47,7 @@ def test_activity_is_the_first_and_the_last_line_of_each_bucket() -> None:
     assert row["days"] == [0, 1]
 
 
-def test_files_are_told_apart(sql: ArrowSql) -> None:
+def test_kinds_of_files_are_distinguished(sql: ArrowSql) -> None:
     table = chosen({"stamp_us": 5}, {"stamp_us": 7, "source_file": "broker-1/b.log"}, {"stamp_us": 9}, {})
     rows = (
         _by_file(sql, table.filter(pa.compute.is_valid(table["lines"])), NO_RECORDS).sort_by("source_file").to_pylist()

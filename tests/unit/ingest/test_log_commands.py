@@ -15,7 +15,7 @@ SHRINK = (
 )
 
 
-def test_a_look_says_what_is_there_and_what_can_be_done(isr_batch: Run, tmp_path: Path) -> None:
+def test_a_look_lists_the_logs_and_the_possible_answers(isr_batch: Run, tmp_path: Path) -> None:
     (tmp_path / "kafka-1").mkdir()
     (tmp_path / "kafka-1" / "stdout.log").write_text(SHRINK.format(16))
     (tmp_path / "kafka-1" / "notes.md").write_text("no log")
@@ -30,7 +30,7 @@ def test_a_look_says_what_is_there_and_what_can_be_done(isr_batch: Run, tmp_path
 @pytest.mark.parametrize(
     ("name", "until"), [("server.log", "17:30:51"), ("server.log.gz", "after 2026-11-21 16:30:51")]
 )
-def test_a_look_does_not_call_the_end_of_what_it_has_seen_the_end(
+def test_a_look_does_not_take_the_end_of_its_sample_for_the_end(
     isr_batch: Run, tmp_path: Path, name: str, until: str
 ) -> None:
     text = "\n".join([SHRINK.format(16)] * (5 * HEAD_BYTES // 4 // len(SHRINK)) + [SHRINK.format(17)]).encode()
@@ -64,7 +64,7 @@ def test_a_layout_that_is_not_read_ends_a_command_by_name(isr_batch: Run, tmp_pa
     assert not (tmp_path / "lake").exists()
 
 
-def test_what_kubectl_logs_gave_of_three_brokers_is_enough(isr_batch: Run, tmp_path: Path) -> None:
+def test_kubectl_logs_of_three_brokers_is_enough(isr_batch: Run, tmp_path: Path) -> None:
     for pod in range(3):
         line = SHRINK.format(16).replace("broker=1", f"broker={pod}")
         (tmp_path / f"my-cluster-kafka-{pod}.log").write_text(line)

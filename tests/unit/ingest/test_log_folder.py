@@ -71,7 +71,7 @@ def test_a_broker_without_any_number_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing", "."])
-def test_no_logs_is_an_error_that_says_what_was_looked_for(tmp_path: Path, name: str) -> None:
+def test_no_logs_is_an_error_that_names_the_logs_expected(tmp_path: Path, name: str) -> None:
     with pytest.raises(NoInputError) as error:
         find_logs(tmp_path / name)
     assert "request.log" in error.value.hint
@@ -95,7 +95,7 @@ def test_bytes_that_are_not_text_are_replaced(tmp_path: Path) -> None:
     assert read(write(tmp_path / "a", b"caf\xe9\n")) == ([(1, "caf\ufffd")], None)
 
 
-def test_an_empty_file_is_told(tmp_path: Path) -> None:
+def test_an_empty_file_is_reported(tmp_path: Path) -> None:
     assert read(write(tmp_path / "a", b"")) == ([], "empty file")
     assert read(write(tmp_path / "a.gz", gzip.compress(b""))) == ([], "empty file")
 
@@ -104,7 +104,7 @@ def test_a_binary_file_is_refused_as_a_whole(tmp_path: Path) -> None:
     assert read(write(tmp_path / "a", b"\x7fELF\0\0line\n")) == ([], "binary file")
 
 
-def test_a_truncated_gzip_file_gives_what_it_has(tmp_path: Path) -> None:
+def test_a_truncated_gzip_file_gives_its_readable_part(tmp_path: Path) -> None:
     whole = "".join(f"line {number} {number * 7919 % 10007}\n" for number in range(20_000)).encode()
     packed = gzip.compress(whole)
     lines, problem = read(write(tmp_path / "a.gz", packed[: len(packed) // 2]))
@@ -113,11 +113,11 @@ def test_a_truncated_gzip_file_gives_what_it_has(tmp_path: Path) -> None:
     assert lines[99] == (100, f"line 99 {99 * 7919 % 10007}")
 
 
-def test_a_gzip_name_without_gzip_inside_is_told(tmp_path: Path) -> None:
+def test_a_gzip_name_without_gzip_inside_is_reported(tmp_path: Path) -> None:
     assert read(write(tmp_path / "a.gz", b"plain text\n")) == ([], "truncated or corrupt gzip file")
 
 
-def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_reported(tmp_path: Path) -> None:
     assert read(tmp_path / "gone") == ([], "unreadable file")
 
 

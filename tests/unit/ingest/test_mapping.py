@@ -1,4 +1,4 @@
-"""Mapping files: what they may say, and every mistake in them told at once."""
+"""Mapping files: their contents, and all mistakes reported at once."""
 
 from pathlib import Path
 from typing import get_args
@@ -66,7 +66,7 @@ def test_short_forms_and_the_cluster_of_the_command_line(tmp_path: Path) -> None
     assert (mapping.replica_lag_time_max_ms, mapping.min_insync_replicas) == (30_000, 1)
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     text = """
         format: parket
         csv: {delimeter: ";"}

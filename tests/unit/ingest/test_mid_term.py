@@ -52,7 +52,7 @@ def found(stretch: Stretch, **signs: Any) -> list[tuple[int, int, str]]:
     ]
 
 
-def test_a_leader_is_who_is_asked_and_its_term_begins_with_the_log() -> None:
+def test_the_broker_that_gets_fetches_leads_and_its_term_begins_with_the_log() -> None:
     assert found(LATE, fetched=[asked(BEGIN + 7, 4)]) == [(BEGIN, 4, INFERRED)]
 
 
@@ -71,12 +71,12 @@ def test_a_term_before_the_logged_one_ends_with_it() -> None:
     assert found(LATE, starts=[start(inside, 4)], fetched=seen) == [(BEGIN, 3, INFERRED)]
 
 
-def test_what_was_asked_before_a_restart_is_no_term_after_it() -> None:
+def test_fetches_before_a_restart_begin_no_term_after_it() -> None:
     restarted = {1: [BEGIN - MINUTE]}
     assert found(LATE, starts=[start(MINUTE, 4)], process_starts=restarted) == []
 
 
-def test_a_leader_that_says_its_epoch_again_after_a_restart_had_it_before() -> None:
+def test_an_epoch_repeated_after_a_restart_began_before_it() -> None:
     again, restarted = start(BEGIN + 2 * MINUTE, 4), {1: [BEGIN + MINUTE]}
     seen = [asked(BEGIN + 7, 4)]
     assert found(WHOLE, starts=[again], fetched=seen, process_starts=restarted) == [(BEGIN + 7, 4, INFERRED)]
@@ -114,10 +114,10 @@ def test_an_idle_partition_is_known_by_records_by_listings_and_by_lines() -> Non
     assert found(LATE, fetched=[asked(BEGIN + 7, -1)], named=[line | {"leader_epoch": 4}]) == [(BEGIN, 4, INFERRED)]
 
 
-def test_after_a_hole_a_term_goes_on_by_what_is_asked_there() -> None:
+def test_after_a_gap_a_term_goes_on_by_its_fetches() -> None:
     stretches = [Stretch(1, BEGIN, END, from_start=True), Stretch(1, END + MINUTE, 2 * END, from_start=False)]
     signs = Signs([start(BEGIN, 4)], {}, [asked(BEGIN + 7, 4), asked(END + MINUTE + 7, 6, stretch=1)], [], {})
-    # Epoch 5 was somebody else's, in the hole; epoch 4 went on until then at most.
+    # Epoch 5 was another leader's, in the gap; epoch 4 went on until then at most.
     assert terms_in_progress(stretches, signs) == [
         Begun(1, "t", 0, 4, END + MINUTE, LOGGED),
         Begun(1, "t", 0, 6, END + MINUTE + 7, INFERRED),
@@ -127,7 +127,7 @@ def test_after_a_hole_a_term_goes_on_by_what_is_asked_there() -> None:
 TERM = Led(BEGIN, END, 1, (1, 2, 3))
 
 
-def test_the_isr_is_what_the_last_line_left_and_the_next_one_found() -> None:
+def test_the_isr_follows_from_the_lines_before_and_after() -> None:
     reports = [
         IsrReport(MINUTE, (1, 2, 3), (1, 2), LOGGED),
         IsrReport(BEGIN + MINUTE, (1, 2), (1,), LOGGED),
@@ -135,7 +135,7 @@ def test_the_isr_is_what_the_last_line_left_and_the_next_one_found() -> None:
     assert mid_term_isr(TERM, reports, [], {}) == ([1, 2], LOGGED)
 
 
-def test_who_joined_without_a_line_is_in_if_the_high_watermark_had_not_passed_it() -> None:
+def test_a_joiner_without_a_line_is_in_if_the_high_watermark_had_not_passed_it() -> None:
     reports = [
         IsrReport(MINUTE, (1, 2, 3), (1, 2), LOGGED),
         IsrReport(BEGIN + MINUTE, (1, 2, 3), (1, 3), LOGGED),
@@ -144,9 +144,9 @@ def test_who_joined_without_a_line_is_in_if_the_high_watermark_had_not_passed_it
     assert mid_term_isr(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
 
 
-def test_the_next_line_alone_says_who_was_in() -> None:
+def test_the_next_line_alone_shows_the_isr() -> None:
     reports = [IsrReport(BEGIN + MINUTE, (1, 2, 3), (1, 2), LOGGED)]
-    # Whoever has not fetched between the two cannot have joined.
+    # A follower that has not fetched between the two cannot have joined.
     assert mid_term_isr(TERM, reports, [], {2: True}) == ([1, 2, 3], LOGGED)
     assert mid_term_isr(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
     # Who fetched at the log end was taken out in between.
@@ -154,7 +154,7 @@ def test_the_next_line_alone_says_who_was_in() -> None:
     assert mid_term_isr(TERM, reports, [], {2: True, 3: True}) == ([1, 2, 3], INFERRED)
 
 
-def test_a_line_that_says_only_what_came_of_it_leaves_the_rest_to_the_fetches() -> None:
+def test_a_line_with_only_the_result_leaves_the_rest_to_the_fetches() -> None:
     reports = [
         IsrReport(BEGIN + MINUTE, None, (1, 2, 3), LOGGED),
         IsrReport(BEGIN + 2 * MINUTE, (1, 2, 3), (1, 2), LOGGED),
@@ -162,13 +162,13 @@ def test_a_line_that_says_only_what_came_of_it_leaves_the_rest_to_the_fetches() 
     assert mid_term_isr(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
 
 
-def test_who_was_dropped_after_the_snapshot_is_out_if_the_high_watermark_had_passed_it() -> None:
+def test_a_replica_dropped_after_the_snapshot_is_out_if_the_high_watermark_had_passed_it() -> None:
     reports = [IsrReport(MINUTE, None, (1, 2, 3), SNAPSHOT)]
     assert mid_term_isr(TERM, reports, [], {2: True}) == ([1, 2, 3], SNAPSHOT)
     assert mid_term_isr(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
 
 
-def test_a_hole_takes_what_was_known_before_it() -> None:
+def test_a_gap_resets_the_known_state() -> None:
     reports = [IsrReport(MINUTE, (1, 2, 3), (1, 2), LOGGED)]
     hole = [(2 * MINUTE, BEGIN)]
     assert mid_term_isr(TERM, reports, [], {2: True, 3: True}) == ([1, 2], LOGGED)
@@ -204,14 +204,14 @@ APPENDED = BEGIN + 1
         (FETCHED._replace(answered=90), 100, APPENDED, False),  # it may have held the high watermark itself
         (FETCHED._replace(answered=91), 100, APPENDED, True),
         (FETCHED._replace(highest=91), 100, APPENDED, True),
-        (SENT._replace(highest=100), 100, APPENDED, False),  # it may have held all that there was
+        (SENT._replace(highest=100), 100, APPENDED, False),  # it may have held all records
         (SENT._replace(highest=101), 100, APPENDED, True),
         (SENT._replace(answered=100), 100, BEGIN + 2 * MINUTE, True),  # all was committed, and it lacked something
         (SENT._replace(answered=99), 100, None, False),
         (SENT._replace(answered=100), None, None, False),
     ],
 )
-def test_who_was_passed_by_the_high_watermark_was_not_in_sync(
+def test_a_replica_passed_by_the_high_watermark_was_not_in_sync(
     fetch: FirstFetch, end: int | None, appended_us: int | None, passed: bool
 ) -> None:  # fmt: skip
     assert is_passed(fetch, end, appended_us) is passed

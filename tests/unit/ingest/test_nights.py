@@ -120,7 +120,7 @@ def test_a_night_that_is_missing_is_a_gap(tmp_path: Path) -> None:
     assert all(row["begins_mid_term"] == "True" for row in after)
 
 
-def test_a_night_that_fills_a_gap_late_loses_no_fetch_and_says_what_later_ones_lack(tmp_path: Path) -> None:
+def test_a_night_that_fills_a_gap_late_loses_no_fetch_and_names_stale_days(tmp_path: Path) -> None:
     """Its last file is a shorter copy of the first one of the night after it."""
     run = RecordedRun(SAMPLES / "leader-stop")
     times, lake = run.nights(4)[:3], tmp_path / "nights"

@@ -117,7 +117,7 @@ def test_local_time_is_refused_with_its_size(isr_batch: Run, tmp_path: Path, com
     assert "--time-zone" in error
 
 
-def test_a_folder_that_contradicts_its_lines_is_told() -> None:
+def test_a_folder_that_contradicts_its_lines_is_reported() -> None:
     remarks = read(CASES / "H5-folder-number-is-no-id" / "input").found.refused
     assert {each.detail for each in remarks if each.reason == "a name with another number"} == {
         "the lines are of broker 1, the name says 17", "the lines are of broker 2, the name says 18",
@@ -138,7 +138,7 @@ def expected_table(text: str) -> list[tuple[str, ...]]:
     return sorted(tuple(cell.strip() for cell in line.strip("| ").split("|")) for line in lines)
 
 
-def test_server_log_only_gives_the_table_beside_it() -> None:
+def test_server_log_only_gives_the_expected_table() -> None:
     case = CASES / "H7-server-log-only"
     shown = answer_table(evidence_table(of_folder(case / "input"), "c"))
     found = sorted(

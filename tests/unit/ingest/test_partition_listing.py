@@ -76,14 +76,14 @@ def folder(tmp_path: Path, **files: str) -> Path:
     return tmp_path
 
 
-def test_a_listing_is_known_by_what_is_inside(tmp_path: Path) -> None:
+def test_a_listing_is_recognized_by_its_content(tmp_path: Path) -> None:
     found = find_logs(folder(tmp_path, topics__txt=NEW, notes__txt="nothing", metadata__txt=OLD))
     assert [file.name for file in found.of_kind(SNAPSHOT)] == ["metadata.txt", "topics.txt"]
     assert not found.of_kind(METADATA)
     assert not is_listing(tmp_path / "gone.txt")
 
 
-def test_a_damaged_listing_gives_what_is_readable_and_says_what_is_wrong(tmp_path: Path) -> None:
+def test_a_damaged_listing_gives_its_readable_part_and_the_damage(tmp_path: Path) -> None:
     packed = gzip.compress(NEW.encode() + b"x" * 100_000)
     for name, data in (("cut.txt.gz", packed[:-20]), ("no.txt.gz", b"Topic: nothing of the kind")):
         (tmp_path / name).write_bytes(data)
@@ -98,13 +98,13 @@ def test_a_decoded_checkpoint_is_metadata(tmp_path: Path) -> None:
     assert [file.name for file in found.of_kind(METADATA)] == ["checkpoint.txt"]
 
 
-def test_what_an_operator_states_is_read(tmp_path: Path) -> None:
+def test_an_operators_statements_are_read(tmp_path: Path) -> None:
     found = find_logs(folder(tmp_path, cluster__yaml="release: 3.6.2\nreplica.lag.time.max.ms: 10000\n"))
     assert found.given == ClusterSettings("3.6.2", 10_000)
 
 
 @pytest.mark.parametrize("text", ["relase: 3.6", "release: newest", "min.insync.replicas: two", "- 3.6", "a: b: c"])
-def test_mistakes_in_what_is_stated_are_told(tmp_path: Path, text: str) -> None:
+def test_mistakes_in_statements_are_reported(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError, match=r"cluster\.yaml"):
         find_logs(folder(tmp_path, cluster__yaml=text))
 

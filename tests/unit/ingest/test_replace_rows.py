@@ -55,7 +55,7 @@ def made(table: Table, *rows: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist([common | row for row in rows], arrow_schema(table))
 
 
-def test_each_table_replaces_the_time_that_it_covers_but_for_what_is_left_alone(sql: ArrowSql) -> None:
+def test_each_table_replaces_the_time_that_it_covers_except_kept_rows(sql: ArrowSql) -> None:
     small = Recorded(sql)
     event = {"kind": "check", "end_time": at(50)}
     tables = {

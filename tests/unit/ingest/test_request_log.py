@@ -56,7 +56,7 @@ def originals() -> list[bytes]:
     return [text for text in gzip.decompress(SAMPLE.read_bytes()).split(b"\n") if 0 < len(text) < 1500]
 
 
-def test_recorded_lines_say_what_a_plain_reader_finds(originals: list[bytes]) -> None:
+def test_recorded_lines_equal_a_plain_readers(originals: list[bytes]) -> None:
     lines = [text.decode() for text in originals[:3000]]
     as_naive(lines)
     for old, new in AS_IN_2_8:
@@ -64,7 +64,7 @@ def test_recorded_lines_say_what_a_plain_reader_finds(originals: list[bytes]) ->
     as_naive(lines)
 
 
-def test_mutated_lines_say_what_a_plain_reader_finds(originals: list[bytes]) -> None:
+def test_mutated_lines_equal_a_plain_readers(originals: list[bytes]) -> None:
     chance = random.Random(20261125)
     chosen = [chance.choice(originals) for _ in range(MUTATED + 1)]
     for old, new in AS_IN_2_8:
@@ -156,7 +156,7 @@ def test_times_that_there_are_not() -> None:
     assert [at(s) for s in ("2009-12-31 00:00:00,000", "9999-12-31 00:00:00,000")] == ["time out of range"] * 2
 
 
-def test_what_is_no_request() -> None:
+def test_lines_without_a_request() -> None:
     assert reasons("", "  ", "\t", "x", STAMP, STAMP + MARK, MARK + "{}") == [
         None, None, *["not a line of the request log"] * 4, "no readable time stamp"
     ]  # fmt: skip
@@ -230,7 +230,7 @@ def test_a_part_of_a_batch_is_read_as_such() -> None:
 @pytest.mark.parametrize(
     ("text", "xxh64"),
     [("", -7444071767201028348), ("a", -8582455328737087284), ("Spark", -4294468057691064905)],
-)  # as xxhash64 of Spark has it
+)  # the same as Spark's xxhash64
 def test_the_hash_of_a_line(text: str, xxh64: int) -> None:
     data = np.frombuffer(text.encode(), np.uint8)
     out = cut.room_for_cut_lines(1)

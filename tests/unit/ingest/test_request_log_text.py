@@ -205,7 +205,7 @@ def test_a_fetch_that_should_have_a_session_epoch_is_refused_without_one() -> No
     assert (rows[1]["kind"], rows[1]["reason"]) == (FOLLOWER_FETCH, None)
 
 
-def test_what_pretends_to_be_another_request_is_refused() -> None:
+def test_a_disguised_request_is_refused() -> None:
     for row, reason in zip(parsed(list(PRETENDING)).to_pylist(), PRETENDING.values(), strict=True):
         assert (row["kind"], row["reason"]) == (REFUSED, reason), row["raw"]
 

@@ -40,7 +40,9 @@ def test_all_that_the_leader_leads_and_the_follower_follows(sql: ArrowSql) -> No
 
 
 @pytest.mark.parametrize(("begins_mid_term", "held"), [(True, [0]), (False, [])])
-def test_what_the_leader_takes_over_later_is_listed_then(sql: ArrowSql, begins_mid_term: bool, held: list[int]) -> None:
+def test_partitions_that_the_leader_takes_over_later_are_listed_then(
+    sql: ArrowSql, begins_mid_term: bool, held: list[int]
+) -> None:
     """A log begins when its first request is completed, which was handled up to a second before."""
     found = members(sql, term(begins_mid_term=begins_mid_term))
     assert [[partition for partition, *_ in partitions] for _, _, partitions in found[1, 7]] == ([held] if held else [])

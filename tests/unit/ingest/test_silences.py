@@ -42,7 +42,7 @@ def at_random(fetches: Instants, share: float) -> Instants:
     return {pair: at[rng.random(len(at)) < share] for pair, at in fetches.items()}
 
 
-def test_a_leader_from_which_nobody_fetches_while_they_fetch_from_others_is_silent() -> None:
+def test_a_leader_without_fetches_is_silent_if_its_followers_fetch_from_others() -> None:
     table = without(instants(6, 500), PAUSE, follower_stops(3, 200, 290))
     assert silences(table) == [("silent", 1, 330, 372)]
 
@@ -57,7 +57,7 @@ def test_one_follower_that_no_longer_fetches_from_one_leader_is_nothing() -> Non
     assert silences(without(instants(6, 500), lambda who, by, at: (who == 1) & (by == 2) & (at > 200))) == []
 
 
-def test_without_any_row_nobody_knows_why() -> None:
+def test_without_any_row_the_reason_is_unknown() -> None:
     assert silences(without(instants(6, 500), no_rows)) == [("quiet", broker, 200, 260) for broker in range(1, 7)]
 
 
@@ -170,7 +170,7 @@ def tables(draw: st.DrawFn) -> tuple[Instants, tuple[int, float, float] | None]:
 
 @settings(max_examples=100, deadline=None)
 @given(tables())
-def test_a_silence_was_planted_and_what_was_planted_is_never_the_followers_fault(
+def test_silences_were_planted_and_are_never_the_followers_fault(
     table: tuple[Instants, tuple[int, float, float] | None],
 ) -> None:
     fetches, planted = table

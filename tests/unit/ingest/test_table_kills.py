@@ -1,6 +1,6 @@
 """An ingest of a table that is killed, or two at once: in the end the lake is that of one ingest.
 
-``KILLS=100`` in the environment kills it so many times.
+``KILLS`` in the environment is the number of kills.
 """
 
 import os

@@ -287,7 +287,7 @@ def test_rows_are_taken_away_only_when_asked(tmp_path: Path) -> None:
     before = contents(lake)
     day = Window("2026-03-11", "2026-03-12")
     replaced = {"window": day, "replaced": Replaced(day, leader_id=2)}
-    with pytest.raises(UsageError, match=f"{dropped.sum()} rows of the lake would go, of 2026-03-11, and 0 would come"):
+    with pytest.raises(UsageError, match=f"{dropped.sum()} rows of the lake, of 2026-03-11, would be replaced by 0"):
         ingest(lake, mapping, tmp_path / "mended.parquet", **replaced)
     assert contents(lake) == before
     done = ingest(lake, mapping, tmp_path / "mended.parquet", **replaced, may_lose=True)
@@ -357,7 +357,7 @@ def test_appends_terms_and_changes_obey_the_law(seed: int, tmp_path: Path) -> No
     assert terms == others["terms"].num_rows
 
 
-def test_what_strangers_have(tmp_path: Path) -> None:
+def test_tables_of_unknown_origin(tmp_path: Path) -> None:
     """Names with quotes, words of SQL in conditions, instants of pandas, columns without values, damaged files."""
     table = made_up_table(6, seconds=100)
     lake = lake_in(tmp_path / "lake")

@@ -62,7 +62,7 @@ def test_a_term_begins_without_anybody_waiting() -> None:
     st.sampled_from([2, 3, 8, 100]),
 )
 @settings(deadline=None, database=None)
-def test_who_waits_under_which_run(steps: list[tuple[int, list[bool], list[int]]], capacity: int) -> None:
+def test_appends_wait_per_run(steps: list[tuple[int, list[bool], list[int]]], capacity: int) -> None:
     """No append is lost or counted twice, however few are kept individually; with room for all, to the microsecond."""
     waits, latencies = new_ack_waits(2, capacity), np.zeros((2, BUCKETS), np.int64)
     naive: list[list[tuple[int, int]]] = [[], []]
@@ -96,11 +96,12 @@ def told(changes: list[float]) -> list[float]:
 
 
 def test_notifications_wait_for_quiet_or_a_minute() -> None:
-    # The first change is told at the next look: nothing was told for a minute.
+    # The first change is sent at the next run of the task: no notification was sent for a minute.
     assert told([1.0]) == [2.5]
-    # The next ones wait for 5 s without a change: the looks at 12.5 (4.5 s later) and 15 (7 s later).
+    # The next ones wait for 5 s without a change: the runs at 12.5 (4.5 s later) and 15 (7 s later).
     assert told([1.0, 4.0, 8.0]) == [2.5, 15.0, 15.0]
-    # Changes every 2 s are never quiet; they are told at the first look that is more than a minute after the last one.
+    # Changes every 2 s are never quiet; they are sent by the first run of the task more than a minute after the last
+    # one.
     busy = [1.0 + 2 * i for i in range(40)]
     assert told(busy)[:31] == [2.5] + [65.0] * 30
     assert told([]) == []

@@ -100,7 +100,7 @@ def test_a_line_that_names_the_follower_leaves_no_doubt() -> None:
     assert shrink(caught_up(8_000.4, 8_000.6), line._replace(replica_id=-1)).depends_on == "event_order"
 
 
-def test_a_line_of_the_brokers_rule_does_not_settle_what_another_rule_heeds() -> None:
+def test_a_line_of_the_brokers_rule_does_not_settle_other_rules_conditions() -> None:
     """A fetch that is behind, and inside for a while, keeps its follower under KIP-501 alone."""
     behind = fetch(8_000.4, 30, 8_000.6, answered_ms=8_300)
     line = Row(at(7_999), CHECK, 2, -1, -1, until_us=at(DROPPED_MS))
@@ -165,7 +165,7 @@ def test_the_phase_of_the_check_is_not_known() -> None:
 @pytest.mark.parametrize(("behind", "isr_known", "depends_on"), [
     (3, False, "isr_at_start"), (3, True, None), (0, False, None),
 ])  # fmt: skip
-def test_nobody_knows_whether_a_follower_was_a_member_that_was_never_at_the_log_end(
+def test_membership_of_a_follower_that_was_never_at_the_log_end_is_unknown(
     behind: int, isr_known: bool, depends_on: str | None
 ) -> None:  # fmt: skip
     asleep = at(ASLEEP_MS)

@@ -160,7 +160,7 @@ def request_logs(draw: st.DrawFn) -> list[Request]:
 
 @settings(max_examples=200, deadline=None)  # the first call compiles
 @given(st.data(), request_logs())
-def test_kernel_reads_what_the_dicts_read_however_the_log_is_cut(data: st.DataObject, log: list[Request]) -> None:
+def test_kernel_equals_the_dicts_however_the_log_is_cut(data: st.DataObject, log: list[Request]) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(log)), max_size=4))
     rows_out = data.draw(st.integers(1, 30))
     assert read(log, cuts, rows_out) == read_by_dicts(log)
@@ -197,7 +197,7 @@ def test_forgotten_partition_is_not_read_even_if_listed_in_the_same_request() ->
     assert [(row[0], row[2]) for row in read(log)] == [(1, 0), (1, 2), (2, 2)]
 
 
-def test_errors_of_partitions_and_diverging_epochs_are_told() -> None:
+def test_errors_of_partitions_and_diverging_epochs_are_reported() -> None:
     log = [request(1, topics=[listed("a", p0=5, p1=5, p2=5)],
                    responses=[answered("a", 0, error=6), answered("a", 1, diverges=True)])]  # fmt: skip
     assert [row[5] for row in read(log)] == [6, DIVERGED, 0]
@@ -208,7 +208,7 @@ def test_a_topic_may_appear_several_times() -> None:
     assert [(row[1], row[2], row[4]) for row in read(log)] == [("a", 0, 5), ("a", 1, 6), ("b", 0, 1)]
 
 
-def test_a_log_that_begins_within_a_session_knows_what_was_listed_since() -> None:
+def test_a_log_that_begins_within_a_session_has_the_partitions_listed_since() -> None:
     log = [request(1, epoch=8), request(2, epoch=9, topics=[listed("a", p0=5)]), request(3, epoch=10)]
     assert [row[0] for row in read(log)] == [2, 3]
 
@@ -222,7 +222,7 @@ def test_no_requests_give_no_rows() -> None:
     assert read([]) == []
 
 
-def test_an_offset_that_goes_back_is_told_unless_the_follower_was_told_to_truncate() -> None:
+def test_an_offset_that_goes_back_is_reported_unless_the_follower_truncated() -> None:
     def fell(*answers: dict[str, Any], epoch: int = 3) -> Any:
         again = listed("a", p0=5)
         again["partitions"][0]["currentLeaderEpoch"] = epoch

@@ -13,30 +13,30 @@ from hypothesis import HealthCheck, given, settings
 from tests.invariants import (
     Invariant,
     Violation,
+    follower_that_keeps_up_joins,
     high_watermark_never_falls,
-    high_watermark_waits_for_eligible_who_was_caught_up,
+    high_watermark_waits_for_caught_up,
+    high_watermark_waits_for_eligible_caught_up,
     high_watermark_waits_for_isr,
-    high_watermark_waits_for_who_was_caught_up,
     isr_is_assigned,
+    joining_reaches_high_watermark,
+    lacking_acknowledged_leaves,
+    lagging_leaves_at_once,
+    lagging_leaves_at_the_next_check,
+    lagging_leaves_unless_braked,
+    lagging_leaves_unless_fetching,
     leader_is_in_isr,
     members_fall_below_high_watermark_by_their_own_fetch,
     members_reach_high_watermark,
-    nobody_who_keeps_pace_is_dropped,
-    nobody_within_the_lag_time_is_dropped,
+    no_drop_while_keeping_pace,
+    no_drop_within_the_lag_time,
     violations,
-    who_joins_reaches_high_watermark,
-    who_keeps_up_joins,
-    who_lacks_acknowledged_leaves,
-    who_lags_leaves_at_once,
-    who_lags_leaves_at_the_next_check,
-    who_lags_leaves_unless_braked,
-    who_lags_leaves_unless_fetching,
 )
 from tests.invariants_elsewhere import (
     a_majority_reaches_high_watermark,
-    nobody_is_dropped,
-    who_lags_leaves_in_stretched_time,
-    who_lags_leaves_unless_too_few_remain,
+    lagging_leaves_in_stretched_time,
+    lagging_leaves_unless_too_few_remain,
+    no_follower_is_dropped,
 )
 from tests.naive import Leader
 from tests.naive_rows import Change
@@ -48,66 +48,66 @@ from tests.strategies import VARIANT_IDS, VARIANTS, Log, Setting, cases
 LOGS_A_VARIANT = 150
 LOGS_A_VARIANT_NIGHTLY = 5000
 
-# No release keeps guarantee 4 to the letter: who fetches from a lower offset than before (its log was cut), or begins a
-# term below the HW that the log gives for it, stays in the ISR until it lags. But HW passes no member, and nobody joins
-# below it.
+# No release keeps guarantee 4 to the letter: a follower that fetches from a lower offset than before (its log was
+# truncated), or begins a term below the HW that the log gives for it, stays in the ISR until it lags. But the HW passes
+# no member, and no follower joins below it.
 ALWAYS: tuple[Invariant, ...] = (
     high_watermark_never_falls,
     leader_is_in_isr,
     isr_is_assigned,
     members_fall_below_high_watermark_by_their_own_fetch,
-    who_joins_reaches_high_watermark,
+    joining_reaches_high_watermark,
 )
-SINCE_0_9 = (*ALWAYS, high_watermark_waits_for_isr, nobody_within_the_lag_time_is_dropped)
+SINCE_0_9 = (*ALWAYS, high_watermark_waits_for_isr, no_drop_within_the_lag_time)
 # To join, a fetch has to reach more than HW, no other write may be under way, and since 3.3 one must be eligible: who
 # keeps up may stay outside.
-SINCE_0_10_2 = (*SINCE_0_9, high_watermark_waits_for_who_was_caught_up)
-SINCE_3_6 = (*SINCE_0_9, high_watermark_waits_for_eligible_who_was_caught_up)
+SINCE_0_10_2 = (*SINCE_0_9, high_watermark_waits_for_caught_up)
+SINCE_3_6 = (*SINCE_0_9, high_watermark_waits_for_eligible_caught_up)
 PROMISES: dict[str, tuple[Invariant, ...]] = {
     # It drops by the number of messages, also who fetched within the lag time. HW waits for the ISR only.
-    "kafka-0.8": (*ALWAYS, high_watermark_waits_for_isr, who_lags_leaves_at_the_next_check),
-    "kafka-0.9": (*SINCE_0_9, who_lags_leaves_at_the_next_check),
+    "kafka-0.8": (*ALWAYS, high_watermark_waits_for_isr, lagging_leaves_at_the_next_check),
+    "kafka-0.9": (*SINCE_0_9, lagging_leaves_at_the_next_check),
     # HW waits for the pseudo-ISR, not for the ISR. They differ where a fetch gives way to a newer one before its time,
     # as its clock is then ahead: by that clock a member of unknown position may have lagged for too long already.
     "kafka-4485-design": (
         *ALWAYS,
         members_reach_high_watermark,
-        high_watermark_waits_for_who_was_caught_up,
-        who_keeps_up_joins,
-        nobody_within_the_lag_time_is_dropped,
-        who_lags_leaves_at_once,
+        high_watermark_waits_for_caught_up,
+        follower_that_keeps_up_joins,
+        no_drop_within_the_lag_time,
+        lagging_leaves_at_once,
     ),
-    "kafka-0.10.2": (*SINCE_0_10_2, who_lags_leaves_at_the_next_check),
-    "kafka-2.1": (*SINCE_0_10_2, who_lags_leaves_at_the_next_check),
-    "kafka-2.7": (*SINCE_0_10_2, who_lags_leaves_at_the_next_check),
-    "kafka-3.3": (*SINCE_3_6, who_lags_leaves_at_the_next_check),  # and see ``promised``
-    "kafka-3.7": (*SINCE_3_6, who_lags_leaves_at_the_next_check),
-    # Who lacks nothing that was acknowledged stays, however old what he lacks is.
-    "kafka-10853-acked": (*SINCE_3_6, who_lacks_acknowledged_leaves),
+    "kafka-0.10.2": (*SINCE_0_10_2, lagging_leaves_at_the_next_check),
+    "kafka-2.1": (*SINCE_0_10_2, lagging_leaves_at_the_next_check),
+    "kafka-2.7": (*SINCE_0_10_2, lagging_leaves_at_the_next_check),
+    "kafka-3.3": (*SINCE_3_6, lagging_leaves_at_the_next_check),  # and see ``promised``
+    "kafka-3.7": (*SINCE_3_6, lagging_leaves_at_the_next_check),
+    # A follower with all acknowledged records stays, however long it has lacked others.
+    "kafka-10853-acked": (*SINCE_3_6, lacking_acknowledged_leaves),
     # The slowest member holds HW at its own position, which is where it has to be: it stays for ever.
     "kafka-10853-hw": SINCE_3_6,
-    "kip-16-catch-up-time": (*SINCE_0_9, who_lags_leaves_at_the_next_check),
-    "kip-501-pending": (*SINCE_3_6, who_lags_leaves_unless_fetching),
-    "kip-501-relinquish": (*SINCE_3_6, who_lags_leaves_unless_fetching),
-    "shulou-braked": (*SINCE_3_6, who_lags_leaves_unless_braked),
-    "kafka-19996-expand": (*SINCE_3_6, who_lags_leaves_at_the_next_check),
-    "leader-health": (*SINCE_3_6, who_lags_leaves_in_stretched_time),
+    "kip-16-catch-up-time": (*SINCE_0_9, lagging_leaves_at_the_next_check),
+    "kip-501-pending": (*SINCE_3_6, lagging_leaves_unless_fetching),
+    "kip-501-relinquish": (*SINCE_3_6, lagging_leaves_unless_fetching),
+    "shulou-braked": (*SINCE_3_6, lagging_leaves_unless_braked),
+    "kafka-19996-expand": (*SINCE_3_6, lagging_leaves_at_the_next_check),
+    "leader-health": (*SINCE_3_6, lagging_leaves_in_stretched_time),
     # A follower may join below HW and fall below it: HW is what a majority has.
     "majority": (
         high_watermark_never_falls,
         leader_is_in_isr,
         isr_is_assigned,
         a_majority_reaches_high_watermark,
-        nobody_is_dropped,
+        no_follower_is_dropped,
     ),
-    "no-shrink-under-min-isr": (*SINCE_3_6, who_lags_leaves_unless_too_few_remain),
+    "no-shrink-under-min-isr": (*SINCE_3_6, lagging_leaves_unless_too_few_remain),
     # Who lags no more than others stays, whatever that is.
     "peer-outlier": SINCE_3_6,
-    # Who fetches stays; and see ``promised``.
+    # A follower that fetches stays; and see ``promised``.
     "phi-accrual": SINCE_3_6,
-    "transfer-at-min-isr": (*SINCE_3_6, who_lags_leaves_unless_too_few_remain),
+    "transfer-at-min-isr": (*SINCE_3_6, lagging_leaves_unless_too_few_remain),
     # HW waits for the ISR alone. Positions count from the arrival of a fetch, lags from the append of what is lacking.
-    "true-lag": (*SINCE_0_9, nobody_who_keeps_pace_is_dropped, who_lags_leaves_at_once),
+    "true-lag": (*SINCE_0_9, no_drop_while_keeping_pace, lagging_leaves_at_once),
 }
 
 
@@ -127,10 +127,10 @@ def broken(log: Log, setting: Setting, *invariants: Invariant) -> dict[str, list
 def promised(setting: Setting) -> tuple[Invariant, ...]:
     """Up to 3.5 HW waits for everybody, eligible or not; where silence is enough, it drops within the lag time."""
     if setting.rule == "phi-accrual" and dict(setting.flags)["silence_is"]:
-        kept = [promise for promise in PROMISES[setting.rule] if promise is not nobody_within_the_lag_time_is_dropped]
-        return (*kept, who_lags_leaves_at_the_next_check)
+        kept = [promise for promise in PROMISES[setting.rule] if promise is not no_drop_within_the_lag_time]
+        return (*kept, lagging_leaves_at_the_next_check)
     if setting.rule == "kafka-3.3" and not dict(setting.flags)["only_eligible_hold_high_watermark"]:
-        return (*PROMISES[setting.rule], high_watermark_waits_for_who_was_caught_up)
+        return (*PROMISES[setting.rule], high_watermark_waits_for_caught_up)
     return PROMISES[setting.rule]
 
 
@@ -151,14 +151,14 @@ variants = pytest.mark.parametrize("variant", range(len(VARIANTS)), ids=VARIANT_
 
 
 @variants
-def test_naive_keeps_what_the_rule_promises(variant: int) -> None:
+def test_naive_keeps_the_promises_of_the_rule(variant: int) -> None:
     keeps_its_promises(variant, LOGS_A_VARIANT)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 @variants
-def test_naive_keeps_what_the_rule_promises_on_many_more_logs(variant: int) -> None:
+def test_naive_keeps_the_promises_of_the_rule_on_many_more_logs(variant: int) -> None:
     keeps_its_promises(variant, LOGS_A_VARIANT_NIGHTLY)
 
 
@@ -166,7 +166,7 @@ def test_every_rule_promises_something() -> None:
     assert PROMISES.keys() == RULES.keys() == {rule for rule, _ in VARIANTS}
 
 
-# What is known to be broken, each by the smallest log that shows it.
+# Guarantees known to be broken, each with the smallest log that shows it.
 
 START_US = 10_000_000
 MS = 1000
@@ -213,7 +213,7 @@ def test_10853_hw_never_drops_a_dead_follower_and_its_high_watermark_stands_stil
     wrong = by("kafka-10853-hw")
     assert drops(dead, wrong) == []
     assert high_watermark(dead, wrong) == 0
-    missed = broken(dead, wrong, who_lags_leaves_at_the_next_check)["who_lags_leaves_at_the_next_check"]
+    missed = broken(dead, wrong, lagging_leaves_at_the_next_check)["lagging_leaves_at_the_next_check"]
     assert [where.time_us - START_US for where in missed] == [us * MS for us in range(150, 1001, 50)]
 
 
@@ -230,8 +230,8 @@ def test_kafka_08_drops_a_follower_that_keeps_pace_in_a_burst() -> None:
     log = log_of(fetch(99 * MS, 2, 0), append(99_500, 6), end_us=150 * MS)
     (dropped,) = drops(log, by("kafka-0.8", replica_lag_max_messages=5))
     assert (dropped.lag_ms, dropped.true_lag_ms, "keeping_pace" in dropped.causes) == (1, 0, True)
-    kept = by("kafka-0.8", replica_lag_max_messages=5), nobody_within_the_lag_time_is_dropped
-    assert broken(log, *kept).keys() == {"nobody_within_the_lag_time_is_dropped"}
+    kept = by("kafka-0.8", replica_lag_max_messages=5), no_drop_within_the_lag_time
+    assert broken(log, *kept).keys() == {"no_drop_within_the_lag_time"}
     assert drops(log, by("kafka-0.8", replica_lag_max_messages=6)) == drops(log, by("kafka-0.9")) == []
 
 
@@ -251,9 +251,9 @@ def test_kafka_09_drops_a_follower_that_is_always_one_batch_behind() -> None:
     log = log_of(*rows, end_us=240 * MS)
     (dropped,) = drops(log, by("kafka-0.9"))
     assert (dropped.time_us - START_US, dropped.lag_ms, dropped.true_lag_ms) == (200 * MS, 200, 20)
-    assert broken(
-        log, by("kafka-0.9"), nobody_within_the_lag_time_is_dropped, nobody_who_keeps_pace_is_dropped
-    ).keys() == {"nobody_who_keeps_pace_is_dropped"}
+    assert broken(log, by("kafka-0.9"), no_drop_within_the_lag_time, no_drop_while_keeping_pace).keys() == {
+        "no_drop_while_keeping_pace"
+    }
     assert drops(log, by("kafka-0.10.2")) == drops(log, by("kafka-4485-design")) == []
 
 
@@ -299,19 +299,19 @@ def test_the_design_passes_a_member_of_unknown_position_by_a_clock_that_is_ahead
     ahead_us = START_US + 150 * MS
     early = fetch(0, 2, 5)._replace(handled_us=ahead_us, processed_us=ahead_us, released_us=ahead_us, until_us=ahead_us)
     log = log_of(early, fetch(50 * MS, 2, 5), replicas=(1, 2, 3), isr=(1, 2, 3), start_offset=5)
-    invariants = high_watermark_waits_for_isr, high_watermark_waits_for_who_was_caught_up, members_reach_high_watermark
+    invariants = high_watermark_waits_for_isr, high_watermark_waits_for_caught_up, members_reach_high_watermark
     found = broken(log, by("kafka-4485-design"), *invariants)
     assert found == {"high_watermark_waits_for_isr": [Violation(START_US + 50 * MS, 3, "passed by 5")]}
 
 
 @pytest.mark.parametrize("only_eligible", [0, 1])
-def test_until_35_who_cannot_join_holds_the_high_watermark(only_eligible: int) -> None:
+def test_until_35_a_follower_that_cannot_join_holds_the_high_watermark(only_eligible: int) -> None:
     removed = [Row(START_US + 1, kind, 3, code=0) for kind in (REMOVED, ELIGIBLE)]
     rows = fetch(0, 2, 0), fetch(0, 3, 0), *removed, append(2 * MS, 1), fetch(3 * MS, 2, 1)
     log = log_of(*rows, replicas=(1, 2, 3), isr=(1, 2, 3), end_us=10 * MS)
     setting = by("kafka-3.3", only_eligible_hold_high_watermark=only_eligible)
     assert high_watermark(log, setting) == only_eligible
-    assert bool(broken(log, setting, high_watermark_waits_for_who_was_caught_up)) == bool(only_eligible)
+    assert bool(broken(log, setting, high_watermark_waits_for_caught_up)) == bool(only_eligible)
 
 
 @pytest.mark.parametrize(
@@ -326,8 +326,8 @@ def test_some_rules_keep_members_that_lag(rule: str, rows: tuple[Row, ...]) -> N
     """Nothing was acknowledged; the fetch is under way; the ISR changed a second ago, as the term began."""
     log = log_of(fetch(0, 2, 0), *rows, end_us=900 * MS)
     assert drops(log, by(rule)) == []
-    assert broken(log, by(rule), who_lags_leaves_at_the_next_check, *PROMISES[rule]).keys() == {
-        "who_lags_leaves_at_the_next_check"
+    assert broken(log, by(rule), lagging_leaves_at_the_next_check, *PROMISES[rule]).keys() == {
+        "lagging_leaves_at_the_next_check"
     }
     assert len(drops(log, by("kafka-3.7"))) == 1
 

@@ -10,7 +10,7 @@ fetch 10 by 1                                 handled at once; ``failed``: with 
 check                                         isr-expiration runs, and at no other time
 remove 1                                      the controller takes 1 out of the ISR, or refuses to take it in
 bar 1, admit 1                                1 is fenced or shutting down, and no longer
-lead anew with 0 1, lead on with 0 1          next leader epoch, ISR 0 1: after another leader, or after itself
+lead again with 0 1, lead on with 0 1          next leader epoch, ISR 0 1: after another leader, or after itself
 = isr 0 1, = hw 10                            committed ISR, high watermark
 = asks for 0 1                                the leader asks for this ISR; all that it asks for must be named so
 = replica 1 at 5, = replica 1 unknown         recorded log end, perhaps with ``caught up 500``, or ``never``
@@ -116,7 +116,7 @@ def row_of(line: Line) -> Row | None:
             return Row(line.us, REMOVED, values[0])
         case "bar" | "admit":
             return Row(line.us, ELIGIBLE, values[0], code=int(line.words.startswith("admit")))
-    assert line.words.startswith(("=", "lead anew", "lead on")), line
+    assert line.words.startswith(("=", "lead again", "lead on")), line
     return None
 
 
@@ -179,7 +179,7 @@ def found(result: Result, line: Line) -> str:
 def asked(result: Result) -> list[tuple[int, str]]:
     """When the leader itself requested an ISR, and which."""
     changes = [(change.time_us, sorted(change.isr_after)) for change in result["changes"] if change.made_by == "rule"]
-    # A shrink that drops several is a change a replica.
+    # A shrink that drops several replicas gives one change per replica.
     once = [change for change, _ in groupby(changes)]
     return [((us - START_US) // 1000, " ".join(["= asks for", *(str(r) for r in isr)])) for us, isr in once]
 

@@ -177,9 +177,9 @@ def assert_agree(log: Log, runs: list[Setting], cuts: tuple[int, ...] = (), spar
 
 
 def assert_rows_tell(states: list[ReplicaRow], rows: list[ReplicaRow], rule: str) -> None:
-    """Rows say what was so; the last one where a follower's log ended, whether it was a member, when it was caught up.
+    """Rows describe the past; the last row has a follower's log end, its membership, and when it was last caught up.
 
-    The last of these only while it is behind: for the rest, see tests/unit/replay/test_series.py.
+    The latter only while it is behind: for the rest, see tests/unit/replay/test_series.py.
     """
     whose = attrgetter("replica_id", "time_us")
     at_once = {key: [*some] for key, some in groupby(sorted(states, key=whose), whose)}

@@ -1,4 +1,4 @@
-"""The books of the compiled replay against the naive ones, column by column, on generated logs."""
+"""The ledger of the compiled replay against the naive one, column by column, on generated logs."""
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings

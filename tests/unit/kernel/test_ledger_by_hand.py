@@ -64,7 +64,7 @@ def test_below_min_isr_nothing_is_acknowledged(ledger_of: LedgerOf, min_isr: int
     assert by_lag(found) == [(2, 0, 1_000_000, 952_000, 0)]
 
 
-def test_who_waits_is_acknowledged_when_the_dead_follower_leaves(ledger_of: LedgerOf) -> None:
+def test_waiting_appends_are_acknowledged_when_the_dead_follower_leaves(ledger_of: LedgerOf) -> None:
     found = ledger_of(log_of(*DEAD, append(200 * MS, 2), append(210 * MS, 2)), with_min_isr(1))
     assert found.scores == [
         scored(
@@ -220,14 +220,14 @@ def test_a_stranger_in_the_isr() -> None:
 # -- who belongs in the ISR
 
 
-def test_who_never_fetches_is_judged_after_the_lag_time(ledger_of: LedgerOf) -> None:
+def test_a_follower_that_never_fetches_is_judged_after_the_lag_time(ledger_of: LedgerOf) -> None:
     """From 101 ms on, as it was in the ISR at the start; what it lacks is as old as the term. It leaves at 150 ms."""
     log = log_of(start_offset=5, start_high_watermark=5)
     assert by_lag(ledger_of(log, by("kafka-3.7"))) == [(2, 0, 899_000, 850_000, 0)]
     assert by_lag(ledger_of(log, by("true-lag"))) == [(2, 0, 899_000, 899_000, 0)]
 
 
-def test_nobody_is_judged_from_its_removal_to_its_next_fetch(ledger_of: LedgerOf) -> None:
+def test_a_removed_follower_is_not_judged_until_its_next_fetch(ledger_of: LedgerOf) -> None:
     """0 to 10 and 50 to 100 ms. A fetch with an error shows nothing. It joins at 50 ms, by the only write."""
     rows = fetch(0, 2, 0), Row(START_US + 10 * MS, REMOVED, 2), fetch(20 * MS, 2, 0, error=6), fetch(50 * MS, 2, 0)
     found = ledger_of(log_of(*rows, end_us=100 * MS), by("kafka-3.7"))
@@ -239,7 +239,7 @@ def test_nobody_is_judged_from_its_removal_to_its_next_fetch(ledger_of: LedgerOf
     ]
 
 
-def test_who_may_not_join_belongs_in_the_isr_all_the_same(ledger_of: LedgerOf) -> None:
+def test_a_follower_that_may_not_join_belongs_in_the_isr_all_the_same(ledger_of: LedgerOf) -> None:
     rows = Row(START_US, ELIGIBLE, 2, code=0), fetch(10 * MS, 2, 0)
     found = ledger_of(log_of(*rows, isr=(1,), end_us=30 * MS), by("kafka-3.7"))
     assert by_lag(found) == [(2, 0, 20_000, 0, 0)]
@@ -262,7 +262,7 @@ def test_a_rule_misses_a_dead_follower(ledger_of: LedgerOf, end_us: int, misses:
 
 
 @pytest.mark.parametrize(("latency_ms", "misses"), [(0, 0), (40, 0), (2, 0)])
-def test_who_is_being_removed_is_not_missed(ledger_of: LedgerOf, latency_ms: int, misses: int) -> None:
+def test_a_follower_being_removed_is_not_missed(ledger_of: LedgerOf, latency_ms: int, misses: int) -> None:
     """Asked for at 150 ms; with 2 ms it is committed at 152, with 40 it is under way at 152.001."""
     (follower,) = by_lag(ledger_of(log_of(*DEAD), by("kafka-3.7", isr_write_latency_ms=latency_ms)))
     assert follower == (2, 0, 1_000_000, 952_000 - latency_ms * 1000, misses)
@@ -280,7 +280,7 @@ def test_a_failure_is_missed_once(ledger_of: LedgerOf) -> None:
 
 
 @pytest.mark.parametrize(("acks", "other", "misses"), [(-1, 0, 0), (-1, 1, 1), (1, 0, 1)])
-def test_who_alone_holds_nobody_up_is_excused_while_alive(
+def test_a_follower_that_holds_up_no_producer_is_excused_while_alive(
     ledger_of: LedgerOf, acks: int, other: int, misses: int
 ) -> None:
     """Both fetch at 100 ms, follower 2 from 0 again. Blocking all producers alone is not an excuse."""
@@ -289,7 +289,7 @@ def test_who_alone_holds_nobody_up_is_excused_while_alive(
     assert by_lag(ledger_of(log, by("kafka-10853-hw")))[0] == (2, 0, 190_000, 102_000, misses)
 
 
-def test_who_is_not_judged_is_not_missed(ledger_of: LedgerOf) -> None:
+def test_a_follower_that_is_not_judged_is_not_missed(ledger_of: LedgerOf) -> None:
     """Back in the ISR at 20 ms by a failed fetch, which shows nothing; the check at 200 ms would drop it."""
     failed = fetch(20 * MS, 2, 1, error=6)
     log = log_of(*DEAD, Row(START_US + 10 * MS, REMOVED, 2), failed, end_us=190 * MS)
@@ -305,7 +305,7 @@ def test_a_failure_that_a_fetch_shows_is_looked_at_when_the_fetch_arrives(ledger
     assert by_lag(found) == [(2, 0, 298_000, 248_000, 1)]
 
 
-def test_the_clairvoyant_does_not_miss_what_the_arrival_itself_shows(ledger_of: LedgerOf) -> None:
+def test_the_clairvoyant_does_not_miss_facts_that_the_arrival_shows(ledger_of: LedgerOf) -> None:
     """It drops the follower at 200 ms; the look comes a microsecond later."""
     rows = append(1 * MS, 1, 1), fetch(2 * MS, 2, 1), fetch(200 * MS, 2, 0)
     found = ledger_of(log_of(*rows, end_us=300 * MS), by("true-lag"))

@@ -66,7 +66,7 @@ def test_no_part_exceeds_the_whole(ledger_of: LedgerOf, case: tuple[Log, list[Se
         scores, followers = ledger_of(log, setting)
         touched = [(day, term) for term in log.terms for day in days(term)]
         assert [score.day for score in scores] == [day for day, _ in touched]
-        # Of a term that begins before its log the first lag time and check are left out.
+        # The first lag time and check of a term that begins before its log are left out.
         seen_us = (max(0, term.end_us - counted_from_us(term, setting)) for term in log.terms)
         assert sum(score.exposure_us for score in scores) == sum(seen_us)
         remote = [(f, day, s) for (day, t), s in zip(touched, scores, strict=True) for f in t.replicas if f != t.leader]
@@ -91,7 +91,7 @@ def test_no_part_exceeds_the_whole(ledger_of: LedgerOf, case: tuple[Log, list[Se
 
 @generated
 @given(cases_of_all_rules(), st.data())
-def test_no_rule_breaks_what_all_keep(
+def test_no_rule_breaks_a_common_promise(
     ledger_of: LedgerOf, case: tuple[Log, list[Setting]], data: st.DataObject
 ) -> None:
     """Members are below HW only by their fetches.

@@ -68,8 +68,8 @@ class Replayed:
             self._advance([], 2**62)
             end_replay_of_term(self.state, self.out)
         _, _, change, score, follower, latency = results(self.out)
-        # Of one instant, runs may come in another order.
-        settled = CHANGE_COLUMNS.index("leader_held_ms")  # from then on only of what a rule drops
+        # Within one instant, runs may come in another order.
+        settled = CHANGE_COLUMNS.index("leader_held_ms")  # from then on only the rows around drops
         change = [row if row[2] == SHRINK and row[11] == BY_RULE else row[:settled] for row in change]
         self.results = sorted(change), sorted(score), sorted(follower), sorted(zip(score, latency, strict=True))
 
@@ -130,7 +130,7 @@ TROUBLES = (
     "burst", "slow leader", "shorter log", "error", "lost records", "throttled", "pause", "long pause", "silence",
     "removed", "check seen", "isr write", "not eligible", "idle", "thin", *[""] * 19,
 )  # fmt: skip
-"""What goes wrong for half a second: mostly nothing."""
+"""Disturbances of half a second: mostly none."""
 
 
 class MostlyQuiet:
@@ -294,7 +294,7 @@ def test_a_high_watermark_that_is_left_behind() -> None:
     assert max(passed) > 0
 
 
-def test_a_check_that_a_line_tells_to_have_run_behind_a_stretch() -> None:
+def test_a_check_with_a_line_after_a_stretch() -> None:
     """Due at 800 ms, it ran at 950 ms, when 100 records had come since 945 ms: the next one is at 1400 ms only."""
     before = [row for row in steady(2000) if row.time_us < 945_000]
     after = [row._replace(offset=row.offset + 200) for row in steady(2000) if row.time_us >= 945_000]

@@ -95,15 +95,15 @@ def alone(cases: st.SearchStrategy[Case], number: int, examples: int) -> None:
 
 
 @pytest.mark.parametrize("variant", range(len(VARIANTS)), ids=VARIANT_IDS)
-def test_runs_that_share_a_state_give_what_each_gives_alone(variant: int) -> None:
+def test_runs_that_share_a_state_equal_each_alone(variant: int) -> None:
     alone(lag_times(variant), variant, LOGS)
 
 
-def test_rules_of_a_family_that_share_a_state_give_what_each_gives_alone() -> None:
+def test_rules_of_a_family_that_share_a_state_equal_each_alone() -> None:
     alone(rules_of_a_family(FAMILY), 0, 3 * LOGS)
 
 
-def test_any_rules_side_by_side_give_what_each_gives_alone() -> None:
+def test_any_rules_side_by_side_equal_each_alone() -> None:
     alone(rules_of_a_family(list(range(len(VARIANTS)))), 1, 3 * LOGS)
 
 
@@ -118,7 +118,7 @@ def test_runs_that_share_a_state_on_many_logs(variant: int) -> None:
     alone(lag_times(variant), variant, LOGS_NIGHTLY)
 
 
-def test_who_drops_a_follower_parts_from_the_others_and_comes_back() -> None:
+def test_a_run_that_drops_a_follower_parts_from_the_others_and_rejoins() -> None:
     """Follower 3 lacks a record for 180 ms, longer than two of three lag times; one of them checks meanwhile."""
     fetches = [fetch(1000 * ms, 2, 1 if ms < 300 else 2) for ms in range(1, 1000, 10)]
     fetches += [fetch(1000 * ms, 3, 1) for ms in range(1, 300, 10)]

@@ -54,7 +54,7 @@ def cut_logs(draw: st.DrawFn) -> tuple[Log, list[Setting], list[int]]:
 
 @settings(max_examples=500, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(cut_logs())
-def test_any_cut_gives_what_one_replay_gives(case: tuple[Log, list[Setting], list[int]]) -> None:
+def test_any_cut_equals_one_replay(case: tuple[Log, list[Setting], list[int]]) -> None:
     log, runs, cuts = case
     assert replay(log, runs, cuts, put_away) == replay(log, runs, [], lambda state: state)
 

@@ -25,16 +25,16 @@ def expands(held: int, *rows: Row) -> list[int]:
     return [change.time_us for change in result["changes"] if change.kind == "expand"]
 
 
-def test_who_gets_no_records_is_at_the_log_end() -> None:
+def test_a_follower_without_records_is_at_the_log_end() -> None:
     assert expands(LOG_END, unnamed(500), unnamed(1_000)) == [at(500.2)]
 
 
-def test_who_gets_no_records_and_was_outside_is_throttled() -> None:
+def test_an_outsider_without_records_is_throttled() -> None:
     assert expands(int(BEHIND), unnamed(500), unnamed(1_000)) == []
     assert expands(int(BEHIND), unnamed(500), fetch(1_000, LOG_END)) == [at(1_000.2)]
     assert expands(int(BEHIND), unnamed(500), fetch(1_000, LOG_END - 1), unnamed(1_500)) == []
 
 
 @pytest.mark.parametrize("held", [int(BEHIND), int(UNKNOWN)])
-def test_who_gets_records_is_behind(held: int) -> None:
+def test_a_follower_with_records_is_behind(held: int) -> None:
     assert expands(held, unnamed(500, int(SENT_FROM_UNKNOWN)), fetch(1_000, LOG_END)) == [at(1_000.2)]

@@ -81,7 +81,7 @@ KIP_501 = [
     Case(examples.kip_501_example, "kafka-3.7", [*alone_at(15_000), *BACK_LATE], 1100),
     Case(examples.kip_501_example, "kafka-4485-design", [*alone_at(10_001), *BACK_LATE], 1100),
     Case(examples.kip_501_example, "kip-501-pending", [], 1100),
-    # Both fetches reach the limit at ty + 500 ms; whoever gave up leadership has none to give up for the other one.
+    # Both fetches reach the limit at ty + 500 ms; leadership can be given up for only one of them.
     Case(examples.kip_501_example, "kip-501-relinquish", [(2000, "relinquish", 1001, (1001, 1002, 1003))], 1100, LIMIT),
 ]
 
@@ -121,7 +121,7 @@ KAFKA_10853 = [
     # In the queue a fetch is not pending, unless it counts from the socket on.
     Case(examples.kafka_10853_example, "kip-501-pending", ALONE, 100, min_insync_replicas=2),
     Case(examples.kafka_10853_example, "kip-501-pending", [], 100, FROM_ARRIVAL, min_insync_replicas=2),
-    # Leadership goes within 500 ms of the fetch; the log goes on with this leader, whose epoch began anew at 710.
+    # Leadership moves within 500 ms of the fetch; the log goes on with this leader, whose new epoch began at 710.
     Case(
         examples.kafka_10853_example, "kip-501-relinquish", [(710, "relinquish", 1, (1, 2, 3)), *ALONE], 100, LIMIT,
         min_insync_replicas=2,

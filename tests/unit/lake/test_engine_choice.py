@@ -28,14 +28,14 @@ def test_the_size_decides_and_is_said_once() -> None:
     ]  # fmt: skip
 
 
-def test_local_refuses_what_it_cannot_hold() -> None:
+def test_local_refuses_more_rows_than_fit() -> None:
     choice = choice_of_settings(SparkSettings(engine="local"))
     assert not choice.by_spark(100, 100, "rows")
     with pytest.raises(UsageError, match="101 rows, and one process holds 100"):
         choice.by_spark(101, 100, "rows")
 
 
-def test_who_started_spark_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_is_chosen_where_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choice_of_settings(SparkSettings(master="spark://host:7077")).wanted == "spark"
     monkeypatch.setattr(SparkSession, "getActiveSession", object)
     assert choice_of_settings(SparkSettings()).why == "a Spark session is there"

@@ -97,7 +97,7 @@ def test_a_run_gives_signs_of_life_and_expires_without(tmp_path: Path, monkeypat
         monkeypatch.setattr(lease, "_is_over", lambda _row: True)
         with lease.leased(second) as other:
             other.require()
-            with pytest.raises(WriteConflictError, match=r"run second .* has taken its turn"):
+            with pytest.raises(WriteConflictError, match=r"run second .* has taken the lock"):
                 turn.require()
     rows = read_columns(first, RUN_LEASE.name, ["turn", "given_back"]).to_pylist()
     assert sum(not row["given_back"] for row in rows if row["turn"] == 1) > 3

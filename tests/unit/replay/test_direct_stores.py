@@ -42,14 +42,14 @@ def content(lake: Lake) -> dict[str, list[str]]:
     return {name: sorted(map(str, table.to_pylist())) for name, table in kept.items() if table.num_rows}
 
 
-def test_delta_rs_writes_what_a_folder_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delta_rs_writes_the_same_as_to_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for name in ("folder", "store"):
         if name == "store":
             monkeypatch.setattr("isr_batch.lake.lake.store_of", through_delta_rs)
         lake = Lake(no_spark, str(tmp_path / name), "test")
         generate_scenario(lake, FleetOfGroups("kip-501-example"))
-        for rules in (["kafka-3.7", "kip-501-pending"], ["kafka-3.7"]):  # of which one is replaced
+        for rules in (["kafka-3.7", "kip-501-pending"], ["kafka-3.7"]):  # the second replaces one rule of the first
             replay_window(lake, rule_runs(ReplaySettings(rules=rules)), timelines="all")
         assert lake.by_delta_rs("isr_changes").store.is_folder == (name == "folder")
         opened = open_columns(lake, "replica_states", ("topic", "event_date"))

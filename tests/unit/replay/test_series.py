@@ -1,4 +1,4 @@
-"""What a user reads from replica_timeline, at any instant, against the naive model: lag, last catching up, position.
+"""Lag, last catching up and position at any instant, read from replica_timeline, against the naive model.
 
 A row holds from its time until the next one; where ``lag_grows``, the lag at t is t - last_caught_up_time_ms. This is
 asked at random instants, and just before, at and after each event.
@@ -77,7 +77,7 @@ def with_ends(log: Log) -> Iterator[tuple[Term, int]]:
 
 
 def read(rows: list[dict[str, Any]], probe: int) -> State:
-    """What the row that holds at an instant says, by the documented way."""
+    """The state at an instant, read in the documented way."""
     row = rows[bisect_right(rows, probe, key=itemgetter("us")) - 1]
     lag_ms, caught_up_ms = row["lag_ms"], row["last_caught_up_time_ms"]
     if row["lag_grows"]:
@@ -188,7 +188,7 @@ MEASURED = {
     "kafka-0.8": 200, "kafka-0.9": 200, "kafka-0.10.2": 100, "kafka-2.1": 100, "kafka-3.7": 100,
     "kafka-4485-design": 100, "kip-16-catch-up-time": 100, "kip-501-pending": STEP_US - 10, "true-lag": 0,
 }  # fmt: skip
-"""Of each rule, what becomes the time of a fetch: so many microseconds after its arrival."""
+"""For each rule, microseconds from the arrival of a fetch to the time that the rule records for it."""
 SEEN = {**dict.fromkeys(MEASURED, 200), "kip-501-pending": STEP_US - 10, "true-lag": 0}
 
 
@@ -234,7 +234,7 @@ def test_a_user_sees_the_lag_grow_under_0_10_2_while_nothing_is_lacked() -> None
     assert lags_ms == [[999, 1999, 7999], [0, 0, 0]]
 
 
-def test_every_rule_says_what_its_series_are() -> None:
+def test_every_rule_describes_its_series() -> None:
     for rule in REGISTRY.values():
         assert rule.no_lag_while in NO_LAG
         assert rule.series.startswith("Lag in ms: ")

@@ -1,4 +1,4 @@
-"""What a replay makes of tables of fetches: the same of any cut, and what a table does not tell is not guessed."""
+"""Replays of tables of fetches: the same for any cut, and nothing that a table leaves open is guessed."""
 
 import csv
 import json
@@ -74,7 +74,7 @@ def test_a_leader_that_pauses_is_not_its_followers_fault(grows: bool, tmp_path: 
 
 
 def test_a_user_replays_the_sample(tmp_path: Path) -> None:
-    """In a process of its own and an empty environment."""
+    """In a separate process with an empty environment."""
     command = [sys.executable, "-m", "pipelines.cli", "run", "--table", str(SAMPLE / "fetches.parquet"), "--json",
                "--mapping", str(SAMPLE / "mapping.yaml"), "--lake", str(tmp_path / "lake")]  # fmt: skip
     env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}

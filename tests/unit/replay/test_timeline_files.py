@@ -134,7 +134,7 @@ def test_each_row_is_once_in_the_file_of_its_day_and_seen_for_each_of_its_runs(
     assert sum(file["rows"] for file in files(told)) == len(rows) == len(written(tmp_path, "replica_states"))
 
 
-def test_runs_are_told_of_by_day(tmp_path: Path) -> None:
+def test_runs_are_listed_by_day(tmp_path: Path) -> None:
     told, _ = kept(tmp_path, batch(replica("a", NOON_US), replica("b", NOON_US + DAY_US)))
     (runs,) = [each for each in told if "file" not in each]
     assert runs["run_set"].startswith("r1-")
@@ -159,7 +159,7 @@ def test_values_and_nulls_come_through(tmp_path: Path) -> None:
     [(0, 5, None), (-1, None, None), (NOON_US // 1000, 0, 0), (NOON_US // 1000 - 7, 0, 0), (NOON_US // 1000 - 7, 5, 7),
      (NOON_US // 1000 - 7, None, 7), (NOON_US // 1000 + 7, 5, 0)],
 )  # fmt: skip
-def test_the_lag_follows_from_what_is_stored(
+def test_the_lag_follows_from_the_stored_rows(
     tmp_path: Path, caught_up_ms: int, messages: int | None, lag_ms: int | None
 ) -> None:
     row = replica("a", NOON_US + 999, last_caught_up_time_ms=caught_up_ms, lag_messages=messages)
@@ -174,7 +174,7 @@ def test_rows_before_the_window_are_dropped(tmp_path: Path) -> None:
     assert kept(tmp_path / "none", rows, since_us=2 * DAY_US) == ([], [])
 
 
-def test_the_log_is_told_the_truth_of_each_file(tmp_path: Path) -> None:
+def test_the_log_has_the_statistics_of_each_file(tmp_path: Path) -> None:
     rows = [replica("a", NOON_US + 1_234_567, "t"), replica("a", NOON_US + 7_000_000, "b")]
     (of_file, runs) = kept(tmp_path, batch(*rows))[0]
     told = of_file["file"]
@@ -205,7 +205,7 @@ def test_few_rows_that_wait_keep_no_others_in_memory(tmp_path: Path, monkeypatch
     def batches() -> Iterator[pa.RecordBatch]:
         for _ in range(40):
             held.append(pa.total_allocated_bytes())
-            yield rows.take(pa.array(range(len(rows))))  # memory of its own
+            yield rows.take(pa.array(range(len(rows))))  # separate memory
 
     stores = {kind: Store(str(tmp_path / table.name)) for kind, table in TABLES.items()}
     for store in stores.values():

@@ -69,7 +69,7 @@ def test_bars_are_where_they_are_and_alike_rules_share_them() -> None:
     assert lane.ticks[0] == {"x": 20, "text": "00:00:02"}
 
 
-def test_what_other_rules_do() -> None:
+def test_other_rules_on_the_swim_lane() -> None:
     stands = swim_lane_on_page(ROWS, (0, 10 * S), 6 * S, 4000, RULES).stands
     assert stands == {"out": ["kafka-0.9"], "made": ["kafka-3.3", "kafka-3.7"], "kept": ["true-lag"]}
     more = [*ROWS, row("away", "kafka-3.7", 6, 7, follower=3, verdict="spurious", cause="caught_up")]

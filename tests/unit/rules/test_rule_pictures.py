@@ -42,13 +42,13 @@ DROPPED = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_the_naive_model_tells_the_same(story: str) -> None:
+def test_the_naive_model_gives_the_same(story: str) -> None:
     told = STORIES[story]()
     assert_agree(told.log(), [told.setting(rule) for rule in REGISTRY])
 
 
 @pytest.mark.parametrize("rule", REGISTRY)
-def test_troubles_are_told_apart(rule: str) -> None:
+def test_troubles_are_distinguished(rule: str) -> None:
     story, results = rule_pictures._told("troubles")
     shrinks = [change.time_us for change in results[rule]["changes"] if change.kind == "shrink"]
     dropped = {
@@ -62,7 +62,7 @@ def test_troubles_are_told_apart(rule: str) -> None:
 
 
 @pytest.mark.parametrize(("rule", "at_ms", "behind"), [("kafka-3.7", 112_000, 370), ("kafka-19996-expand", 112_006, 0)])
-def test_who_comes_back_under_min_isr_joins_when(rule: str, at_ms: int, behind: int) -> None:
+def test_when_a_follower_joins_again_under_min_isr(rule: str, at_ms: int, behind: int) -> None:
     _, results = rule_pictures._told("high-watermark")
     (back,) = [c for c in results[rule]["changes"] if (c.kind, c.replica_id) == ("expand", 2)]
     assert (back.time_us, back.leader_log_end_offset - back.follower_log_end_offset) == (us(at_ms), behind)
@@ -85,7 +85,7 @@ def hidden(rule: str, second: float) -> int:
     ("rule", "from_s"),
     [("kafka-2.1", 15), ("kafka-2.7", 30), ("kafka-3.3", 18), ("kafka-3.7", 18), ("kafka-10853-acked", 36)],
 )
-def test_who_waits_for_a_dead_follower_until_when(rule: str, from_s: int) -> None:
+def test_how_long_a_dead_follower_is_waited_for(rule: str, from_s: int) -> None:
     assert hidden(rule, from_s - 0.01) > 0
     assert hidden(rule, from_s + 0.1) == 0
 
@@ -102,9 +102,7 @@ def test_who_waits_for_a_dead_follower_until_when(rule: str, from_s: int) -> Non
         ("majority", 0, 260),
     ],
 )
-def test_who_waits_for_a_broker_that_shuts_down_and_for_min_isr(
-    rule: str, while_shutting_down: int, alone: int
-) -> None:
+def test_waits_for_a_broker_that_shuts_down_and_for_min_isr(rule: str, while_shutting_down: int, alone: int) -> None:
     """A record every 100 ms on average: 10 a second since 54 s until 63 s, and since 75 s until 100 s."""
     assert (hidden(rule, 63.5), hidden(rule, 100.5)) == (while_shutting_down, alone)
 

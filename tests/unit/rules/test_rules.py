@@ -88,7 +88,7 @@ def test_shulou_gives_a_replica_that_has_joined_a_minute(record_property: Any) -
 
 
 @pytest.mark.parametrize("rule", REGISTRY.values(), ids=list(REGISTRY))
-def test_a_rule_tells_its_story(rule: Any) -> None:
+def test_a_rule_has_its_story(rule: Any) -> None:
     assert rule.doc.startswith(f"{rule.id}: ")
     assert rule.summary.endswith(".")
     assert "Source: " in rule.doc

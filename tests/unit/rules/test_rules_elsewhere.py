@@ -51,7 +51,7 @@ BOTH_DROPPED = [(1500, "shrink", 2), (1500, "shrink", 3)]
 """Caught up at 100 ms, out after 1100 ms."""
 
 
-def test_kafka_19996_lets_nobody_in_for_being_at_a_stale_high_watermark(record_property: Any) -> None:
+def test_kafka_19996_admits_no_follower_at_a_stale_high_watermark(record_property: Any) -> None:
     """The leader is alone under min.insync.replicas = 2 with 100 records; the follower has 0 of them, then 50."""
     rows = [append(0, 100), fetch(1 * MS, 2, 0), fetch(600 * MS, 2, 50), fetch(900 * MS, 2, 100)]
     alone = {"isr": (1,), "replicas": (1, 2), "end_ms": 1200}
@@ -85,7 +85,7 @@ def test_leader_health_takes_a_late_check_for_its_own_fault(until_ms: int, dropp
     example(record_property, "leader-health")
 
 
-def test_phi_accrual_keeps_who_fetches_and_drops_who_does_not(record_property: Any) -> None:
+def test_phi_accrual_keeps_followers_that_fetch_and_drops_others(record_property: Any) -> None:
     """It fetches every 300 ms and gets nothing, until 3 s: phi is 8 after 8 ln 10 = 18.42 gaps of 500 ms."""
     rows = [fetch(0, 2, 0), append(100 * MS, 1), *(fetch(ms * MS, 2, 0) for ms in range(300, 3001, 300))]
     two = {"replicas": (1, 2), "isr": (1, 2), "end_ms": 13_000}
@@ -169,7 +169,7 @@ def test_transfer_to_one_that_is_in_sync_if_there_is_one(record_property: Any) -
 
 
 @pytest.mark.parametrize(("rows", "high_watermark"), [(TWO_STOPS, 2), (BOTH_STOP, 1)])
-def test_majority_commits_what_two_of_three_have(rows: list[Row], high_watermark: int, record_property: Any) -> None:
+def test_majority_commits_records_on_two_of_three(rows: list[Row], high_watermark: int, record_property: Any) -> None:
     assert changes(rows, setting("majority", 2)) == []
     (result,) = replay(Log((_term(rows),)), [setting("majority", 2)])
     assert result["partition"][-1].high_watermark == high_watermark

@@ -59,7 +59,7 @@ def drawn_changes(draw: random.Random) -> list[Change]:
     ]  # fmt: skip
 
 
-def test_any_changes_give_what_sets_give() -> None:
+def test_any_changes_equal_sets() -> None:
     for seed in range(6000):
         take_changes(drawn_changes(random.Random(seed)))
 
@@ -77,7 +77,8 @@ def take_changes(changes: list[Change]) -> None:
     assert found == expected
     for (isr, eligible, *_), change in zip(found, changes, strict=True):
         assert not isr & eligible
-        # Who is elected from the ELR is an ISR by himself, and the others stay eligible, whatever min ISR is.
+        # A replica elected from the ELR is the only member of the ISR, and the others stay eligible, whatever min ISR
+        # is.
         assert not eligible or (change.elr_enabled and len(change.wanted_isr) < change.min_isr)
         assert not eligible & change.lost
 
@@ -98,11 +99,11 @@ def test_of_two_dropped_one_after_the_other_the_second_is_eligible() -> None:
     assert isr_and_elr({0, 1}, {0}) == [({0, 1}, set()), ({0}, {1})]
 
 
-def test_nobody_is_eligible_once_the_isr_is_large_enough() -> None:
+def test_no_replica_is_eligible_once_the_isr_is_large_enough() -> None:
     assert isr_and_elr({0}, {0, 1})[-1] == ({0, 1}, set())
 
 
-def test_with_min_isr_1_nobody_is_eligible_while_anybody_is_in_the_isr() -> None:
+def test_with_min_isr_1_no_replica_is_eligible_while_the_isr_has_a_member() -> None:
     assert isr_and_elr({0}, min_isr=1) == [({0}, set())]
     assert isr_and_elr({0}, everybody=frozenset({0, 1})) == [({0}, {1})], "two replicas, two wanted"
 
@@ -121,7 +122,7 @@ def test_a_leader_alone_dies_and_an_eligible_one_takes_over() -> None:
     assert told[2] == ({1}, {2}, None, 1, False)
 
 
-def test_the_last_known_leader_is_elected_uncleanly_when_nobody_is_eligible() -> None:
+def test_the_last_known_leader_is_elected_uncleanly_when_no_replica_is_eligible() -> None:
     """All die, the last of them 0, which comes back from an unclean shutdown: it is not eligible, but led last."""
     nobody: frozenset[int] = frozenset()
     dies = Change(nobody, nobody)

@@ -56,7 +56,7 @@ def found(
     ]
 
 
-def test_spans_lack_what_they_lack_at_their_worst_instant() -> None:
+def test_spans_have_the_loss_of_their_worst_instant() -> None:
     cases = [naive.term(seed) for seed in range(200)]
     lost = below = 0
     for (spans, *rows), answer in zip(cases, found(*cases), strict=True):
@@ -73,7 +73,7 @@ def test_spans_lack_what_they_lack_at_their_worst_instant() -> None:
     assert below > 50
 
 
-def test_where_nothing_tells_it_is_what_the_eligible_would_lack() -> None:
+def test_without_offsets_the_loss_is_that_of_the_eligible() -> None:
     span = {"from_us": 10, "until_us": 20, "isr": [1], "min_insync_replicas": 2, "elr_if_on": [2], "heir_if_on": 2}
     mark, end = {"at_us": 5, "high_watermark": 7}, {"at_us": 5, "replica_id": 2, "follower_log_end_offset": 7}
     append = {"at_us": 12, "log_end_offset": 11, "acks": 1}

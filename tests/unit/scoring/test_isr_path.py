@@ -103,7 +103,7 @@ def test_a_rules_own_isr_before_an_election_gives_its_own_elr() -> None:
     assert shown(found(rows)) == [(200, [3], [1, 2], 1, None)]
 
 
-def test_where_nothing_tells_whether_there_is_elr_it_is_said_where_that_matters() -> None:
+def test_an_unknown_elr_is_named_where_it_matters() -> None:
     rows = [term([1, 2, 3], 100), change(10, [1, 2, 3], [1, 2]), change(20, [1, 2], [1])]
     told = [(row["elr"], row["offline_if_leader_dies"], row["heir_if_on"]) for row in found(rows, enabled=None)]
     assert told == [(None, False, 2), (None, None, 2)]

@@ -106,7 +106,7 @@ def test_a_few_mistakes_that_may_be_too_many_are_not_enough_data() -> None:
     assert "needed without another mistake" in found["why"]
 
 
-def test_no_failure_tells_nothing_of_detection() -> None:
+def test_without_a_failure_detection_is_unknown() -> None:
     (found,) = lag_time_advice([row(10_000)], BUDGETS)
     assert found["answer"] == "not enough data"
     assert "no follower failed for long enough to be detected" in found["why"]

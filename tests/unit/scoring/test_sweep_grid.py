@@ -18,7 +18,7 @@ def written(tmp_path: Path, text: str, name: str = "mine.yaml") -> Path:
     return file
 
 
-def test_a_rule_is_run_once_for_each_combination_of_what_it_has(tmp_path: Path) -> None:
+def test_a_rule_is_run_once_for_each_combination_of_its_parameters(tmp_path: Path) -> None:
     text = """
         rules: [kafka-3.7, kip-501-pending, true-lag]
         grid: {replica.lag.time.max.ms: [10000, 30000, 10000], check_period_ms: [100], pending-from: [handled, arrival]}
@@ -57,7 +57,7 @@ def test_shipped_grids_can_be_swept() -> None:
         assert all("#" in line for line in file.read_text().splitlines() if line and not line.endswith(":"))
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     text = """
         rules: [kafka-3.8, kafka-3.7]
         grid: {replica_lag_time_max_ms: [soon, 0], min_insync_replica: [1], count_long_poll: [1], check-period-ms: []}
@@ -97,7 +97,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         ("grid: {min_insync_replicas: [1], min.insync.replicas: [2]}", "min.insync.replicas is given twice"),
     ],
 )
-def test_mistakes_are_told(tmp_path: Path, text: str, told: str) -> None:
+def test_mistakes_are_reported(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(UsageError, match="(?s)" + told.replace(".", r"\.")):
         load_grid(written(tmp_path, text))
 

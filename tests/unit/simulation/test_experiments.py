@@ -52,7 +52,7 @@ def test_a_cell_for_each_rule_seed_and_combination(tmp_path: Path) -> None:
         ("rules: [", "not YAML"),
     ],
 )
-def test_mistakes_are_told(tmp_path: Path, text: str, told: str) -> None:
+def test_mistakes_are_reported(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         load_experiment(written(tmp_path, text))
 

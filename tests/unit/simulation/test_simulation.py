@@ -134,7 +134,7 @@ def rows_of(mine: Tables, events: Any, epoch: int, start_us: int, end_us: int, l
     ]
     rows += [(at, REMOVED, f, -1, 0, -1, 0, 0, 0, 0) for _, _, _, at, _, f, *_ in of(mine["removals"], epoch)]
     for broker, from_us, until_us, kind in events:
-        if from_us <= start_us and kind != 0:  # what was told before the term began holds from its beginning
+        if from_us <= start_us and kind != 0:  # state announced before the term began is in effect from its beginning
             rows.append((start_us, ELIGIBLE, broker, -1, kind == UNFENCED, -1, 0, 0, 0, 0))
         if start_us < from_us <= end_us:
             if kind == 0 and broker == leader:
@@ -162,7 +162,7 @@ def settled(changes: np.ndarray[Any, Any]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("rule", REGISTRY)
-def test_a_replay_decides_what_the_loop_decided(rule: str, record_property: Any) -> None:
+def test_a_replay_decides_as_the_loop_did(rule: str, record_property: Any) -> None:
     shrinks = changes = 0
     for seed in range(SEEDS):
         world = world_of(rule, seed)

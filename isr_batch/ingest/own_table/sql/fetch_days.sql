@@ -1,6 +1,6 @@
--- What the fetches of a day say of each follower of a leader in a partition, and the leader's appends.
+-- Summary of a day's fetches of each follower from a leader in a partition, and of the leader's appends.
 WITH followers AS (
-  -- Of fetches that arrived at once, the one with the least offset is the first.
+  -- If several fetches arrived at once, the one with the least offset is the first.
   SELECT cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id,
     min($first) AS first, max(unix_micros(completed_time)) AS last_us, count(*) AS fetches
   FROM {fetch_log} AS fetch_log WHERE error_code = 0 AND $wanted

@@ -1,4 +1,4 @@
--- Terms of leaders as a table of them tells, completed from what each day's fetches say.
+-- Terms of leaders from a table of them, completed from each day's fetches.
 WITH followers AS (
   SELECT cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, min(first_time) AS first_time,
     max(last_time) AS last_time, arg_min(first_offset, first_time) AS first_offset

@@ -1,4 +1,4 @@
--- Terms of leaders of which no table tells, from what each day's fetches say.
+-- Terms of leaders without a table of them, inferred from each day's fetches.
 WITH days AS (
   SELECT *, dense_rank() OVER (ORDER BY cluster_id, topic, partition_id, leader_epoch, leader_id) AS set_no,
     dense_rank() OVER (ORDER BY cluster_id, topic, partition_id) AS partition_no
@@ -13,7 +13,7 @@ WITH days AS (
     ) > to_microseconds($hole_us) AS is_after_hole
   FROM leader_days
 ), stretches AS (
-  -- Days of a leader without a hole in all its partitions, in which it may have been anything.
+  -- Days of a leader without a gap in all its partitions, in which its state would be unknown.
   SELECT *, count(*) FILTER (is_after_hole) OVER (PARTITION BY cluster_id, leader_id ORDER BY event_date) AS stretch
   FROM after_holes
 ), log_ends AS (
@@ -52,7 +52,7 @@ WITH days AS (
   FROM terms JOIN followers USING (set_no, run)
   WHERE span_time >= start_time AND (next_of_run IS NULL OR span_time < next_of_run) GROUP BY ALL
 ), assigned AS (
-  -- All of the run so far; who came within a lag time is taken to be in the ISR.
+  -- All of the run so far; a follower that came within a lag time is assumed to be in the ISR.
   SELECT set_no, run, start_time, list(replica_id ORDER BY replica_id) AS followers,
     list(held ORDER BY replica_id) AS held,
     list(replica_id ORDER BY replica_id) FILTER (is_early) AS isr,
@@ -68,7 +68,7 @@ WITH days AS (
   SELECT DISTINCT set_no, partition_no, cluster_id, topic, partition_id, leader_epoch, leader_id, lag_time_ms FROM days
 ), begun AS (
   SELECT set_no, run, stretch, first_time AS start_time, coalesce(goes_on, false) AS is_cut, former_leader_id,
-    -- What another leader served until just before has its beginning here.
+    -- A partition that another leader served until just before begins here.
     is_cut OR coalesce(first_time - any_last_time > to_milliseconds(lag_time_ms), true) AS begins_mid_term
   FROM runs JOIN sets USING (set_no)
 ), whole AS (

@@ -1,4 +1,4 @@
--- The same of partitions that several leaders, or leader epochs, served on the day: of each span of one by itself.
+-- The same for partitions that several leaders, or leader epochs, served on the day: for each span of one separately.
 WITH fetches AS (
   SELECT cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id,
     unix_micros(arrival_time) AS arrival_us, unix_micros(handled_time) AS handled_us,

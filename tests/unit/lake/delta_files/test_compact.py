@@ -20,7 +20,7 @@ def no_spark() -> NoReturn:
     raise AssertionError
 
 
-def test_what_is_joined_has_the_same_rows_and_their_span(tmp_path: Path) -> None:
+def test_joined_files_have_the_same_rows_and_their_span(tmp_path: Path) -> None:
     lake = Lake(no_spark, str(tmp_path / "lake"))
     instants = [datetime(2026, 1, 1, 12, minute, 0, 250, UTC) for minute in (5, 1, 3)]
     with ArrowSql() as sql:

@@ -7,7 +7,7 @@ import pytest
 
 from isr_batch.lake.lake import Lake
 from pipelines import cli
-from tests.unit.test_commands_told import ELSEWHERE, IN_ORDER, PAGES, ROOT, commands_in, in_process
+from tests.unit.test_documented_commands import ELSEWHERE, IN_ORDER, PAGES, ROOT, commands_in, in_process
 
 INSTEAD = {
     "topic": "story",
@@ -19,7 +19,7 @@ INSTEAD = {
 }
 
 
-@pytest.mark.nightly  # a quarter of an hour beside other tests
+@pytest.mark.nightly  # a quarter of an hour while other tests run
 @pytest.mark.timeout(3600)
 def test_commands_of_the_documents(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     told = {tuple(args) for page in PAGES for args in commands_in(page.read_text(encoding="utf-8"))}

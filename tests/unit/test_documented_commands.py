@@ -30,7 +30,7 @@ IN_ORDER = (
     "generate", "experiment", "replay", "sweep", "sql", "views", "compare", "explain", "timeline", "export", "status",
     "backfill", "maintain",
 )  # fmt: skip
-"""Commands that tests/spark/test_commands_told.py runs on the lake of a story."""
+"""Commands that tests/spark/test_documented_commands.py runs on the lake of a story."""
 
 
 def commands_in(text: str) -> list[list[str]]:
@@ -109,7 +109,7 @@ def test_commands_of_the_schedules() -> None:
         check(shlex.split(line.partition("isr-batch ")[2].replace('"$(date -u +%F)"', "2026-01-01")))
 
 
-def test_the_schedule_tries_again_what_the_documents_say() -> None:
+def test_the_schedule_retries_the_documented_exit_codes() -> None:
     pages = " ".join((ROOT / "docs" / "killed-and-concurrent.md").read_text(encoding="utf-8").split())
     assert "should retry 6, 70 and signals, and alert an operator on 2 to 5 (`deploy/kubernetes` does)" in pages
     job = yaml.safe_load((ROOT / "deploy/kubernetes/nightly.yaml").read_text(encoding="utf-8"))
