@@ -168,7 +168,7 @@ def unmark_days(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> None:
 
 
 def mark_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> None:
-    """After days were replayed, and all that is made of them was written."""
+    """Mark days as replayed, after all their results were written."""
     now, key = datetime.now(UTC), states_key(runs)
     rows = [
         {"event_date": day, "rule": rule, "runs": key, "line": known.at(day), "run_id": lake.run_id,
