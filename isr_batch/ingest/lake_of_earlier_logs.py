@@ -84,7 +84,7 @@ def fetches_without_offset(lake: Lake, cluster_id: str, files: Sequence[str]) ->
 
 
 def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> EarlierLogs:
-    """Read what the lake has of the files that are gone; nothing if none is."""
+    """Read the lake's rows of files that are gone; nothing if no file is."""
     if not work.gone or not lake.has(KEPT_LINES.name):
         return EarlierLogs(brokers=work.found.brokers)
     of_cluster = [(cluster_id,)]
@@ -162,7 +162,7 @@ def _known_brokers(kept: Iterable[str], found: Mapping[int, Broker]) -> dict[int
 
 
 def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, earlier_logs: EarlierLogs) -> None:
-    """Keep what later logs may go on from, in place of what was kept before.
+    """Store the state from which later logs may go on, replacing the earlier one.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ _SUM_HERE: Final = "list_sum(later_by[5 : 6 * run_length : 6])"
 
 
 def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] | tuple[datetime, datetime]) -> None:
-    """Make single rows of the fetches of those runs that lie partly in a span of time and partly not.
+    """Split runs of fetches that lie partly in a span of time into one row per fetch.
 
     To replace the rows of that time is then to replace its fetches. ``fetch_log`` says the same as before.
 
@@ -80,7 +80,7 @@ def _in_utc(at: datetime) -> datetime:
 
 
 def _later(place: int) -> str:
-    """How much later the n-th fetch of a run is, or how many lines, by its place in ``later_by``."""
+    """Total delay of the n-th fetch of a run, or its distance in lines, from ``later_by``."""
     return f"CAST(coalesce(list_sum(later_by[{place} : 6 * n : 6]), 0) AS BIGINT)"
 
 

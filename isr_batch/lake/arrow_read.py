@@ -79,11 +79,11 @@ def stored_bytes(lake: Lake, name: str) -> int:
 
 
 def contract_schema(name: str, columns: Sequence[str]) -> pa.Schema:
-    """Arrow schema in which some columns of a table are read, by its contract; any may be null."""
+    """Arrow schema for reading some columns of a table, from its contract; any may be null."""
     contract = {column.name: column for column in contract_of(name).columns}
     return pa.schema([pa.field(column, TYPES[contract[column].type]) for column in columns])
 
 
 def contract_of(name: str) -> Table:
-    """Find the contract by which a table is read into Arrow, or a view whose rows are read like a table's."""
+    """Find the contract for reading a table into Arrow, or a view whose rows are read like a table's."""
     return VIEWS[name][0] if name in VIEWS else TABLES[name]

@@ -36,7 +36,7 @@ class EngineChoice:
     _said: set[str] = field(default_factory=set)
 
     def by_spark(self, amount: int, most: int, what: str) -> bool:
-        """Choose for some work: whether Spark does it.
+        """Return whether Spark does some work.
 
         Parameters
         ----------

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn that this run has taken."""
+    """The lease, held by this run."""
 
     lake: Lake
     number: int

@@ -82,7 +82,7 @@ class SmallTables:
         *,
         checked: bool = False,
     ) -> int:
-        """Put rows in place of those that match a condition, in one commit, as `Lake.replace` does.
+        """Replace the rows that match a condition, in one commit, as `Lake.replace` does.
 
         Parameters
         ----------

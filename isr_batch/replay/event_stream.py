@@ -64,7 +64,7 @@ def event_stream(
     kept: Rows | None = None,
     where: str = "true",
 ) -> Rows:
-    """All rows of all sets whose time is in the window, in no order yet.
+    """Rows of all sets in the window, unordered.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None =
 
 
 def joined_terms(engine: LakeEngine) -> Rows:
-    """Terms of leaders, those of one night's log joined with those of the next."""
+    """Terms of leaders, joined across the logs of several nights."""
     return engine(JOINED, leader_epochs=engine.table("leader_epochs"))
 
 
@@ -125,7 +125,7 @@ def _rows(kind: object, source: str, *more: str, **columns: str) -> str:
 
 
 def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
-    """Rows that begin terms, with what else is known of them."""
+    """Rows that begin terms, with the further facts about them."""
     term = engine.struct({
         "leader_epoch": "leader_epoch",
         "end_us": "unix_micros(end_time)",

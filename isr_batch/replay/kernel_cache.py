@@ -18,7 +18,7 @@ from udfs.simulation.loop import simulation_loop
 
 
 def digest_of_sources() -> str:
-    """A hash of what the kernels are made of: machine code, and states that it has left, are of these sources alone."""
+    """Hash of the sources of the kernels: cached machine code and stored states are only valid for these."""
     return numba_cache.digest_of()
 
 
@@ -35,12 +35,12 @@ def keep_compiled() -> None:
 
 @lru_cache(maxsize=1)
 def keep_packing_compiled() -> None:
-    """The same of what packs segments."""
+    """Do the same for the functions that pack segments."""
     numba_cache.keep_compiled((walk_through_segment,))
 
 
 def compile_replay() -> None:
-    """Replay a term in which nothing happens, so that each entry point is compiled for what a replay gives it."""
+    """Replay a term without events, so that each entry point is compiled for the argument types of a replay."""
     keep_compiled()
     state, out = new_state([0], 1), new_kernel_output(1000)
     state.fetches["replica_id"] = state.term["replicas"] = 1

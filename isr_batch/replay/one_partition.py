@@ -98,7 +98,7 @@ def timelines_of_results(
     fetch_log: pa.Table,
     window: Window = Window(),  # noqa: B008 frozen
 ) -> dict[str, pa.Table]:
-    """Make the timelines of a replay that has stored none as those of a lake are made.
+    """Build the timelines of a replay without stored ones, in the same way as in a lake.
 
     Parameters
     ----------

@@ -84,7 +84,7 @@ class Part(NamedTuple):
 
 
 def pack_stale_days(lake: Lake) -> int:
-    """Pack the days whose fetches or appends are not those that ``fetch_segments`` was made of.
+    """Pack the days whose fetches or appends have changed since ``fetch_segments`` was made.
 
     Returns
     -------
@@ -118,7 +118,7 @@ def pack_stale_days(lake: Lake) -> int:
 
 @contextmanager
 def damaged_segments_explained() -> Iterator[None]:
-    """Say of a damaged segment what to do about it.
+    """Name the remedy for a damaged segment.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def _data_files(lake: Lake, table: Table, days: Sequence[date]) -> list[DataFile
 
 
 def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
-    """Make pieces here, sorted as for `pack_segments`; None if there is too much to read, or only Spark can read it."""
+    """Make sorted chunks in this process; None if the input is too large, or only Spark can read it."""
     read = {name: of_table for name, of_table in files.items() if of_table is not None}
     if len(read) < len(files) or sum(file.size for of_table in read.values() for file in of_table) > sizes.PACKED_BYTES:
         return None
@@ -172,7 +172,7 @@ def packed_in_memory(lake: MemoryLake) -> pa.Table:
 
 
 def _in_order(made: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Sort pieces as `pack_segments` takes them."""
+    """Sort chunks for `pack_segments`."""
     order = [(name, "ascending") for name in (*SET_COLUMNS, "first_us")]
     pieces = pa.Table.from_batches(list(made), PIECES).sort_by(order).combine_chunks()
     return list(pieces.to_batches(max_chunksize=PIECES_HERE))

@@ -75,7 +75,7 @@ def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
 
 
 def engine_of_replay(lake: Lake, window: Window = Window()) -> LakeEngine:  # noqa: B008 frozen
-    """Choose by what is wanted, and by the number of events in a window."""
+    """Choose the engine by the setting, and by the number of events in a window."""
     events = events_to_replay(lake, window)
     return (
         BySpark(lake) if lake.engine.by_spark(events, sizes.REPLAYED_EVENTS, "fetches and appends") else InProcess(lake)
@@ -121,7 +121,7 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
 
 
 def ready_to_replay(lake: Lake) -> None:
-    """See to it that ``fetch_segments`` is what the input is.
+    """Bring ``fetch_segments`` up to date with the input.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def replay(
     *,
     timelines: Timelines | None = None,
 ) -> ReplaySummary:
-    """Replay every set of the lake through the given rules, and write what they decide.
+    """Replay every set of the lake through the given rules, and write their decisions.
 
     Only results inside the window are written, replacing those of the same rules for it. A window that begins on some
     day is replayed from the latest state kept before it that still holds, else from the first day. One that ends on

@@ -58,7 +58,7 @@ class ResultFiles(NamedTuple):
 
 
 def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | None:
-    """Let workers write results in place of those that meet a condition, if that can be done for all tables."""
+    """Let workers replace the results that meet a condition, if that is possible for all tables."""
     stores = {}
     with ArrowSql() as sql:
         small = SmallTables(lake, sql)

@@ -114,7 +114,7 @@ class _Files:
             self._write(max(self.rows_waiting, key=self.rows_waiting.__getitem__))
 
     def _named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Give sets of runs a name instead of what they are."""
+        """Replace sets of runs by their names."""
         sets = batch.column("run_set")
         names = []
         for runs in sets.dictionary.to_pylist():
@@ -133,7 +133,7 @@ class _Files:
         del self.rows_waiting[key]
 
     def close(self) -> Iterator[dict[str, Any]]:
-        """End the files; what a Delta table's log says of each, and what ``rule_runs`` says of their runs."""
+        """Close the files; return their entries for the Delta log, and those of their runs for ``rule_runs``."""
         for key in list(self.waiting):
             self._write(key)
         with ThreadPoolExecutor(len(self.files) or 1) as pool:  # a store that is far lets the end of each file wait

@@ -63,7 +63,7 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
     *,
     replayed: Sequence[date] = (),
 ) -> dict[str, int]:
-    """Put what the workers of a replay wrote in place of what there was.
+    """Replace the timelines with those that the workers of a replay wrote.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def _runs(each: File, days: Collection[date]) -> list[dict[str, Any]]:
 
 
 def _named(lake: Lake) -> set[tuple[str, str]]:
-    """Days and replays that some rule has rows of."""
+    """Days and replays that any rule refers to."""
     rows = read_columns(lake, RULE_RUNS.name, ("event_date", "run_set"))
     pairs = zip(rows["event_date"].to_pylist(), rows["run_set"].to_pylist(), strict=True)
     return {(str(day), replay_of(run_set)) for day, run_set in pairs}
@@ -161,7 +161,7 @@ def _add(lake: Lake, table: Table, files: Sequence[FileOfWorker]) -> None:
 
 
 def _take_out(lake: Lake, table: Table, replaced: set[tuple[str, str]]) -> None:
-    """Take files out of a table all of whose rows are of these days and replays."""
+    """Remove the files of a table that only have rows of these days and replays."""
 
     def gone(there: DeltaTable) -> Actions:
         return [

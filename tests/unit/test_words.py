@@ -58,7 +58,10 @@ def texts() -> list[tuple[str, str]]:
 
 
 def _texts() -> Iterator[tuple[str, str]]:
-    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))):
+    for page in (
+        *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
+        *sorted((ROOT / "docs").glob("**/*.md")),
+    ):
         if "measurements" not in page.parts:
             yield page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8")
     for package in PACKAGES:

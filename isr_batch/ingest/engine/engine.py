@@ -123,7 +123,7 @@ class Here:
 
 
 def ingest_engine_for(lake: "Lake", sql: ArrowSql, size_bytes: int) -> Engine:
-    """Choose by what is wanted, and by the size of the log text."""
+    """Choose the engine by the setting, and by the size of the log text."""
     return InSpark(lake.spark) if lake.engine.by_spark(size_bytes, sizes.LOG_BYTES, "bytes of log text") else Here(sql)
 
 

@@ -252,7 +252,7 @@ class Fingerprinter:
             self.cuts.append((self.size + line_end + 1, self.newlines + chunk.count(b"\n", 0, line_end + 1) + 1))
 
     def fingerprint(self) -> "Fingerprint":
-        """Give the fingerprint of what has passed."""
+        """Return the fingerprint of the bytes so far."""
         return Fingerprint(
             self.size_bytes, self.size, self.whole.hexdigest(), self.newlines + (self.last != b"\n"),
             tuple(self.cuts), frozenset(self.hashes[size].hex() for size in self.asked & self.hashes.keys()),

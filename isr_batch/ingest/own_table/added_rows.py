@@ -149,7 +149,7 @@ class AddedRows:
             self.files.append(self.target.written(self.lake.by_delta_rs(self.table.name).store, day, merged.rows, new))
 
     def _without_gone(self, day: str, merged: MergedRows, replaced: Replaced) -> Ints:
-        """Places of distinct rows, but for those of the lake that are replaced and that the source lacks."""
+        """Indices of distinct rows, except those of the lake that are replaced and missing in the source."""
         distinct = merged.distinct
         named = self.target.with_constants(merged.rows, "topic", "leader_id")
         gone = replaced.are_in(named, self.target.time)[distinct] & ~merged.is_given

@@ -26,7 +26,7 @@ _LIST: Final = r"[\d\s,;|\[\](){}]*"
 
 @dataclass(frozen=True)
 class ColumnValue:
-    """Where the values of a column of the lake come from.
+    """Source of the values of a column of the lake.
 
     Attributes
     ----------

@@ -25,7 +25,7 @@ EpochsInForce = Callable[[pa.Table, str], pa.Array]
 
 
 class MergedRows(NamedTuple):
-    """Rows that the lake has, and then those of a source.
+    """Rows of the lake, followed by those of a source.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class MergedRows(NamedTuple):
 
     @property
     def new(self) -> Ints:
-        """Places of those that the lake does not have."""
+        """Indices of the rows that the lake does not have."""
         distinct = self.distinct
         return distinct[distinct >= self.stored]
 
@@ -85,7 +85,7 @@ class RowsOfCluster:
         return TIMES[self.checked.table.name]
 
     def merged(self, there: pa.Table, given: pa.Table, epochs: EpochsInForce | None) -> MergedRows:
-        """Put rows of a day together.
+        """Merge rows of a day.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class RowsOfCluster:
         return rows
 
     def counts_by_leader(self, rows: pa.Table, places: Ints | None = None) -> dict[int, int]:
-        """Count rows, or those at some places, by leader."""
+        """Count rows, or those at some indices, by leader."""
         leaders = self.with_constants(rows, "leader_id")["leader_id"].to_numpy()
         found = np.unique(leaders if places is None else leaders[places], return_counts=True)
         return dict(zip(*(values.tolist() for values in found), strict=True))

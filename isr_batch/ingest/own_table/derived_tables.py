@@ -41,7 +41,7 @@ _INSTANT: Final = pa.timestamp("us", "UTC")
 
 
 def derive_tables(lake: Lake) -> None:
-    """Bring up to date what is made of the rows of tables; nothing where no cluster's fetches come from one."""
+    """Update the tables that are derived from mapped tables; do nothing without a mapped cluster."""
     clusters = read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"])["cluster_id"].to_pylist()
     if not clusters:
         return
@@ -175,7 +175,7 @@ def _broker_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:
 
 
 def broker_days_of(cluster_id: str, day: FetchDay, mapped: Collection[str]) -> pa.Table:
-    """Make rows of ``broker_days``, but for what they are made from, of a day's fetches and the columns mapped."""
+    """Make the rows of ``broker_days`` from a day's fetches and the mapped columns, without ``made_from``."""
     made = day.broker_days()
     columns = {name: made[name] for name in ("leader_id", "replica_id", "event_date", "rows", "cadence_us", "pauses")}
     columns |= {f"{name}_time": made[f"{name}_us"].cast(_INSTANT) for name in ("first", "last")}
@@ -225,7 +225,7 @@ def _replace_days(  # noqa: PLR0913, PLR0917
 
 
 def _replace_changed_days(lake: Lake, sql: ArrowSql, table: Table, clusters: Sequence[str], now: pa.Table) -> None:
-    """Write the days whose rows are others than before."""
+    """Write the days whose rows have changed."""
     before = read_columns(lake, table.name, table.column_names, {"cluster_id": clusters})
     text = """
         SELECT DISTINCT event_date FROM (

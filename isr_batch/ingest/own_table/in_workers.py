@@ -227,7 +227,7 @@ def _buckets_of(rows: pa.Table, buckets: int) -> npt.NDArray[np.int64]:
 def _merged_packets(
     target: RowsOfCluster, store: Store, terms: pa.Table | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Merge each bucket of a day, whose packets come one after the other, and write what is new to a file."""
+    """Merge each bucket of a day, whose packets come one after the other, and write the new rows to a file."""
     with ArrowSql(threads=1) as sql:
         epochs = partial(look_up_epochs, sql, terms) if terms is not None else None
         packets = (row for batch in batches for row in batch.to_pylist())

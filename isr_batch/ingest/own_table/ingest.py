@@ -163,7 +163,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
     max_refused: float = 1.0,
     most_rows: int = sizes.OWN_ROWS,
 ) -> IngestOfTable:
-    """Do the same with tables that are open; parameters and errors are those of `ingest_own_table`."""
+    """Ingest open tables; parameters and errors are those of `ingest_own_table`."""
     to_read = [(given, [*given.source.items] if full or replaced else new_items(lake, given)) for given in inputs]
     skipped: Counter[str] = Counter()
     for given, items in to_read:
@@ -305,7 +305,7 @@ def _require_no_loss(accounts: Mapping[str, Account], pending: Sequence[AddedRow
 
 
 def _write_quarantine(small: SmallTables, read: Mapping[str, ReadTable]) -> None:
-    """Put what was refused in place of what was refused of the same files before."""
+    """Replace the refused rows of earlier ingests of the same files."""
     refused = pa.concat_tables(each.refused for each in read.values())
     names = sorted({name for each in read.values() for name in each.names})
     if not names:

@@ -75,7 +75,7 @@ def mapped_cluster(mapping: TableMapping) -> dict[str, Any]:
 
 
 def write_mapped_clusters(small: SmallTables, clusters: Sequence[str], mapping: TableMapping) -> None:
-    """Write down what the mapping gives of these clusters."""
+    """Record the mapped columns of these clusters."""
     settings = mapped_cluster(mapping)
     stored = read_columns(small.lake, MAPPED_CLUSTERS.name, ["cluster_id", *settings], {"cluster_id": clusters})
     same = {row["cluster_id"] for row in stored.to_pylist() if settings.items() <= row.items()}

@@ -67,7 +67,7 @@ def with_quoted_names(condition: str, names: Collection[str]) -> str:
 
 
 def words_of_condition(condition: str) -> set[str]:
-    """Words of a plain condition: names of columns, and what SQL has."""
+    """Words of a plain condition: names of columns, and words of SQL."""
     return {word.strip('"') for word in re.findall(r"[A-Za-z_][\w.]*|\"[^\"]+\"", re.sub(r"'[^']*'", "", condition))}
 
 

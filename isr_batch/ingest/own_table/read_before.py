@@ -39,7 +39,7 @@ def remember_items(small: SmallTables, given: Input, items: Sequence[Item]) -> N
 
 
 def forget_items(small: SmallTables, became: str) -> None:
-    """Forget what was read of a table of the lake whose rows were taken away: it may have them again."""
+    """Forget the items read for a table of the lake whose rows were deleted, so that they are read again."""
     none = arrow_schema(INGESTED_SOURCES).empty_table()
     replace_arrow(small.lake, small.sql, INGESTED_SOURCES, none, f"became = '{became}'")
 

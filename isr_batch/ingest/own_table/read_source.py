@@ -48,13 +48,13 @@ class Input:
     """Whether no condition leaves rows out."""
 
     def quarantine_name(self, items: Sequence[Item]) -> str:
-        """Name by which quarantine knows rows of some items."""
+        """Name of some items in quarantine."""
         return items[0].name if len(items) == 1 else self.source.place
 
 
 @dataclass(frozen=True)
 class ReadTable:
-    """Rows that were read from a table, and the rows that were not taken.
+    """Rows that were read from a table, and the refused rows.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class ReadTable:
         return int(self.rows.num_rows + self.spread + self.refused.num_rows + self.left_out)
 
     def with_more(self, other: "ReadTable") -> "ReadTable":
-        """Add what was read at another place, by the same mapping."""
+        """Add rows that were read elsewhere, with the same mapping."""
         rows = pa.concat_tables([self.rows, other.rows.select(self.rows.column_names)]).unify_dictionaries()
         refused = pa.concat_tables([self.refused, other.refused])
         return ReadTable(self.checked, rows, refused, self.left_out + other.left_out, self.names + other.names)

@@ -89,7 +89,7 @@ def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
 
 
 def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table | ds.Dataset | ArrowView) -> pa.Table:
-    """Call it quiet where a leader's log grew in a silence as it had before.
+    """Turn a silence in which the leader's log grew as before into a quiet gap.
 
     Then it was at work: followers could not reach it, or the rows of that time are missing.
 

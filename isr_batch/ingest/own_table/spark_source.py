@@ -40,7 +40,7 @@ def csv_frame(spark: "SparkSession", paths: Sequence[str], csv: Csv) -> "DataFra
 
 
 class SparkSource:
-    """What Spark reads. Its items are its data files, where Spark names them; else it is one item, read as a whole.
+    """A table that Spark reads. Its items are its data files if Spark names them; else it is one item, read as a whole.
 
     Raises
     ------

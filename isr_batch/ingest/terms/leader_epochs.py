@@ -292,7 +292,7 @@ def _with_offsets(spans: pa.Table, sources: Sources) -> pa.Table:
 
 
 def _offsets_shown(sources: Sources, incomplete: pa.Table) -> pa.Table:
-    """Find what fetches show of the offsets of these terms.
+    """Find the offsets of these terms that fetches show.
 
     Returns
     -------

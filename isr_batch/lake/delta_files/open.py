@@ -71,7 +71,7 @@ class DirectTable:
         return sum(int(file["size_bytes"]) for file in self.data_files())
 
     def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
-        """Read columns of the rows that have, in each column of text of ``wanted``, one of its values.
+        """Read columns of the rows whose text columns have one of the values in ``wanted``, for each of its columns.
 
         Raises
         ------

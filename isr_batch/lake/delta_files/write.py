@@ -253,7 +253,7 @@ class DayFile:
             raise
 
     def abandon(self) -> None:
-        """Leave the file as it is, in no table: a disk that is full would take no more of it."""
+        """Leave the file as it is, outside any table: a full disk would not accept the rest."""
         self.writer.is_open = False  # else the destructor writes the footer, and an error is lost
 
 
