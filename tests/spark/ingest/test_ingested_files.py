@@ -21,6 +21,7 @@ from isr_batch.ingest import broker_logs
 from isr_batch.ingest.broker_logs import IngestOfBrokerLogs, ingest_broker_logs
 from isr_batch.ingest.engine.engine import Engine
 from isr_batch.ingest.folder.log_folder import LogFile, LogFolder
+from isr_batch.ingest.ingested_files import ReadFiles
 from isr_batch.ingest.kafka_logs.assumptions import Note
 from isr_batch.ingest.kafka_logs.earlier_logs import KEPT_LINES, EarlierLogs
 from isr_batch.ingest.kafka_logs.line_account import Tally, require_balance
@@ -150,7 +151,7 @@ def test_a_folder_over_three_days(lake: Lake, tmp_path: Path, monkeypatch: pytes
     write("request.log", first[:6])
     write("state-change.log", [-5])
     with monkeypatch.context() as broken:  # cut off just before its end, and done again
-        broken.setattr(broker_logs.ReadFiles, "records", lambda *_: 1 / 0)
+        broken.setattr(ReadFiles, "records", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             again()
     again()

@@ -7,10 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from isr_batch.errors import NoInputError, UsageError
-from isr_batch.lake.arrow_sql import without_zones
 from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine, Rows
@@ -29,7 +27,7 @@ from isr_batch.scoring.disagreements import (
 )
 from isr_batch.window import Window
 from pipelines import cli
-from tests.spark.test_jobs import frame as frame_in_spark
+from tests.spark.test_jobs import given, put
 
 LAG = 4000
 MIDNIGHT = 12 * 3_600_000
@@ -84,8 +82,7 @@ def events(engine: LakeEngine, rows: list[dict[str, Any]]) -> dict[tuple[int, in
 
 
 def frame(engine: LakeEngine, table: Table, *rows: dict[str, Any]) -> Rows:
-    in_spark = frame_in_spark(SparkSession.active(), table, *rows)
-    return in_spark if isinstance(engine, BySpark) else without_zones(in_spark.toArrow())
+    return engine.rows(given(table, *rows))
 
 
 @pytest.fixture(params=[InProcess, BySpark])
@@ -182,10 +179,6 @@ def test_changes_of_each_run_at_an_event(engine: LakeEngine) -> None:
         "gone": "out",
         "joins": "out",
     }  # fmt: skip
-
-
-def put(lake: Lake, table: Table, *rows: dict[str, Any]) -> None:
-    lake.replace(table, frame_in_spark(lake.spark, table, *rows), "true")
 
 
 def disagreeing(lake: Lake) -> list[tuple[str, list[str], list[str]]]:

@@ -15,7 +15,7 @@ from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES, REPLICA_SCORES, RULE_SCORES
 from isr_batch.scoring.scores import AGGREGATES, DERIVED, _sums, scored_by
-from tests.spark.test_jobs import frame, verdict
+from tests.spark.test_jobs import put, verdict
 from udfs.kernel.notifications import notified_at_us
 
 DAY = "2026-01-01"
@@ -89,7 +89,7 @@ def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
         (PARTITION_SCORES, costs),
         (REPLICA_SCORES, answers),
     ):
-        lake.replace(table, frame(spark_session, table, *of_table), "true")
+        put(lake, table, *of_table)
     return lake
 
 
