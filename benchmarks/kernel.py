@@ -25,8 +25,9 @@ from benchmarks.log import (
 from benchmarks.measure import Contestant, checksum_of_changes, checksum_of_table, interleaved
 from benchmarks.page import Section, rate
 from isr_batch.replay.kernel_cache import keep_compiled
-from udfs.batches.replay import RuleRun, SetReplay, replay_batches
+from udfs.batches.replay import SetReplay, replay_batches
 from udfs.batches.results import KINDS, SCORED, STATES
+from udfs.batches.rule_runs import RuleRun
 from udfs.records import Rows
 from udfs.rules import BASELINE, REGISTRY
 

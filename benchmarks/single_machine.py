@@ -15,8 +15,9 @@ from deltalake import DeltaTable
 from benchmarks.arrow_log import BATCH_ROWS, TERM, without_segments
 from benchmarks.measure import checksum_of_table
 from isr_batch.replay.kernel_cache import keep_compiled
-from udfs.batches.replay import RuleRun, replay_batches
+from udfs.batches.replay import replay_batches
 from udfs.batches.results import RESULT_SCHEMA, SET_COLUMNS
+from udfs.batches.rule_runs import RuleRun
 from udfs.records import APPEND, FETCH, ROW_ORDER, TERM_STARTS, Rows
 from udfs.rules import BASELINE
 

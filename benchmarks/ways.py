@@ -24,8 +24,8 @@ from isr_batch.scoring.scores import write_scores
 from isr_batch.settings import ReplaySettings
 from isr_batch.window import Window
 from udfs.batches.event_chunks import COLUMNS_OF_APPENDS, COLUMNS_OF_FETCHES
-from udfs.batches.replay import RuleRun
 from udfs.batches.results import SET_COLUMNS
+from udfs.batches.rule_runs import RuleRun
 from udfs.records import APPEND, FETCH, UNKNOWN, Rows
 
 OURS = (*SET_COLUMNS, "replica_id")

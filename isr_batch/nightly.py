@@ -20,7 +20,7 @@ from isr_batch.scoring.disagreements import write_disagreements
 from isr_batch.scoring.eligible_leaders import Elr, write_eligible_leaders
 from isr_batch.scoring.scores import write_scores
 from isr_batch.window import Window
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 
 Step = Callable[[str], AbstractContextManager[dict[str, Any]]]
 """Shows a step's name while it lasts; what is put into the dict is shown at its end."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # help and small commands should not wait for Spark or pydant
     from isr_batch.lake.run_log import Run
     from isr_batch.session import Session
     from isr_batch.settings import Settings
-    from udfs.batches.replay import RuleRun
+    from udfs.batches.rule_runs import RuleRun
 
 LakePath = Annotated[str | None, typer.Option("--lake", help="Folder or URI of the Delta tables.", show_default=False)]
 Catalog = Annotated[str | None, typer.Option("--catalog", metavar="CAT.SCHEMA", help="Instead of --lake.")]

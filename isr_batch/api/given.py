@@ -19,7 +19,7 @@ from isr_batch.ingest.own_table.mapping import (
     read_mapping,
 )
 from isr_batch.phrases import did_you_mean
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 from udfs.rules import REGISTRY
 
 GivenMapping: TypeAlias = Mapping[str, Any] | str | PathLike[str] | None

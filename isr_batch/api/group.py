@@ -16,7 +16,7 @@ from isr_batch.ingest.own_table.mapping import TableMapping, read_mapping
 from isr_batch.lake.arrow_read import contract_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.tables.outputs import SHRINK_VERDICTS
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,7 @@ from isr_batch.lake.memory_lake import MemoryLake
 from isr_batch.lake.tables.timelines import VIEWS
 from isr_batch.scoring.eligible_leaders import write_eligible_leaders
 from isr_batch.scoring.scores import write_scores
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,8 +25,8 @@ from isr_batch.replay.one_partition import timelines_of_results
 from isr_batch.replay.packing import packed_in_memory
 from isr_batch.replay.replay import replayed_stream
 from isr_batch.replay.result_tables import SCORED_TABLES, scored_result_tables
-from udfs.batches.replay import RuleRun
 from udfs.batches.results import SCORED
+from udfs.batches.rule_runs import RuleRun
 
 _OF_PARTITIONS: Final = (FETCH_LOG, APPEND_LOG, OBSERVED_ISR_CHANGES, GIVEN_TERMS)
 _PARTITION: Final = ["cluster_id", "topic", "partition_id"]

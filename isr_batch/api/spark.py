@@ -44,7 +44,7 @@ from isr_batch.lake.tables.timelines import VIEWS
 from isr_batch.replay.result_tables import SCORED_TABLES
 from isr_batch.scoring.eligible_leaders import write_eligible_leaders
 from isr_batch.scoring.scores import write_scores
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 
 OfTask = Callable[[ArrowSql, MemoryLake, Any], pa.Table]
 OF_BROKERS: Final = (LEADER_EPOCHS, BROKER_EVENTS, BROKER_DAYS)

@@ -27,7 +27,7 @@ from isr_batch.scoring.broker_check import can_be_compared, validate
 from isr_batch.scoring.late_checks import find_late_checks
 from isr_batch.session import start_session
 from isr_batch.settings import Settings
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

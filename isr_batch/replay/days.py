@@ -29,8 +29,8 @@ from isr_batch.replay.event_stream import PAIR_COLUMNS
 from isr_batch.replay.kernel_cache import digest_of_sources
 from isr_batch.replay.terms import JOINED
 from isr_batch.window import Window
-from udfs.batches.replay import RuleRun
 from udfs.batches.results import STATE
+from udfs.batches.rule_runs import RuleRun
 from udfs.kernel.ledger import DAY_US
 
 HOLE_DAYS: Final = 7

@@ -19,7 +19,7 @@ from isr_batch.replay.event_stream import event_stream, joined_terms, stream_fac
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import replayed_stream
 from isr_batch.window import Window
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 from udfs.rules import REGISTRY
 
 _TIME: Final = "make_timestamp(time_us)"

@@ -10,8 +10,8 @@ from isr_batch.lake.tables.outputs import ISR_CHANGES, LATE_CHECKS
 from isr_batch.replay.event_stream import event_stream, stream_facts
 from isr_batch.replay.replay import engine_of_replay, ready_to_replay, replayed_stream
 from isr_batch.replay.result_tables import scored_result_tables
-from udfs.batches.replay import RuleRun
 from udfs.batches.results import SET_COLUMNS
+from udfs.batches.rule_runs import RuleRun
 
 
 def own_changes(

@@ -47,8 +47,9 @@ from isr_batch.replay.timeline_files import FILE, SCHEMA, timelines_kept
 from isr_batch.replay.timeline_tables import commit_timelines, stores_of_timelines
 from isr_batch.settings import ReplaySettings
 from isr_batch.window import Window
-from udfs.batches.replay import RuleRun, replay_batches
+from udfs.batches.replay import replay_batches
 from udfs.batches.results import KINDS, SCORED, SET_COLUMNS, STATE
+from udfs.batches.rule_runs import RuleRun
 from udfs.records import ROW_ORDER
 from udfs.rules import REGISTRY
 

@@ -26,7 +26,7 @@ from isr_batch.lake.tables.outputs import DEPENDS_ON, ISR_CHANGES, REPLAY_CHECK,
 from isr_batch.replay.own_changes import own_changes
 from isr_batch.replay.terms import JOINED
 from isr_batch.scoring.scores import write_scores
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 from udfs.kernel.doubts import AWAKE_US, LATE_FOR_US
 from udfs.kernel.partition import CHECK_SLACK_US
 from udfs.rules import REGISTRY, rule_of_release

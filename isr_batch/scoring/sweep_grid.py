@@ -14,7 +14,7 @@ from isr_batch.errors import UsageError
 from isr_batch.phrases import did_you_mean
 from isr_batch.rule_names import rule_names_between_commas
 from isr_batch.yaml_files import load_yaml
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 from udfs.rules import COMMON_PARAMS, CONTINUOUS, REGISTRY, Param
 
 LAG_TIME: Final = "replica_lag_time_max_ms"

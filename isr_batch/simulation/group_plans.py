@@ -9,7 +9,7 @@ import numpy as np
 from isr_batch.simulation.planted_faults import SECOND_US, PlantedFault, plant_faults
 from isr_batch.simulation.proposal_examples import START_MS
 from isr_batch.simulation.proposal_scenarios import LOOPED, LoopOfScenario
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 from udfs.rules import BASELINE
 from udfs.simulation.groups import GroupPlan
 

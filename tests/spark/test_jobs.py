@@ -29,7 +29,7 @@ from isr_batch.scoring.scores import rules_side_by_side
 from isr_batch.window import Window
 from pipelines import cli, run_cli
 from pipelines.ingest_cli import LogsOfCommand
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 
 PARAMS = '{"replica_lag_time_max_ms": 10000}'
 DAY, NOON = date(2026, 1, 1), datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -17,7 +17,7 @@ from benchmarks.kernel import KernelAlone, read_only, replay_in_memory
 from benchmarks.log import Plan, Shape, log_of
 from benchmarks.measure import CpuOfTree
 from benchmarks.standalone import in_turns
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 from udfs.records import APPEND, EXPAND, FETCH, SHRINK
 from udfs.rules import BASELINE
 

@@ -8,7 +8,7 @@ import pytest
 from isr_batch import nightly
 from isr_batch.lake.run_log import Run, RunCounts
 from isr_batch.window import Window
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 
 RUNS = [RuleRun("kafka-3.7")]
 

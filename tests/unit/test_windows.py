@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.segments import STREAM, in_pieces, packed_stream, segments_of
 from tests.strategies import Log, Setting, cases_of_all_rules, instants, logs_over_midnight
 from tests.unit.batches.test_fetch_runs import stream
-from udfs.batches.replay import RuleRun, replay_batches
+from udfs.batches.replay import replay_batches
 from udfs.batches.results import KINDS, SET_COLUMNS, STATE
+from udfs.batches.rule_runs import RuleRun
 from udfs.batches.segments import OF_FETCHES
 from udfs.batches.stream_columns import KEPT_FIELDS
 from udfs.records import APPEND, FETCH, GOES_ON, NEVER_US, TERM_STARTS, Rows

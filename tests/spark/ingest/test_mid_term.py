@@ -23,7 +23,7 @@ from isr_batch.report import write_report
 from isr_batch.scoring.broker_check import predict_broker_changes, validate
 from tests.log_cuts import ALL_LOGS, REQUEST, Keep, after, before, copy_of, span, without
 from tests.spark.broker_logs import TRACES, traces
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 from udfs.rules import rule_of_release
 
 SAMPLE = Path(__file__).parents[3] / "data" / "samples" / "mid-term" / "long-running"

@@ -22,7 +22,7 @@ from isr_batch.replay.replay import replay
 from tests.log_cuts import ALL_LOGS, after, before, between, copy_of, without
 from tests.spark.broker_logs import TRACES, traces
 from tests.spark.ingest.test_mid_term import Cut, rule_of, written
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 from udfs.rules import REGISTRY
 
 pytestmark = [traces, pytest.mark.traces, pytest.mark.nightly]

@@ -23,7 +23,7 @@ from isr_batch.simulation.group_plans import FleetOfGroups
 from isr_batch.simulation.proposal_examples import START_MS
 from isr_batch.window import Window
 from tests.same_rows import rows_in
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 
 RULES = ["kafka-0.8", "kafka-3.7", "kip-501-pending", "true-lag"]
 WRITTEN = ("isr_changes", "shrink_verdicts", "partition_scores", "replica_scores", "replay_state", *VIEWS)

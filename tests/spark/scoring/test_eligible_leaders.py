@@ -16,7 +16,7 @@ from isr_batch.scoring.eligible_leaders import eligible_leaders, write_eligible_
 from isr_batch.scoring.elr import elr_after
 from isr_batch.scoring.scores import write_scores
 from tests.spark.broker_logs import TRACES, traces
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 
 SECOND_US = 1_000_000
 Row = dict[str, Any]

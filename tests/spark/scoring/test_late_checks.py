@@ -19,7 +19,7 @@ from isr_batch.scoring.broker_check import ask_broker_check, validate
 from isr_batch.scoring.late_checks import find_late_checks
 from isr_batch.scoring.scores import write_scores
 from tests.spark.scoring.test_broker_check import START, at, fetch, of_set, term, write
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 
 if TYPE_CHECKING:
     from isr_batch.lake.lake_engine import LakeEngine

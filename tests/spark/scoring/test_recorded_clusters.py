@@ -16,7 +16,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.replay.replay import replay
 from isr_batch.scoring.broker_check import BrokerCheckSummary, validate
 from tests.spark.broker_logs import TRACES, traces
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 
 
 class Recorded(NamedTuple):

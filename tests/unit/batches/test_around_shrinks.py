@@ -18,8 +18,9 @@ from tests.unit.batches.test_fetch_runs import stream
 from tests.unit.kernel.test_kernel_against_naive import append, fetch, term
 from tests.unit.test_windows import DAY_US, WITH_KEPT, in_windows
 from udfs.batches import around_shrinks
-from udfs.batches.replay import RuleRun, SetReplay, replay_batches
+from udfs.batches.replay import SetReplay, replay_batches
 from udfs.batches.results import SET_COLUMNS, STATE
+from udfs.batches.rule_runs import RuleRun
 from udfs.batches.segments import OF_FETCHES
 from udfs.records import APPEND, NEVER_US, Rows
 

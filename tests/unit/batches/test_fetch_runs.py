@@ -26,7 +26,8 @@ from tests.unit.kernel.test_fetch_sessions import (
 )
 from udfs.batches import fetch_runs
 from udfs.batches.partitions_read import partitions_read
-from udfs.batches.replay import RuleRun, replay_batches
+from udfs.batches.replay import replay_batches
+from udfs.batches.rule_runs import RuleRun
 from udfs.records import ROW_ORDER, TERM_STARTS, Rows
 
 LOGS = 120

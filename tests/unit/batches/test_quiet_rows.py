@@ -12,8 +12,9 @@ from tests.unit.batches.test_fetch_runs import stream
 from tests.unit.kernel.test_quiet import MostlyQuiet, runs_of
 from udfs.batches import segments
 from udfs.batches.quiet_rows import QuietRows, unpacked_quiet
-from udfs.batches.replay import RuleRun, SetReplay, replay_batches
+from udfs.batches.replay import SetReplay, replay_batches
 from udfs.batches.results import SCORED
+from udfs.batches.rule_runs import RuleRun
 from udfs.batches.segment_stream import one_row_an_event
 from udfs.batches.segments import OF_FETCHES, DamagedSegmentError
 from udfs.records import APPEND, ROW_ORDER, SILENCE

@@ -18,8 +18,9 @@ from tests.strategies import Log, Setting, cases_of_all_rules, logs
 from tests.unit.batches.test_fetch_runs import stream
 from udfs.batches import event_chunks, segments
 from udfs.batches.event_chunks import COLUMNS_OF_FETCHES, event_chunks_of_fetches
-from udfs.batches.replay import RuleRun, replay_batches
+from udfs.batches.replay import replay_batches
 from udfs.batches.results import SET_COLUMNS, STATES
+from udfs.batches.rule_runs import RuleRun
 from udfs.batches.segment_stream import one_row_an_event
 from udfs.batches.segments import (
     OF_FETCHES,

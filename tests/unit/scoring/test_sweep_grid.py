@@ -6,7 +6,7 @@ import pytest
 
 from isr_batch.errors import UsageError
 from isr_batch.scoring.sweep_grid import MOST_RUNS, load_grid, require_lag_times_in_grid
-from udfs.batches.replay import RuleRun
+from udfs.batches.rule_runs import RuleRun
 from udfs.rules import REGISTRY
 
 SHIPPED = sorted((Path(__file__).parents[3] / "conf" / "grids").glob("*.yaml"))

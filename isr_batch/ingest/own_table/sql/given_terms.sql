@@ -10,12 +10,17 @@ WITH followers AS (
 ), log_ends AS (
   SELECT cluster_id, leader_id, max(last_time) AS log_ends_time FROM fetch_days GROUP BY ALL
 ), terms AS (
-  SELECT given_terms.*, lead(start_time) OVER partitions AS next_time, lag(leader_id) OVER partitions AS former_leader_id
+  SELECT given_terms.*, lead(start_time) OVER partitions AS next_time, lag(leader_id) OVER partitions AS former_leader_id,
+    -- A topic that was deleted and made again has the same epochs: its fetches are not of the term before.
+    lead(start_time) OVER (
+      PARTITION BY cluster_id, topic, partition_id, leader_epoch, leader_id ORDER BY start_time
+    ) AS again_time
   FROM given_terms
   WINDOW partitions AS (PARTITION BY cluster_id, topic, partition_id ORDER BY start_time, leader_epoch)
 )
 SELECT cluster_id, topic, partition_id, leader_epoch, leader_id, start_time,
-  coalesce(end_time, greatest(start_time, last_time, least(coalesce(next_time, log_ends_time), log_ends_time)))
+  coalesce(end_time, greatest(start_time, CASE WHEN last_time > again_time THEN again_time ELSE last_time END,
+    least(coalesce(next_time, log_ends_time), log_ends_time)))
     AS end_time,
   'logged' AS term_source,
   coalesce(terms.start_offset, first_offset, 0) AS start_offset,
