@@ -24,6 +24,7 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
         Of `isr_batch.incidents.rule_choices.read_scores_for_choices`.
     cluster_id : str
     """
+    scores = [row for row in scores if row["cluster_id"] == cluster_id]
     choices = rule_choices(own, scores, cluster_id)
     yours = next((one for one in choices if one.yours), None)
     if not yours or not yours.spurious:
@@ -33,6 +34,8 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
         one for one in choices
         if not one.reference and one.spurious < yours.spurious and one.unknown <= yours.unknown
     ]  # fmt: skip
+    if len({(row["rule"], row["T"]) for row in scores}) == 1:
+        return []
     if not better:
         return ["No rule that a broker could run would have kept more of them."]
     fair = [one for one in better if one.relinquishes <= yours.spurious - one.spurious]
