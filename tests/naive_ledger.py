@@ -37,7 +37,7 @@ class Bookkeeper(Leader):
         self.missed: set[int] = set()  # by whom, since it was last seen to be within the lag time
         self.excused: set[int] = set()
         self.arrivals: dict[int, int] = {}  # when the last fetch of a follower came
-        self.unheard: dict[int, int] = {}  # of who is excused and has not fetched since: the last fetch before
+        self.unheard: dict[int, int] = {}  # excused, without a fetch since: the last fetch before
         self.early: list[tuple[int, int]] = []  # (us, replica)
         self.to_look_at: dict[int, int] = {}  # replica -> when to, for its present missing_us
         super().begin(term)
@@ -183,7 +183,7 @@ def belongs_in_isr(leader: Leader, moment: Moment, replica: int, us: int) -> boo
 
 
 def is_right_by_blame(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
-    """A member is right until it is a miss; who is out by a mistake is wrong until it is back."""
+    """A member is right until it is a miss; a follower that is out by a mistake is wrong until it is back."""
     if replica in moment.row.isr:
         return replica not in moment.missed
     return replica not in moment.excused and not belongs_in_isr(leader, moment, replica, us)

@@ -57,8 +57,8 @@ not its own fault. The two part where a leader is slow: its follower is behind, 
 """
 _LIMITS: Final = """
 The replay is open-loop: fetches and appends stay as recorded while the rule changes, so it shows the first step only.
-What producers and followers do then is in the simulated clusters, if there are any above. Latencies are over requests:
-a producer that waits sends none. Rates hold for these logs, with the faults that are in them, and for no others.
+The simulated clusters above, if there are any, show how producers and followers react. Latencies are over requests: a
+producer that waits sends none. Rates hold for these logs, with the faults that are in them, and for no others.
 """
 
 
@@ -83,7 +83,7 @@ def kip_page(lake: Lake, old: str, new: str) -> str:
     if stories:
         page += ["", "## What they do in simulated clusters", "", "With the rule in the loop.", ""]
         page += markdown_table(_STORY, stories)
-    return "\n".join([*page, "", "## What this cannot tell", _LIMITS])
+    return "\n".join([*page, "", "## Limits", _LIMITS])
 
 
 def _figures(runs: Sequence[Row]) -> list[str]:

@@ -12,7 +12,7 @@ BY_BROKER: Final = {
     "notification": (with_notified, "notified_us", ("notified_us",)),
     "request": (with_requests, "request", ("request", "writes", "in_second")),
 }
-"""What is found out about the changes, which of its columns tells one from the other, and all of them."""
+"""Function that adds columns to the changes of a broker, the column that identifies the result, all added columns."""
 _KEYS: Final = ("cluster_id", "rule", "params_json", "leader_id")
 
 

@@ -54,7 +54,7 @@ def _asked_us(instants_us: Sequence[int]) -> list[int]:
 
 
 def requests_of_writes(submits_us: Sequence[int], answer_us: int, *, batched: bool) -> tuple[list[int], list[int]]:
-    """Put writes into requests, of which a broker has one in flight.
+    """Put writes into requests; a broker has one in flight.
 
     Parameters
     ----------

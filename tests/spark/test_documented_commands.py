@@ -33,6 +33,7 @@ def test_commands_of_the_documents(lake: Lake, tmp_path: Path, monkeypatch: pyte
             "sweep.html": f"{tmp_path}/sweep.html",
             "isr_batch.prom": f"{tmp_path}/isr_batch.prom",
             "verdicts.csv": f"{tmp_path}/verdicts.csv",
+            "page.md": f"{tmp_path}/page.md",
             ".": f"{tmp_path}/timelines",
         }
         now = [places.get(part, INSTEAD.get(part, part)) for part in args]
@@ -42,5 +43,5 @@ def test_commands_of_the_documents(lake: Lake, tmp_path: Path, monkeypatch: pyte
             cli.main([*now, "--quiet"])
         assert not ended.value.code, (args, capsys.readouterr().err)
     assert {file.name for file in tmp_path.iterdir()} >= {
-        "story.svg", "sweep.html", "isr_batch.prom", "verdicts.csv", "timelines"
+        "story.svg", "sweep.html", "isr_batch.prom", "verdicts.csv", "page.md", "timelines"
     }  # fmt: skip

@@ -27,8 +27,8 @@ ELSEWHERE = {
     "ingest": "tests/spark/ingest/test_own_table.py and tests/spark/killed_runs.py run it",
 }
 IN_ORDER = (
-    "generate", "experiment", "replay", "sweep", "sql", "views", "compare", "explain", "timeline", "export", "status",
-    "backfill", "maintain",
+    "generate", "experiment", "replay", "sweep", "sql", "views", "compare", "kip", "explain", "timeline", "export",
+    "status", "backfill", "maintain",
 )  # fmt: skip
 """Commands that tests/spark/test_documented_commands.py runs on the lake of a story."""
 

@@ -41,8 +41,8 @@ followers AS (
   LEFT JOIN first_terms USING (id)
   WHERE leader_epoch >= coalesce(first_epoch, 0) AND unix_micros(time) < until_us
 ),
--- Under some rules the lag grows between two fetches even if the follower lacks nothing. Of a run of fetches from before
--- the picture only the last one counts.
+-- Under some rules the lag grows between two fetches even if the follower lacks nothing. A run of fetches from before the
+-- picture counts with its last one only.
 runs_of_fetches AS (
   SELECT
     id, from_us, until_us, leader_epoch, leader_id, replica_id, later_by, unix_micros(handled_time) AS first_us,

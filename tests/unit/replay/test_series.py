@@ -160,7 +160,7 @@ def differences(log: Log, runs: list[Setting], probes: Sequence[int], cuts: tupl
     return found
 
 
-@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_series_are_exact_at_every_instant_under_every_rule(part: int) -> None:
     @seed(part)
     @settings(
