@@ -16,6 +16,7 @@ from isr_batch.ingest.engine.engine import Engine, Rows
 from isr_batch.ingest.engine.input_rows import with_input_columns
 from isr_batch.ingest.folder import lines, log_folder, partition_listing
 from isr_batch.ingest.folder.broker_ids import Refused
+from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.kafka_logs import last_requests
 from isr_batch.ingest.kafka_logs.assumptions import Note, assumptions, unnamed_topics
 from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
@@ -139,7 +140,7 @@ def survey_logs(
     engine: Engine,
     folder: Path,
     beginnings: Callable[[log_folder.LogFile], list[int]] = lambda _: [],
-    options: log_folder.LogOptions = log_folder.LogOptions(),  # noqa: B008 frozen
+    options: LogOptions = LogOptions(),  # noqa: B008 frozen
     listed: log_folder.LogFolder | None = None,
 ) -> log_folder.LogFolder:
     """Compute the fingerprint of each log in a folder.
