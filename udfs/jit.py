@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dis import get_instructions
 from functools import cached_property, update_wrapper
+from inspect import signature
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -93,9 +94,10 @@ def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
     branch_of_code = tuple(places.index(place) for place in first)
     names = {f"function_{branch}": functions[place] for branch, place in enumerate(places)}
     # Written out, since numba cannot take one of several functions by a number; the last needs no comparison.
-    branches = [f"if branch == {branch}: return function_{branch}(*arguments)" for branch in range(len(places) - 1)]
-    lines = ["branch = branch_of_code[code]", *branches, f"return function_{len(places) - 1}(*arguments)"]
-    text = "\n    ".join(["def call(code, *arguments):", *lines])
+    arguments = ", ".join(f"argument_{i}" for i in range(len(signature(functions[0]).parameters)))
+    branches = [f"if branch == {branch}: return function_{branch}({arguments})" for branch in range(len(places) - 1)]
+    lines = ["branch = branch_of_code[code]", *branches, f"return function_{len(places) - 1}({arguments})"]
+    text = "\n    ".join([f"def call(code, {arguments}):", *lines])
     found: dict[str, Any] = {}
     exec(text, {"__name__": __name__, "branch_of_code": branch_of_code, **names}, found)  # noqa: S102
     return inlined(found["call"])

@@ -1,37 +1,28 @@
-"""Skip code generation for functions that only compiled functions call.
+"""Compile functions that only compiled functions call once, as parts of the entry points that call them.
 
-Otherwise numba optimises each function with everything that it calls and makes machine code of it, although its callers
-link the unoptimised code and do the same again (docs/adr/0008 has the times). This uses numba's internals, so numba is
-pinned to a release.
+Otherwise numba optimises each function together with all that it calls, and makes machine code of it, although its
+callers do the same again (docs/adr/0008 has the times). This uses numba's internals, so numba is pinned to a release.
 """
 
 from typing import Any
 
+from llvmlite.binding import Linkage
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
 
-class _Linked(JITCodeLibrary):  # type: ignore[misc]  # numba comes without types
-    """The code of a function, for entry points to link."""
+class _Part(JITCodeLibrary):  # type: ignore[misc]  # numba comes without types
+    """The code of a function, for entry points to link; no machine code is made of it."""
 
     _linking_libraries: list[Any]
 
     def finalize(self) -> None:
-        """Link nothing: numba would link into a function all that it calls, and so again into each of its callers."""
-        self.callees, self._linking_libraries = self._linking_libraries, []
-        super().finalize()
-
-    def _optimize_final_module(self) -> None:
-        """Leave it to the entry point, which has all of the code in view."""
-
-    def _finalize_final_module(self) -> None:
-        """Make no machine code."""
-        self._finalize_dynamic_globals()
-        self._finalized = True
+        """Leave it as it is."""
+        self.callees, self._finalized = self._linking_libraries, True
 
     @property
-    def codegen(self) -> "_Linked":
-        """Stands in for the code generator: numba uses it only to set the environment of the machine code."""
+    def codegen(self) -> "_Part":
+        """Stand-in for the code generator: numba uses it only to set the environment of the machine code."""
         return self
 
     def set_env(self, name: str, environment: Any) -> None:
@@ -46,31 +37,37 @@ class _EntryPoint(JITCodeLibrary):  # type: ignore[misc]
     def finalize(self) -> None:
         """Link all that it calls, and what that calls, once."""
         found = dict.fromkeys(self._linking_libraries)
-        waiting = list(found)
+        waiting = [*found]
         while waiting:
-            callees = getattr(waiting.pop(), "callees", ())
+            part = waiting.pop()
+            callees = part.callees if isinstance(part, _Part) else []
             waiting += [library for library in callees if library not in found]
             found |= dict.fromkeys(callees)
-        self._linking_libraries = list(found)
+        self._linking_libraries = [*found]
         super().finalize()
+
+    def _optimize_final_module(self) -> None:
+        """Let LLVM know that nobody else calls the parts: then it passes no argument that is not used."""
+        for function in self._final_module.functions:
+            if function.linkage == Linkage.linkonce_odr and not function.is_declaration:
+                function.linkage = Linkage.internal
+        super()._optimize_final_module()
 
 
 class LinkedForCallers(Compiler):  # type: ignore[misc]
     """Pipeline of ``numba.njit`` that links a function for compiled callers alone."""
 
-    def define_pipelines(self) -> Any:
-        """Take numba's own passes, and another place for what they make."""
-        state = self.state
-        state.library = _Linked(state.targetctx.codegen(), state.func_id.func_qualname)
-        return super().define_pipelines()
-
-
-class LinkedForPython(Compiler):  # type: ignore[misc]
-    """Pipeline of ``numba.njit`` for a function that calls those."""
+    library: type[JITCodeLibrary] = _Part
 
     def define_pipelines(self) -> Any:
         """Take numba's own passes, and another place for what they make."""
         state = self.state
-        state.library = _EntryPoint(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
         return super().define_pipelines()
+
+
+class LinkedForPython(LinkedForCallers):
+    """Pipeline of ``numba.njit`` for a function that calls those."""
+
+    library = _EntryPoint
