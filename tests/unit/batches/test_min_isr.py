@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -69,7 +70,7 @@ def joined(*changes: tuple[int, int]) -> list[int]:
         "offsets_known": True, "phase_known": True, "isr_known": True, "held_known": True, "held_at_start": None,
     }  # fmt: skip
 
-    def row(kind: int, at_us: int, offset: int, replica_id: int = -1, **more: Any) -> dict[str, Any]:
+    def row(kind: np.int64, at_us: int, offset: int, replica_id: int = -1, **more: Any) -> dict[str, Any]:
         known = dict.fromkeys(Rows._fields, -1) | {"kind": int(kind), "time_us": at_us, "offset": offset}
         if kind == FETCH:
             known |= dict.fromkeys(("handled_us", "processed_us", "released_us", "until_us"), at_us + 10) | {"code": 0}
