@@ -138,7 +138,7 @@ class SetReplay:
         kernels.begin_replay_of_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
 
     def change_min_isr(self, now_us: int, min_isr: int) -> Iterator[pa.RecordBatch]:
-        """The topic has another min.insync.replicas from now on; runs with one of their own keep that."""
+        """The topic has another min.insync.replicas from now on; runs that set it keep theirs."""
         if self.state is None or self.term_is_over or now_us > self.state.term["end_us"][0]:
             return
         yield from self.advance(NO_ROWS, now_us)

@@ -215,7 +215,7 @@ def leader_epochs(
 def term_starts(sources: Sources) -> pa.Table:
     """List each broker's term starts, as leader (``leads``), follower, or nothing where its log is deleted.
 
-    A ``new_leader_id`` of -1 means not logged; after a deletion there is none, and nothing is known of followers.
+    A ``new_leader_id`` of -1 means not logged. After a deletion it is null: the broker knows nothing of followers.
     """
     # The zkVersion is the partition epoch, but set here it would mean that all ISR changes are logged with it.
     return sources.sql(

@@ -83,7 +83,7 @@ def test_features_and_min_isr_as_they_are_set(sql: ArrowSql) -> None:
     )
     assert shown(rows, "kind", "topic", "value") == [
         ("metadata_version", None, 27), ("elr_version", None, 1), ("min_isr", None, 2), ("min_isr", "t-x", 3),
-        ("min_isr", "t-x", None),
+        ("min_isr_in_force", "t-x", 3), ("min_isr", "t-x", None), ("min_isr_in_force", "t-x", 2),
     ]  # fmt: skip
 
 

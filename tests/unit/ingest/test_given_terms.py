@@ -36,7 +36,7 @@ def spans(sql: ArrowSql, starts: list[int], last: int) -> list[tuple[int, int]]:
     text = text_of("isr_batch.ingest.own_table", "given_terms", gap_us=1, hole_us=1)
     rows = sql(text, clusters=CLUSTERS, **tables).to_pylist()
     found = sorted((row["start_time"], row["end_time"]) for row in rows)
-    return [tuple(round((time - BEGIN).total_seconds()) for time in span) for span in found]  # type: ignore[misc]
+    return [tuple(round((time - BEGIN).total_seconds()) for time in span) for span in found]
 
 
 def test_a_term_ends_where_the_topic_is_made_again(sql: ArrowSql) -> None:

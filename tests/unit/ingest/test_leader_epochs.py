@@ -223,3 +223,22 @@ def test_a_request_in_the_request_log_adds_to_state_change_log(sql: ArrowSql) ->
         (2, 5, True), (30, 6, False), (50, 7, True), (60, 7, True), (70.5, 8, True)
     ]  # fmt: skip
     assert rows[4]["source_file"] == "broker-1/a.log", "state-change.log says it itself"
+
+
+def test_min_isr_is_that_of_the_start_of_a_term(sql: ArrowSql) -> None:
+    """A broker prints a topic's settings soon after it began to lead a new one, and at each change."""
+    configured = "[DynamicConfigPublisher broker id=1] Updating topic t-x with new configuration : "
+    server = lines(
+        (0, STARTED), (5.5, configured + "min.insync.replicas -> 1"), (9, configured + "min.insync.replicas -> 3"),
+        (40, configured + "retention.ms -> 9,min.insync.replicas -> 1"), (60, configured),
+    )  # fmt: skip
+    states = lines(leads(5, 4), leads(15, 5), leads(45, 6), leads(65, 7))
+    known = sources(sql, server, states)
+    assert [row["min_insync_replicas"] for row in terms(known, processes(None, 80))] == [1, 3, 1, 2]
+    changed = known.min_isr_settings.filter(known.min_isr_settings["changed"]).sort_by("at_us").to_pylist()
+    assert [(row["at_us"] / SECOND, row["min_insync_replicas"]) for row in changed] == [
+        (5.5, 1),
+        (9, 3),
+        (40, 1),
+        (60, 2),
+    ]
