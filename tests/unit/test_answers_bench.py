@@ -13,7 +13,8 @@ RIGHT, WRONG, WRONG_WITH_LESS = 0.95, 0.01, 0.02
 
 def test_answers_point_at_the_broker_at_fault(record_property: Callable[[str, object], None]) -> None:
     found = bench(RECORDING)
-    record_property("answers", found)
+    plain = {state: {kind: dict(counts) for kind, counts in kinds.items()} for state, kinds in found.items()}
+    record_property("answers", plain)
     totals = {state: sum(kinds.values(), Counter()) for state, kinds in found.items()}
     whole = totals["all logs"]
     assert whole["right"] >= RIGHT * whole.total(), whole
