@@ -88,7 +88,7 @@ sample: $(VENV)/run.stamp
 	rm -rf $(SAMPLE)
 	$(BIN)/isr-batch run --logs data/samples --lake $(SAMPLE)
 
-witnesses: $(VENV)/test.stamp ## write what the last `make test test-all` has shown into docs/witnesses.md, docs/stories.md and docs/confusion.md
+witnesses: $(VENV)/test.stamp ## write what the last `make test test-all` has shown into docs/witnesses.md, docs/stories.md, docs/confusion.md and docs/answers.md
 	$(BIN)/python -m docs.generate.witnesses --write
 	$(BIN)/python -m docs.generate.documents --write
 

@@ -110,7 +110,7 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
         ``longest_us``; of the longest one longest_until_us, longest_what, longest_file and longest_line; ``said``, the
         first line of each kind: kind, at_us, file, line.
     """
-    return sql(
+    rows: list[Row] = sql(
         f"""
         WITH near AS (
             SELECT a.number, t.kind, t.what, t.source_file, t.source_line, epoch_us(t.until_time) AS until_us,
@@ -144,7 +144,8 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
         absences=absences,
         troubles=troubles,
         coverage=coverage,
-    ).to_pylist()  # type: ignore[no-any-return]
+    ).to_pylist()
+    return rows
 
 
 def is_of_jvm(absence: Row) -> bool | None:
