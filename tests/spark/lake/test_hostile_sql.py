@@ -137,7 +137,7 @@ NOISE = [
 
 
 def statement(chosen: random.Random, depth: int = 0) -> str:
-    """Make a query that may hide another one, or a statement that is none."""
+    """Make a query that may hide another one, or a statement that changes something."""
     kind = chosen.random()
     if kind < 0.35 and depth < 4:
         text = chosen.choice(AROUND)
@@ -173,7 +173,7 @@ def mutated(chosen: random.Random, text: str) -> str:
 
 @pytest.fixture
 def places(tmp_path: Path) -> dict[str, str]:
-    """Give a lake of server.log alone, and a folder with a file that is none of it."""
+    """Give a lake of server.log alone, and a folder with a file beside it."""
     found = {"lake": str(tmp_path / "lake"), "scratch": str(tmp_path / "scratch")}
     (tmp_path / "scratch").mkdir()
     (tmp_path / "scratch" / "secret").write_text("secret-of-others\n")
