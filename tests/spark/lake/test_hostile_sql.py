@@ -15,7 +15,7 @@ from pipelines import cli
 SERVER_LOGS = Path(__file__).parents[2] / "golden" / "server-log-only"
 SECONDS = 30
 """Of CPU time; an endless statement is ended by the limit on the whole test."""
-CASES = 40
+CASES = 20
 """As many as `make test` has time for."""
 PARTS, OF_PART = 8, 500
 
@@ -173,7 +173,7 @@ def mutated(chosen: random.Random, text: str) -> str:
 
 @pytest.fixture
 def places(tmp_path: Path) -> dict[str, str]:
-    """Give a lake of server.log alone, and a folder with a file beside it."""
+    """Give a lake of server.log alone, and a folder with a file next to it."""
     found = {"lake": str(tmp_path / "lake"), "scratch": str(tmp_path / "scratch")}
     (tmp_path / "scratch").mkdir()
     (tmp_path / "scratch" / "secret").write_text("secret-of-others\n")
