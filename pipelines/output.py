@@ -122,7 +122,7 @@ class Output:
 
     @contextmanager
     def _lines(self, name: str) -> Iterator[None]:
-        """Print a line a minute, with what a bar shows; the rate is the average since such work began."""
+        """Print one line per minute, with what a bar shows; the rate is the average since such work began."""
         started = time.monotonic()
         begun: dict[object, tuple[float, float]] = {}
 

@@ -67,7 +67,7 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
 
 @contextmanager
 def errors_of_query() -> Iterator[None]:
-    """Raise the errors of a user's query as such, also those that PySpark does not know, and those of its own.
+    """Raise a UsageError for each error of a user's query, also for those that PySpark has no class for.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def errors_of_query() -> Iterator[None]:
 
 
 class _Check:
-    """Looks at all that the parts of a plan were made of: some keep functions and queries where `children` has none."""
+    """Walks all values in a plan: some parts keep functions and queries in fields that `children` omits."""
 
     def __init__(self, spark: SparkSession, names: Collection[str]) -> None:
         java: Java = spark._jvm  # noqa: SLF001
@@ -145,7 +145,7 @@ class _Check:
         elif kind == "UnresolvedGenerator":
             self._function(self._words(node.name().nameParts()), self._functions)
         elif kind == "ExpressionWithUnresolvedIdentifier":
-            raise UsageError("a name that is computed, with IDENTIFIER, is no part of a query here", HINT)
+            raise UsageError("names computed with IDENTIFIER are not allowed", HINT)
 
     def _table(self, words: list[str], named: frozenset[str]) -> None:
         if len(words) > 1 or words[0].lower() not in self._names | named:

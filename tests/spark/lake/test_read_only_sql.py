@@ -54,7 +54,7 @@ NO_QUERIES = {
     "SELECT rank() OVER w FROM rule_scores WINDOW w AS (ORDER BY reflect('a', 'b'))": "reflect is not among",
     "SELECT 1 FROM rule_scores WINDOW w AS (ORDER BY (SELECT a FROM (SELECT TRANSFORM(1) USING 'sh' AS a)))": "script",
     "FROM rule_scores |> SET rule = reflect('a', 'b')": "reflect is not among",
-    "SELECT IDENTIFIER('ref' || 'lect')('a', 'b')": "a name that is computed",
+    "SELECT IDENTIFIER('ref' || 'lect')('a', 'b')": "names computed with identifier",
     "SELECT my.own(1)": "my.own is not among",
     "SELECT * FROM rule_scores LATERAL VIEW other.f(1) AS x": "other.f is not among",
     "SELECT * FROM table_changes('rule_scores', 1)": "table_changes is not among",
