@@ -128,7 +128,7 @@ def states_key(runs: Sequence[RuleRun]) -> str:
 class DaysOfReplay:
     """The days that a replay of a window through rule runs is about: from where it goes on, and what it leaves.
 
-    They count as not replayed until `mark` is called.
+    Until `mark` is called, they are not replayed.
     """
 
     lake: Lake

@@ -69,7 +69,7 @@ def ingested(engine: Engine, folder: Path) -> tuple[KafkaLogs, Tables]:
 
 
 def singly(runs: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Rows of fetch_log, each fetch of a run by itself."""
+    """Rows of fetch_log, with a row for each fetch of a run."""
     for run in runs:
         later = [0] * 6 + (run["later_by"] or [])
         for n in range(run["run_length"]):

@@ -2,8 +2,6 @@
 
 import datetime as dt
 
-from pyspark.sql import functions as F
-
 from isr_batch.ingest.replace_rows import replace_covered_rows
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, QUARANTINE
@@ -14,16 +12,10 @@ AT = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
 def test_a_row_that_breaks_the_contract_is_in_quarantine(lake: Lake) -> None:
     spark = lake.spark
-    good = {"log_end_offset": 5, "base_offset": 4, "acks": -1, "error_code": 0, "source_file": "broker-1/request.log"}
-    appends = frame(spark, APPEND_LOG, good, good | {"topic": "empty", "base_offset": 5}, good | {"topic": "nowhere"})
-    appends = appends.withColumns(
-        {
-            "cluster_id": F.lit("c"),
-            "source_file": F.when(F.col("topic") != "nowhere", F.col("source_file")),
-            "append_time": F.lit(AT),
-            "event_date": F.lit(AT.date()),
-        }
-    )
+    good = {"log_end_offset": 5, "base_offset": 4, "acks": -1, "error_code": 0, "source_file": "broker-1/request.log",
+            "append_time": AT, "event_date": AT.date()}  # fmt: skip
+    bad = good | {"topic": "empty", "base_offset": 5}, good | {"topic": "nowhere", "source_file": None}
+    appends = frame(spark, APPEND_LOG, good, *bad)
     events = spark.createDataFrame([], BROKER_EVENTS.schema_ddl)
     quarantine = spark.createDataFrame([], QUARANTINE.schema_ddl)
     tables = {APPEND_LOG.name: appends, BROKER_EVENTS.name: events, QUARANTINE.name: quarantine}

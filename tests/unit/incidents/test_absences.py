@@ -168,7 +168,7 @@ def test_the_answer_knows_no_names() -> None:
 
 
 def blamed_at_once(clusters: dict[str, Cluster]) -> list[tuple[str | None, int]]:
-    """Who is blamed in each of many clusters with one drop, as one lake."""
+    """The blamed broker of each of many clusters with one drop, as one lake."""
 
     def fetches(spans: pa.Table) -> pa.Table:
         of = (spans.filter(pc.equal(spans["cluster_id"], name)) for name in clusters)
