@@ -70,7 +70,8 @@ class Lake:
     def spark(self) -> SparkSession:
         """The session, which is started if it is not."""
         if callable(self._spark):  # a session of Connect is of another class
-            self._spark = self._spark()
+            started: SparkSession = self._spark()
+            self._spark = started
         return self._spark
 
     def identifier(self, name: str) -> str:

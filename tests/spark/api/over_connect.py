@@ -26,7 +26,8 @@ def main(folder: str) -> dict[str, object]:
     )
     assert is_remote()
     given: dict[str, Any] = {name: spark.createDataFrame(rows) for name, rows in frames().items()}
-    fetches, settings = given["fetches"], {"mapping": NAMES, "lag_time_ms": 4000}
+    fetches = given["fetches"]
+    settings: dict[str, Any] = {"mapping": NAMES, "lag_time_ms": 4000}
     before, views = {*spark.conf.getAll.items()}, spark.catalog.listTables()
     result = isr_batch.analyze(fetches, rules=RULES, **settings)
     local = isr_batch.analyze(frames()["fetches"], rules=RULES, **settings)
