@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from tests.naive_ledger import FollowerScore, Ledger, Score, bucket, ledger
+from tests.naive_ledger import bucket, ledger
+from tests.naive_ledger_rows import FollowerScore, Ledger, Score
 from tests.strategies import Log, Setting
 from tests.unit.kernel.test_kernel_against_naive import new_replay, stretches
 from udfs.kernel.replay import (

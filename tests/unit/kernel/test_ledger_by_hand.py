@@ -10,7 +10,8 @@ import pytest
 
 from tests import naive_ledger
 from tests.kernel_ledger import LedgerOf
-from tests.naive_ledger import DAY_US, Ledger, Score, bucket
+from tests.naive_ledger import DAY_US, bucket
+from tests.naive_ledger_rows import Ledger, Score
 from tests.naive_truth import ELIGIBLE, REMOVED, Row
 from tests.strategies import MIDNIGHT_US, Log, Setting, shifted
 from tests.unit.kernel.test_invariants_naive import LAG_MS, MS, START_US, append, by, fetch, log_of

@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.kernel_ledger import LedgerOf
-from tests.naive_ledger import DAY_US, Bookkeeper, Score, bucket, days
+from tests.naive_ledger import DAY_US, Bookkeeper, bucket, days
+from tests.naive_ledger_rows import Score
 from tests.naive_rules import RULES
 from tests.naive_truth import FETCH, Term
 from tests.strategies import MIDNIGHT_US, Log, Setting, cases_of_all_rules, instants, logs_over_midnight, shifted
