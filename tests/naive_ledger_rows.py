@@ -1,4 +1,4 @@
-"""What the naive ledger keeps, and the rows that it makes of that."""
+"""Moments that the naive ledger keeps, and the rows that it makes of them."""
 
 from typing import NamedTuple
 

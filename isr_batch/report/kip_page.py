@@ -112,9 +112,9 @@ def markdown_table(columns: Iterable[str], rows: Iterable[Row]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in cells]
 
 
-def _cell(value: float | str | None) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return "-"
-    if isinstance(value, str):
-        return value
+    if not isinstance(value, (int, float)):
+        return str(value)
     return f"{value:,.4g}" if isinstance(value, float) and abs(value) < EXACT else f"{value:,.0f}"

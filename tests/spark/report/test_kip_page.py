@@ -1,11 +1,13 @@
 """The page that compares two rules has the numbers of the tables."""
 
+from typing import Any
+
 from isr_batch.lake.lake import Lake
 from isr_batch.report.kip_page import kip_page, markdown_table
 
 
 def test_a_table_in_markdown() -> None:
-    rows = [{"a": 1234, "b": None}, {"a": 0.12345, "b": "x"}, {"a": 12345.6, "b": 0}]
+    rows: list[dict[str, Any]] = [{"a": 1234, "b": None}, {"a": 0.12345, "b": "x"}, {"a": 12345.6, "b": 0}]
     assert markdown_table(("a", "b"), rows) == [
         "| a | b |", "| --- | --- |", "| 1,234 | - |", "| 0.1235 | x |", "| 12,346 | 0 |",
     ]  # fmt: skip

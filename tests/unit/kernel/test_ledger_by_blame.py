@@ -13,7 +13,7 @@ from tests.unit.kernel.test_ledger_by_hand import DEAD
 
 
 def by_blame(found: Ledger) -> list[tuple[int, ...]]:
-    """Of each follower and day: agreed_us, agreed_by_blame_us, early."""
+    """agreed_us, agreed_by_blame_us and early, by follower and day."""
     return [(follower.agreed_us, *follower[5:]) for follower in found.followers]
 
 

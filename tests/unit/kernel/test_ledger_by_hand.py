@@ -24,7 +24,7 @@ def scored(day: int = 0, **columns: Any) -> Score:
 
 
 def by_lag(found: Ledger) -> list[tuple[int, ...]]:
-    """Of each follower and day: replica_id, day, judged_us, agreed_us, misses."""
+    """replica_id, day, judged_us, agreed_us and misses, by follower and day."""
     return [follower[:5] for follower in found.followers]
 
 

@@ -56,7 +56,7 @@ def drawn(picture: str, rows: dict[str, list[dict[str, Any]]], **values: str) ->
     names = set(re.findall(r"(?:FROM|JOIN) (\w+)", text)) - set(re.findall(r"(\w+) AS \(", text))
     tables = {name: pa.Table.from_pylist(rows.get(name, []), arrow_schema(contract_of(name))) for name in names}
     with ArrowSql() as sql:
-        return sql(text, **tables).to_pylist()
+        return list(sql(text, **tables).to_pylist())
 
 
 def lag_s(fetches_us: list[int], us: float) -> float:

@@ -26,7 +26,8 @@ def test_a_check_that_drops_a_follower_of_2000_partitions(answer_ms: int, sizes:
 @given(st.lists(st.integers(0, 300), min_size=1).map(sorted), st.integers(0, 90), st.booleans())
 def test_one_request_is_in_flight_and_takes_what_waits(submits_us: list[int], answer_us: int, batched: bool) -> None:
     """Microsecond by microsecond: what is asked for then waits, too."""
-    waiting, sent, free_us, us = list(enumerate(submits_us)), [], 0, 0
+    waiting, free_us, us = list(enumerate(submits_us)), 0, 0
+    sent: list[tuple[int, int]] = []
     while waiting:
         ready = [n for n, asked_us in waiting if asked_us <= us]
         if ready and us >= free_us:
