@@ -56,6 +56,8 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
     UsageError
         When a table does not exist, Spark cannot parse the query, or it is not a query.
     """
+    if re.search("[\ud800-\udfff]", text):
+        raise UsageError("the query has a byte that is not text", "write it in UTF-8")
     if unrestricted:
         return _run_by_spark(lake, text)
     if lake.engine.wanted == "local":
