@@ -100,8 +100,9 @@ def bench(recording: Path, states: Mapping[str, Keep] = STATES) -> Matrix:
         kind: max(of.get(kind, Counter()).total() for of in found.values()) for of in found.values() for kind in of
     }
     for of_state in found.values():
-        for kind, drops in all_drops.items():
-            of_state.setdefault(kind, Counter())["untold"] += drops - of_state.get(kind, Counter()).total()
+        for kind, most in all_drops.items():
+            of_kind = of_state.setdefault(kind, Counter())
+            of_kind["untold"] += most - of_kind.total()
     return found
 
 

@@ -43,6 +43,8 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
     UsageError
         When a table does not exist, the engine does not understand the query, or it is not a query.
     """
+    if re.search("[\ud800-\udfff]", text):
+        raise UsageError("the query has a byte that is not text", "write it in UTF-8")
     if not unrestricted and not _is_for_spark(lake):
         return _answered_by_duckdb(lake, text)
     from isr_batch.lake.read_only_sql import errors_of_query, require_query
