@@ -29,7 +29,7 @@ from tests.unit.command_line import Run
         (["sweep", "--lake", "x", "--grid", "nowhere.yaml"], "'--grid'"),
         (["generate", "quiet-fleet", "--lake", "x", "--rule", "kafka-3.7,kip-501"], "did you mean kip-501-pending?"),
         (["generate", "quiet-fleet", "--lake", "x", "--idle-share", "1.5"], "--idle-share"),
-        (["replay", "--lake", "x", "--timelines", "some"], "there are all, around-shrinks, none"),
+        (["replay", "--lake", "x", "--timelines", "some"], "must be one of all, around-shrinks, none"),
         (["validate", "--lake", "x", "--env", "nowhere"], "environment nowhere"),
         (["rules", "show", "kafka-3.8"], "did you mean kafka-3.7?"),
         (["compare", "kafka-3.7", "kafka-3.8", "--lake", "x"], "did you mean kafka-3.7?"),
