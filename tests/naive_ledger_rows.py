@@ -30,7 +30,7 @@ class Score(NamedTuple):
     first_violation_us: int
     first_violation: int
     latencies: tuple[int, ...]
-    """Of the acknowledged appends, shortest first."""
+    """Waits of the acknowledged appends, shortest first."""
 
 
 class FollowerScore(NamedTuple):

@@ -47,7 +47,7 @@ class _EntryPoint(JITCodeLibrary):  # type: ignore[misc]
         super().finalize()
 
     def _optimize_final_module(self) -> None:
-        """Let LLVM know that nobody else calls the parts: then it passes no argument that is not used."""
+        """Let LLVM know that no other code calls the parts: then it passes no argument that is not used."""
         for function in self._final_module.functions:
             if function.linkage == Linkage.linkonce_odr and not function.is_declaration:
                 function.linkage = Linkage.internal

@@ -32,7 +32,7 @@ def nightly(source: str) -> DAG:
         doc_md=__doc__,
     ) as dag:
         ingest = BashOperator(task_id="ingest", bash_command=INGEST[source])
-        # The days before the one on which it runs; a run by hand has no logical date, of which `ds` is made.
+        # The days before the one on which it runs; `ds` is made of the logical date, and a run by hand has none.
         until = "--to '{{ dag_run.run_after | ds }}'"
         backfill = BashOperator(task_id="backfill", bash_command=f"isr-batch backfill {until} {LAKE}")
         status = BashOperator(task_id="status", bash_command=f"isr-batch status {LAKE}")

@@ -138,7 +138,7 @@ print(sum(spread_steps.stats.cache_hits.values()))
 
 
 def spread(shipped: Path, *how: str, **environment: str) -> bool:
-    """Whether a process of its own finds machine code."""
+    """Whether another process finds machine code."""
     command = [sys.executable, "-c", SPREAD, str(shipped), *how]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
     return bool(int(done.stdout))

@@ -32,7 +32,7 @@ def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
 
 
 def params_json(run: RuleRun, term: Mapping[str, Any]) -> str:
-    """The parameters that tell one run of a rule from another, as JSON with sorted keys."""
+    """The parameters that distinguish the runs of a rule, as JSON with sorted keys."""
     rule = REGISTRY[run.rule]
     shown = {"replica_lag_time_max_ms", "min_insync_replicas", *rule.params, *run.params}
     values = {name: value for name, value in resolved_params(run, term).items() if name in shown}

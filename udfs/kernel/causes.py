@@ -117,7 +117,7 @@ def causes_of_shrink(state, r, p, now_us):
 
 @kernel
 def excused_by(causes):
-    """What the ledger notes of a follower that is dropped for these causes."""
+    """The ledger's mark for a follower that is dropped for these causes."""
     if causes & (CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY) == 0:
         return np.int64(0)
     return HEARD if causes & SLOW_LEADER != 0 else UNHEARD

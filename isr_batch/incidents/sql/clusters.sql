@@ -1,6 +1,6 @@
--- Each cluster: the time of its terms, and how many ISR changes brokers and replay agree on; and the rule of most of them.
--- unlogged: leaders of which no log tells whom they dropped. Of drops that cannot be judged: those before the request log of
--- their leader begins, and when that is; those after it ends; those of leaders without one.
+-- Each cluster: the time of its terms, and how many ISR changes brokers and replay agree on; and the rule that most of them have.
+-- unlogged: leaders without a log of the followers that they dropped. Drops that cannot be judged are counted: those before
+-- the request log of their leader begins, and when it begins; those after it ends; those of leaders without one.
 -- min_isr_changes: settings of min.insync.replicas that differ from the one before.
 WITH unlogged AS (
   SELECT cluster_id, list(DISTINCT broker_id ORDER BY broker_id) AS unlogged

@@ -1,5 +1,5 @@
--- Followers that left an ISR: as the brokers logged it, each with the verdict on the same shrink of their replayed rule; of
--- clusters without logs of brokers, as the rule would have it. reassigned: the controller took the replica out of the
+-- Followers that left an ISR according to the brokers' logs, each with the verdict on the same shrink of their replayed
+-- rule; for clusters without broker logs, the shrinks of the rule. reassigned: the controller took the replica out of the
 -- partition's assignment, or gave it a new one without it. suspect, suspect_broker, strength: by the lines of server.log.
 WITH judged AS (
   SELECT v.*, c.observed_time

@@ -95,7 +95,7 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
         return
     brokers = {file.broker_id for file in files if file.broker_id is not None}
     zones = {shift.zone for shift in found}
-    # A zone for all would move the brokers whose stamps are right.
+    # A zone for all would move the brokers whose timestamps are right.
     is_same = len(zones) == 1 and {shift.broker_id for shift in found} == brokers
     options = [zones.pop()] if is_same else [f"{shift.broker_id}={shift.zone}" for shift in found]
     given = " ".join(f"--time-zone {option}" for option in options)

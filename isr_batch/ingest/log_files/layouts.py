@@ -79,7 +79,7 @@ class Layout:
     is_own : bool
         Whether the lines are in Kafka's own layout, after what comes in front of them.
     zone : str or None
-        Time zone of stamps that name none; None is UTC.
+        Time zone of timestamps that name none; None is UTC.
     other : Layout or None
         Layout of lines that this one does not fit: a start script's in front of JSON events, or another logger's.
     """

@@ -85,7 +85,7 @@ def look_at(
     default : str
         The log that the file is named after.
     stamp_format : str, optional
-        Of its stamps, as the operator gave it.
+        Of its timestamps, as the operator gave it.
     events : EventFields, optional
         Of its JSON events, as the operator gave them.
     """

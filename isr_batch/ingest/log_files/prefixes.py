@@ -19,7 +19,7 @@ BEGINS_AS_LOG = re.compile(
     r"[\[({]?(?:\d{4}[-/]?\d\d[-/]?\d\d|\d{1,2}[ /.-]\w{2,3}[ /.-]\d{2,4}|1\d{12}\b|[A-Z][a-z]{2} \d"
     r"|(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\b|\{\")"
 )
-"""How a line of a log begins: with a stamp, a level, or JSON."""
+"""How a line of a log begins: with a timestamp, a level, or JSON."""
 _ONLY_A_LEVEL = re.compile(rf"\[?(?:{LEVELS})\b\]?:?[ \t]+(?![\[(]?(?:\d|[A-Z][a-z]{{2}} \d))")
 """How a line begins whose time is elsewhere."""
 

@@ -13,14 +13,14 @@ CONTROLLER_RECORDS = Table(
             record_offset BIGINT -- in the metadata log, which orders records of the same time; null for kinds noted and
                 -- listed
             kind STRING NOT NULL -- partition (the state of a partition that a record leaves), cleared
-                -- (CLEAR_ELR_RECORD: nobody is eligible until the ISR changes), min_isr (min.insync.replicas is set),
-                -- elr_version, metadata_version (a feature's level), unclean_restart (a broker registers again
+                -- (CLEAR_ELR_RECORD: no replica is eligible until the ISR changes), min_isr (min.insync.replicas is
+                -- set), elr_version, metadata_version (a feature's level), unclean_restart (a broker registers again
                 -- without a controlled shutdown before: it may have lost records), noted (the state in a
                 -- leader's own log), min_isr_in_force (a broker has this min.insync.replicas of a
-                -- topic from now on), listed (the state that kafka-topics --describe printed, nobody knows when)
-            topic STRING -- null: all topics, of min_isr those without a setting of their own
+                -- topic from now on), listed (the state that kafka-topics --describe printed, at an unknown time)
+            topic STRING -- null: all topics, for min_isr, those without their own setting
             partition_id INT -- null: all
-            broker_id INT -- of unclean_restart and min_isr_in_force the broker, of noted the leader
+            broker_id INT -- for unclean_restart and min_isr_in_force the broker, for noted the leader
             value INT -- level of the feature, or min.insync.replicas (null: no longer set)
             leader_id INT -- for partition, noted and listed: the leader; -1 without one
             leader_epoch INT -- Kafka's leader epoch

@@ -88,10 +88,10 @@ COVERAGE = Table(
         *key_columns("cluster_id", "broker_id"),
         *columns("""
             log STRING NOT NULL -- request, server, state-change or gc
-            from_time TIMESTAMP NOT NULL -- its first line, or the first one after a hole
-            until_time TIMESTAMP NOT NULL -- its last line, or the last one before a hole
-            begins_mid_term BOOLEAN -- followers had been fetching before from_time, of which this log has nothing; of
-                -- the other logs null
+            from_time TIMESTAMP NOT NULL -- its first line, or the first one after a gap
+            until_time TIMESTAMP NOT NULL -- its last line, or the last one before a gap
+            begins_mid_term BOOLEAN -- followers had been fetching before from_time, which this log does not show; null
+                -- for the other logs
         """),
         DATE,
     ),

@@ -60,7 +60,7 @@ REPLICA_SCORES = Table(
         *_counts(
             judged_us="time in which its answers count, microseconds: not before the follower is heard of",
             agreed_us="time in which the rule had it in the ISR if and only if true-lag would: right by lag",
-            misses="genuine failures that the rule left in the ISR for more than one and a half lag times",
+            misses="genuine failures that the rule left in the ISR for more than 1.5 lag times",
             agreed_by_blame_us="time in which the rule was right by blame: not from a spurious shrink until the "
             "follower is back, and not after a miss",
             early="spurious shrinks, not by a slow leader, of a follower that was then silent for a lag time",
@@ -81,7 +81,7 @@ _SCORES = (
         genuine="shrinks judged genuine",
         excluded="shrinks made by the controller",
         unknown="shrinks that the log cannot judge",
-        possible="shrinks, of whatever verdict, that depend on when the check ran or on an order that no stamp tells",
+        possible="shrinks, of any verdict, that depend on when the check ran or on an order that timestamps leave open",
         caught_up="shrinks for which this cause holds; several may hold for one, so that these do not add up",
         keeping_pace="shrinks for which this cause holds",
         slow_leader="shrinks for which this cause holds",
@@ -130,7 +130,7 @@ _SCORES = (
         at_min_isr_seconds="time with exactly as many",
         leader_alone_seconds="time with the leader alone in the ISR; eligible_leaders says who could lead if it died",
         leader_alone_with_heir_seconds="of that, time in which an eligible leader replica could; null in experiments",
-        offline_if_leader_dies_seconds="time in which nobody could lead if the leader died; null where some is "
+        offline_if_leader_dies_seconds="time in which no replica could lead if the leader died; null if partly "
         "unknown; in experiments, whose clusters have no ELR, the time with the leader alone",
         under_replicated_seconds="time with a replica outside the ISR; Kafka's UnderReplicatedPartitions, summed up",
         high_watermark_stalled_seconds="time with the high watermark below the log end",

@@ -135,7 +135,7 @@ def of_partition(rows: pa.Table, topic: str, number: int) -> pa.Table:
 
 
 def test_partitions_one_by_one(by_mapping: isr_batch.Analysis[Any]) -> None:
-    """The function for `applyInArrow` gives the same rows, each partition in any order and by itself."""
+    """The function for `applyInArrow` gives the same rows, each partition alone, in any order."""
     rows = frames()["fetches"]
     settings: dict[str, Any] = {"mapping": SAMPLE / "shortest.yaml"}
     shrinks = isr_batch.shrink_udf(RULES, brokers=isr_batch.broker_facts(rows, **settings), **settings)
