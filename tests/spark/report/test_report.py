@@ -126,11 +126,11 @@ def test_the_replay_is_compared_as_validate_does(page: str, sample_lake: Lake) -
 
 
 def test_the_table_of_rules_has_the_scores_of_the_cluster(page: str, sample_lake: Lake) -> None:
-    names = ("shrinks", "spurious", "genuine", "excluded", "unknown", "misses")
+    names = ("shrinks", "spurious", "early", "genuine", "excluded", "unknown", "misses")
     scores = sample_lake.read("rule_scores").where("event_date IS NULL AND topic IS NULL").collect()
     for name, section in sections_of(page).items():
         table = section.partition("All rules on this cluster")[2].partition("</table>")[0]
-        cells = re.findall(r"<tr>" + r"<td[^>]*>([^<]*)</td>" * 8, table)
+        cells = re.findall(r"<tr>" + r"<td[^>]*>([^<]*)</td>" * 9, table)
         shown = {rule: list(map(int, counts)) for rules, _, *counts in cells for rule in rules.split(", ")}
         assert shown == {row["rule"]: [row[n] for n in names] for row in scores if row["cluster_id"] == name}
 
