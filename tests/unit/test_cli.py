@@ -47,6 +47,7 @@ COMMANDS = [
     "sql",
     "views",
     "compare",
+    "kip",
     "explain",
     "export prometheus",
     "export csv",

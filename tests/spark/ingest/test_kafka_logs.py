@@ -200,8 +200,8 @@ def test_appends_end_where_the_next_begins_or_at_the_nearest_evidence(rows: Rows
     ]  # fmt: skip
     told = rows(APPENDS, "append_log", "append_time", "acknowledged_time", "error_code", "acks")
     assert told == [
-        (10.005, 10.036, 0, -1), (10.005, None, 0, None), (11.002, None, 7, -1), (13.002, None, 19, -1),
-        (14.002, None, 0, None), (31.002, 31.003, 0, 1),
+        (10.001, 10.036, 0, -1), (10.005, None, 0, None), (11.001, None, 7, -1), (13.002, None, 19, -1),
+        (14.002, None, 0, None), (31.001, 31.003, 0, 1),
     ]  # fmt: skip
     assert rows(APPENDS, "quarantine", "source_line", "reason") == [(3, "produce request sent again")]
 
@@ -213,7 +213,7 @@ def test_a_later_term_or_a_shrinking_line_ends_the_last_append(rows: Rows) -> No
 
 def test_an_append_is_dated_by_the_answer_that_first_brought_it_to_a_follower(rows: Rows) -> None:
     # The response took half a millisecond to write. No fetch asked for offset 4.
-    assert rows(BROUGHT, "append_log", "base_offset", "append_time") == [(0, 10.0015), (3, 10.0125), (4, 11.051)]
+    assert rows(BROUGHT, "append_log", "base_offset", "append_time") == [(0, 10.0015), (3, 10.0125), (4, 11.001)]
 
 
 def test_requests_without_an_answer_share_the_growth_by_their_sizes(rows: Rows) -> None:
@@ -223,7 +223,7 @@ def test_requests_without_an_answer_share_the_growth_by_their_sizes(rows: Rows) 
         (10.102, 3, 4, "fetches", 0),
         (11.002, None, None, None, None),  # a follower that came later still found the log to end at 4
         (11.7025, 4, 6, "inferred", 0),  # by no producer: the answer to the second wait brought it
-        (12.002, 6, 8, "fetches", 0),
+        (12.001, 6, 8, "fetches", 0),
     ]
     assert rows(UNTOLD, "append_log", "error_code", "acks") == [(-1, 0), (0, -1), (0, 0), (0, 0), (0, None)]
 
