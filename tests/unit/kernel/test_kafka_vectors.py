@@ -135,7 +135,7 @@ def log_of(vector: Vector) -> Log:
             marks = [numbers(said.words)[0] for said in vector.lines if said.us < line.us and "= hw" in said.words]
             begun = begun._replace(
                 start_us=line.us, start_offset=end, start_high_watermark=marks[-1] if marks else vector.high_watermark,
-                isr=numbers(line.words), leader_is_new="anew" in line.words,
+                isr=numbers(line.words), leader_is_new=line.words.startswith("lead again"),
             )  # fmt: skip
             terms[-1:], rows = [former, begun], []
         elif row := row_of(line):
