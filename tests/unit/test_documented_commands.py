@@ -88,7 +88,8 @@ def test_commands_are_found() -> None:
 def test_commands_of_the_schedules() -> None:
     dag = (ROOT / "deploy/airflow/isr_batch_nightly.py").read_text(encoding="utf-8")
     lake = "--lake x --json"
-    told = [text.replace("{LAKE}", lake) for text in re.findall(r"isr-batch ([^\"]*{LAKE})", dag)]
+    found = re.findall(r"isr-batch ([^\"]*{LAKE})", dag)
+    told = [text.replace("{LAKE}", lake).replace("{until}", "--to 2026-01-01") for text in found]
     assert len(told) == 4
     for text in told:
         check(shlex.split(re.sub(r"{{.*?}}+", "2026-01-01", text)))

@@ -33,5 +33,5 @@ def test_a_process_without_room_for_libraries_reports_it(tmp_path: Path, megabyt
         check=False,
     )
     assert answer.returncode == 2
-    assert f"{megabytes} MB of address space" in answer.stderr
+    assert f"address space of this process is limited to {megabytes} MB" in answer.stderr
     assert "Traceback" not in answer.stderr

@@ -107,7 +107,7 @@ def test_a_grid_too_large_for_one_pass(tmp_path: Path) -> None:
     file = written(tmp_path, f"rules: [kafka-3.7]\ngrid: {{replica_lag_time_max_ms: {lag_times}}}")
     assert len(load_grid(file).runs) == MOST_RUNS
     file = written(tmp_path, f"rules: [kafka-3.7]\ngrid: {{replica_lag_time_max_ms: {[*lag_times, MOST_RUNS + 1]}}}")
-    with pytest.raises(UsageError, match=f"{MOST_RUNS + 1} runs"):
+    with pytest.raises(UsageError, match=f"{MOST_RUNS + 1} rule runs"):
         load_grid(file)
 
 

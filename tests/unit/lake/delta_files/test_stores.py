@@ -41,7 +41,7 @@ def test_azure_as_hadoop_has_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("location", "message"), [("dbfs:/lake/t", "dbfs: addresses"), ("file:/tmp/a%20b/t", "a path has a %")]
+    ("location", "message"), [("dbfs:/lake/t", "dbfs: addresses"), ("file:/tmp/a%20b/t", "a path with a %")]
 )
 def test_places_that_are_out_of_reach(location: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as refused:
