@@ -242,5 +242,5 @@ def test_a_folder_of_any_name(spark: SparkSession, tmp_path: Path) -> None:
     assert lake.by_delta_rs("replica_states").log().version() == 0
     escaped = Lake(spark, str(tmp_path / "a%20b"))
     escaped.ensure(REPLICA_STATES)
-    with pytest.raises(UsageError, match="has a %"):
+    with pytest.raises(UsageError, match="path with a %"):
         escaped.by_delta_rs("replica_states")

@@ -210,4 +210,4 @@ def test_the_price_of_the_recorded_cluster(recorded: Lake) -> None:
         "offline_without_elr_us": 25_290_707,
     }  # fmt: skip
     assert (price["lost_if_leader_dies_records_max"], price["elr_below_high_watermark"]) == (72, 0)
-    assert str(price["lost_if_leader_dies_time"]).startswith("2026-11-25 07:31:13.381")
+    assert str(price["lost_if_leader_dies_time"]).startswith("2026-11-25 07:31:13.380")
