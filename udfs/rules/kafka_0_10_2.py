@@ -23,7 +23,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, NO_YES, TRY_TO_JOIN, 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR are caught up now, others never were; a new leader knows no follower's position."""
+    """Members of the ISR are set to caught up now, others to never; a new leader also forgets all positions."""
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     follower.last_fetch_time_ms = now_ms

@@ -1,4 +1,4 @@
-"""kafka-2.7: the leader asks for a new ISR and goes on; one request at a time.
+"""kafka-2.7: the leader asks the controller for a new ISR and goes on; it has one request in flight at a time.
 
 In force from 2.7.0 to 3.2.3. KIP-497 took the writing of the ISR from the leader to the controller: the
 leader asks (AlterIsr, since 3.2 AlterPartition) and the answer comes later. The high watermark waits for a
@@ -21,7 +21,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR are caught up now, others never were; a new leader knows no follower's position."""
+    """Members of the ISR are set to caught up now, others to never; a new leader also forgets all positions."""
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     follower.last_fetch_time_ms = now_ms
