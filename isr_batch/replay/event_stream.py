@@ -1,8 +1,8 @@
 """Turn the input tables into one stream of rows for the kernel: events in the leader's own order.
 
-Every row belongs to a set: one partition on one leader. Facts about a broker as a whole (silences,
-logged checks, which followers may join) become rows of each set that they concern. Fetches and appends, nearly all of
-the log, come as packed segments.
+Every row belongs to a set: one partition on one leader. Facts about a broker as a whole (silences, logged checks, which
+followers may join) become rows of each set that they concern. Fetches and appends, which are nearly all of the log,
+come as packed segments.
 """
 
 from typing import Final

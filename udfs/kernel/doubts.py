@@ -1,10 +1,10 @@
 """Find what a shrink depends on that the log leaves open: when the check ran, the order of events, and membership.
 
-Timestamps are cut to milliseconds, and a leader logs an action a little after it. So the check that drops a follower is
-known to an interval, not an instant: as wide as the error of timestamps, plus the recent delay of the leader. A check
-without a line, by a leader that was silent when it was due, ran some time after the leader woke up. Where the log does
-not show the phase of the periodic check, it ran at some time within a period. A check that must have run later than it
-was due, since no line shows its effect, ran at some time since.
+Timestamps are cut to milliseconds, and a leader logs an action a little after it. So the time of the check that drops a
+follower is an interval, not an instant: as wide as the error of timestamps, plus the recent delay of the leader. If a
+leader was silent when a check was due, and no line shows when the check ran, it ran some time after the leader woke up.
+If the log does not show the phase of the periodic check, the check ran at some time within a period. If a check must
+have run late, because no line shows its effect, it ran at some time after it was due.
 
 Where a line says that the leader dropped this very follower, part of the order is known: the follower lacked something
 at that check, and no fetch that showed it at the log end had come before. Other fetches remain in doubt: the line
@@ -13,8 +13,8 @@ reflects the brokers' rule, and another rule may depend on them.
 Where a log begins in mid-term and no line names the ISR, a follower that has not been seen at the log end may not have
 been a member.
 
-A shrink that the rule makes wherever in this interval the check ran is certain. Otherwise it is possible: a row of kind
-DOUBT follows, with the time of the shrink and its dependencies.
+A shrink is certain if the rule makes it wherever in this interval the check ran. All other shrinks are possible: a row
+of kind DOUBT follows, with the time of the shrink and what it depends on.
 """
 
 import numpy as np

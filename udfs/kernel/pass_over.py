@@ -1,8 +1,8 @@
 """Pass over a quiet stretch of the log (``udfs.kernel.quiet``) without replaying its rows.
 
 State, ledger and timers become what a replay of the rows would have left: sums are added, and each follower's latest
-fetch is taken in. That is so only if no run does anything meanwhile, which is asked first, of the state and of every
-rule.
+fetch is applied. This is correct only if no run does anything in the stretch, so the state and every rule are checked
+first.
 """
 
 from udfs.jit import kernel

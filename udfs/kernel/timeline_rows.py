@@ -1,6 +1,6 @@
-"""Rows of the timelines, as the kernel writes them: one for all rule runs that come to the same state at an instant.
+"""Rows of the timelines, as the kernel writes them: one row for all rule runs that have the same state at an instant.
 
-Most runs agree at nearly every instant, so that 15 rules write some three rows an event and not sixteen.
+Most runs agree at nearly every instant, so 15 rules write about three rows per event instead of sixteen.
 """
 
 from collections.abc import Callable

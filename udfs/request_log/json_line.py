@@ -1,6 +1,6 @@
-"""Read one line's JSON into numbers: no value becomes an object, and every byte is checked as RFC 8259 wants it.
+"""Read one line's JSON into numbers: no value becomes an object, and every byte is checked against RFC 8259.
 
-As in any JSON reader, the last of several members of one name counts, and what comes after the object is not read.
+If several members have one name, the last one is used, as by most JSON readers. Anything after the object is not read.
 """
 
 from typing import NamedTuple

@@ -45,7 +45,7 @@ def on_read(follower, leader, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """It is caught up now, if it has all that is acknowledged, or was at its previous fetch, if it has all that was then."""
+    """Caught up now with all that is acknowledged, or at its previous fetch with all that was acknowledged then."""
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset

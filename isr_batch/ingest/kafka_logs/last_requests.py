@@ -1,7 +1,7 @@
 """The last requests of each request log, which bound appends that later logs complete.
 
-An append is in the log when a follower has read it, and not before an io thread took its request. One of these
-requests may be in a file that is gone when the other is read.
+An append happened after an I/O thread took its produce request, and before a follower's fetch proved that the records
+exist. One of these two requests may be in a file that is gone when the other is read.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Clusters whose fetches come from a table: what their mapping gives, and what their results lack for want of more."""
+"""Clusters whose fetches come from a table: what their mapping provides, and what is missing in their results."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
