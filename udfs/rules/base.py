@@ -68,10 +68,10 @@ class Param:
 NO_YES = ("false", "true")
 COMMON_PARAMS = {
     "replica_lag_time_max_ms": Param("lag time, in ms; by default the broker's", least=1),
-    "min_insync_replicas": Param("by default the topic's or the broker's", least=1),
-    "check_period_ms": Param("between two runs of isr-expiration; by default the rule's part of the lag time", least=1),
-    "check_phase_ms": Param("time of one such run; by default what the log shows", least=-(10**18)),
-    "isr_write_latency_ms": Param("until an ISR write is answered; by default what the log shows, 0 before 2.7"),
+    "min_insync_replicas": Param("number of replicas; by default the topic's or the broker's setting", least=1),
+    "check_period_ms": Param("time between two checks (isr-expiration); by default that of the rule", least=1),
+    "check_phase_ms": Param("time of one check, in ms since 1970; by default what the log shows", least=-(10**18)),
+    "isr_write_latency_ms": Param("until an ISR write is answered; by default what the log shows, 0 before Kafka 2.7"),
 }
 """Parameters that every rule has."""
 
