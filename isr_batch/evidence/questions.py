@@ -68,7 +68,7 @@ NO_REQUESTS: Final = RequestsForQuestions([], [])
 def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQUESTS) -> list[AnsweredQuestion]:
     """Answer every question, in the order in which people ask; none where no replica left an ISR.
 
-    Where the controller alone removed replicas, as in a rolling restart, there is nothing to ask about lag.
+    If only the controller removed replicas, as in a rolling restart, questions about lag are left out.
 
     Parameters
     ----------

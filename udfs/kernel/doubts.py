@@ -131,7 +131,7 @@ def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
 def doubt_is_over(mine, fetch, now_us):
     """Whether no fetch can raise a doubt any more: it came later, or on another day, whose rows are written apart.
 
-    A fetch that shows the log end came later than a check whose line names the follower.
+    If a Shrinking line names the follower, a fetch that shows it at the log end came after that check.
     """
     at_log_end = fetch.stage >= READ and fetch.error_code == 0 and fetch.fetch_offset >= fetch.leader_log_end_offset
     later = fetch.arrival_us > mine.doubt_until_us or (mine.named != 0 and at_log_end)

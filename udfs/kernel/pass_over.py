@@ -40,8 +40,8 @@ ADVANCED_BY_ARRIVAL = rule_bits(rule.on_recorded is nothing for rule in RULES)
 def may_pass_over(state, quiet, latest):
     """Whether no run does anything between the first row of the stretch and the end.
 
-    Each follower's latest fetch is from the log end: no producer waits for an acknowledgement, and no follower is at
-    risk.
+    At the start, each follower's latest fetch is from the log end, so no producer waits for an acknowledgement, and no
+    follower is at risk.
     """
     term = state.term[0]
     if term.log_end_offset != quiet.log_end_at_first:

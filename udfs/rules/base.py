@@ -174,8 +174,9 @@ KINDS = ("released", "proposed", "elsewhere", "reference")
 class Rule:
     """One rule: its functions, which the replay calls, and some facts. The docstring of its module describes it.
 
-    While all followers are in the ISR, the high watermark must wait for each of them and be free to move. Only the
-    results of ``out_of_sync`` and ``overdue_at_ms`` may depend on the lag time, checks or the latency of writes then.
+    While all followers are in the ISR, the high watermark must wait for each of them and be free to move. During that
+    time, only the results of ``out_of_sync`` and ``overdue_at_ms`` may depend on the lag time, checks or the latency of
+    writes.
 
     Attributes
     ----------

@@ -66,7 +66,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """In the pseudo-ISR, and it has all that is committed."""
+    """It is in the pseudo-ISR, and has all that is committed."""
     return in_pseudo_isr(follower, now_ms, params) and follower.log_end_offset >= leader.high_watermark
 
 

@@ -32,7 +32,7 @@ def queued_timer_us(world, which):
 
 @kernel
 def next_queued_timer_us(world):
-    """When the next timer goes off."""
+    """When the next timer fires."""
     return world.timers[1]
 
 

@@ -31,9 +31,9 @@ def isr_shrinks_by_term(sources: Sources, terms: pa.Table, stretches: Sequence[S
     """List the Shrinking lines with the term they were logged in: leader_id, leader_epoch, at_us and the line's values.
 
     ``answered_us`` is the time of the line that answers the ISR write: "ISR updated", or, where a shrink begins a new
-    term (KRaft up to 3.6), the start of that term. If a starved leader learnt of the change from the controller's
-    record first, it is the time of that record if more than a second had passed, else null. Retries after a failed
-    write to ZooKeeper are left out.
+    term (KRaft up to 3.6), the start of that term. If a starved leader learned of the change from the controller's
+    record first, ``answered_us`` is the time of that record, provided that more than a second had passed; if not, it is
+    null. Retries after a failed write to ZooKeeper are left out.
     """
     lines = sources.sql(
         f"""
@@ -72,10 +72,10 @@ def isr_shrinks_by_term(sources: Sources, terms: pa.Table, stretches: Sequence[S
 def isr_shrinks_in_read_logs(
     shrinks: pa.Table, files: pa.Table, begins_us: Mapping[int, int], ends_us: Mapping[int, int]
 ) -> pa.Table:
-    """Select the shrinks of `isr_shrinks_by_term` of the time of the logs that are read.
+    """Select the shrinks of `isr_shrinks_by_term` that fall into the time of the logs that are read.
 
-    A Shrinking line may be in a file that is gone while the requests of its time are read: logs rotate at their own
-    times.
+    A Shrinking line may be in a file that is gone while the requests of its time are read, because each log rotates at
+    its own times.
 
     Parameters
     ----------
