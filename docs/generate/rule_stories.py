@@ -288,9 +288,8 @@ SEEN: Final = {
     "peer-outlier": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "If one follower is dead and the other is not, the dead one is an outlier, and is dropped as under today's "
-        "rule (1). Once broker 2 is the only follower in the ISR, it cannot be compared with another, and today's "
-        "rule decides (3).",
+        "If only one follower is dead, it is an outlier, and is dropped as under today's rule (1). Once broker 2 is "
+        "the only follower in the ISR, it cannot be compared with another, and today's rule decides (3).",
     ),
     "leader-health": Seen(
         "troubles",
