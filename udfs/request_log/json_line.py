@@ -73,8 +73,8 @@ def _field_named(text, begin, end, context):
 def read_json_line(text, at, end, is_text, found: FoundInJsonLine):
     """Read the object that begins at ``at``.
 
-    With ``is_text`` a member may also be as in the text of lines before 2.8: ``name=value``, and where the value is a
-    string, of letters, digits, ``_``, ``.`` and ``-``, without quotes.
+    With ``is_text``, a member may also have the form of text lines before 2.8: ``name=value``, where a string of
+    letters, digits, ``_``, ``.`` and ``-`` has no quotes.
 
     Parameters
     ----------

@@ -30,10 +30,10 @@ _PRODUCED = arrow_columns("broker_id INT, source_file STRING, source_line BIGINT
 
 
 def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Table) -> pa.Table:
-    """List them as `KEPT_LINES`, stamped with the time at which an io thread took the request.
+    """List the last requests as `KEPT_LINES`, with the time at which an I/O thread took each as its timestamp.
 
-    The message of a fetch has the follower, and when its leader read the log for the last time: for a request that
-    waited for data, when it was answered.
+    The message of a fetch has the follower, and the time at which its leader read the log for the last time. If the
+    request waited for data, that is the time of the answer.
 
     Parameters
     ----------
