@@ -1,7 +1,7 @@
-"""Judge by the lines whether a shrink points at the leader, the follower, or the link between the two.
+"""Judge from lines of server.log whether a shrink points at the leader, the follower, or the link between the two.
 
-This is evidence, not a verdict: the follower's fetches are unknown here. It only considers which replicas were
-dropped together, since when, and how soon they were back.
+This is evidence, not a verdict, because the follower's fetches are unknown here. The judgement only considers which
+replicas were dropped together, since when, and how soon they were back.
 """
 
 from collections import defaultdict

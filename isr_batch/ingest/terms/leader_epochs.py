@@ -42,10 +42,10 @@ _OF_FETCHES = (*FETCHED, "error_code", "partitions")
 
 @dataclass(frozen=True)
 class Sources:
-    """The parsed log files: followers' fetches as rows of ``engine``, lines of interest of the others as Arrow tables.
+    """The parsed log files: followers' fetches as rows of ``engine``, lines of interest of other logs as Arrow tables.
 
-    ``from_controller``: `leader_and_isr.accepted_requests`. ``topics``: topic_id, topic. ``min_isr``:
-    min.insync.replicas as set. Inputs of several tables are parsed on first use.
+    ``from_controller`` is the result of `leader_and_isr.accepted_requests`; ``topics`` has topic_id and topic;
+    ``min_isr`` has the values of min.insync.replicas that were set. Inputs of several tables are parsed on first use.
     """
 
     sql: ArrowSql
