@@ -1,8 +1,8 @@
 """Options for the JVM of a local session: a fast start for small inputs.
 
-The JVM's compiler takes a third of a short run, and loading classes half of the start. Small inputs do not need the C2
-compiler or a parallel collector, and classes are loaded from an archive that `isr_batch.jvm_archive` makes (`make
-setup`). A JVM ignores an archive that does not match it.
+In a short run, the JVM's compiler takes a third of the time; at the start, loading classes takes half of it. Small
+inputs do not need the C2 compiler or a parallel collector, and classes are loaded from an archive that
+`isr_batch.jvm_archive` makes (`make setup`). A JVM ignores an archive that does not match it.
 """
 
 import os

@@ -42,10 +42,10 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     elr: Elr = "auto",
     timelines: Timelines | None = None,
 ) -> None:
-    """Replay a window through the rules and bring everything that is made of it up to date.
+    """Replay a window through the rules, and update everything that is derived from it.
 
-    The days are marked as done last. A command that is killed before leaves them unmarked, so that `backfill` does
-    them again.
+    The days are marked as done at the very end. If the command is killed earlier, they stay unmarked, so `backfill`
+    replays them again.
 
     Parameters
     ----------
@@ -93,8 +93,8 @@ def replay_window(  # noqa: PLR0913 four of them have a default
 def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:
     """Compact and clean the tables, then pack what a replay reads again.
 
-    Compacting gives the log other files, and the packed segments name the files that they were made from. Parameters
-    and returned rows are those of `isr_batch.lake.maintain.maintain_tables`.
+    Compacting replaces the files of the log, and the packed segments name the files that they were made from.
+    Parameters and returned rows are those of `isr_batch.lake.maintain.maintain_tables`.
     """
     with leased(lake):
         take_out_unnamed(lake)

@@ -1,9 +1,11 @@
 """Keep the machine code of compiled functions on disk, for later processes of this machine.
 
-It is numba's own cache, in a folder that is named by the sources of all that a function may call: numba itself does not
-see a change in another file. Index and code are pickles, which can run anything, so the user alone may write there.
+It is numba's own cache, in a folder whose name is a hash of all source files that a function may call, because numba
+does not notice changes in other files. Index and code are pickles, which can run anything when they are loaded, so only
+the user may have access to the folder.
 
-A package may bring machine code for any processor (`make wheel`), in folders of the same names next to its sources.
+A package may include machine code that runs on any processor (`make wheel`), in folders with the same names next to its
+sources.
 """
 
 import gc

@@ -1,6 +1,6 @@
 """Progress of long work in this process: the working loop counts, the terminal polls.
 
-What Spark does is counted by Spark (`isr_batch.session.running_tasks`).
+Spark counts its own work (`isr_batch.session.running_tasks`).
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,9 +1,10 @@
 """Make a Spark home next to PySpark's commands, so that they work with any Python first on PATH.
 
-``.venv/bin/spark-submit`` asks some ``python3`` where Spark is, and runs a job with it: that of the system, which has
-neither, unless the environment is activated. PySpark's commands first look for a folder ``spark-distribution`` next
-to them. ``python -m isr_batch.spark_home`` makes it (`make setup`): links to what PySpark brings, and settings. These
-name the Python of the driver, and Delta, whose jars are among Spark's, so that ``spark-sql`` reads a lake as well.
+``.venv/bin/spark-submit`` asks the first ``python3`` on PATH where Spark is, and runs the job with it. Unless the
+environment is activated, that is the system's Python, which has neither Spark nor this package. PySpark's commands
+first look for a folder ``spark-distribution`` next to them. ``python -m isr_batch.spark_home`` makes it (`make setup`):
+links to what PySpark brings, and settings. These name the Python of the driver, and Delta, whose jars are among
+Spark's, so that ``spark-sql`` reads a lake as well.
 """
 
 import sys

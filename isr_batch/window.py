@@ -28,14 +28,14 @@ class Window:
 
     @property
     def condition(self) -> str:
-        """As SQL on ``event_date``."""
+        """The window as an SQL condition on ``event_date``."""
         parts = [f"event_date >= DATE'{self.start}'"] if self.start else []
         parts += [f"event_date < DATE'{self.end}'"] if self.end else []
         return " AND ".join(parts) or "true"
 
     @property
     def handled_in(self) -> str:
-        """As SQL on ``event_date`` of fetches that may have arrived in the window: some are handled a day later."""
+        """The same for fetches that may have arrived in the window: some are handled a day later."""
         parts = [f"event_date >= DATE'{self.start}'"] if self.start else []
         parts += [f"event_date <= DATE'{self.end}'"] if self.end else []
         return " AND ".join(parts) or "true"
@@ -56,11 +56,11 @@ class Window:
         return _midnight_us(self.end) if self.end else 2**62
 
     def within(self, time_us: str) -> str:
-        """As SQL on a column of microseconds."""
+        """The window as an SQL condition on a column of microseconds."""
         return f"{time_us} >= {self.start_us} AND {time_us} < {self.end_us}"
 
     def has(self, day: date) -> bool:
-        """Whether it is one of its days."""
+        """Whether a day is in the window."""
         return (not self.start or str(day) >= self.start) and (not self.end or str(day) < self.end)
 
     @property

@@ -1,4 +1,4 @@
-"""Rules of other systems in the naive model, written from their definitions; where they say nothing, as 3.7."""
+"""Rules of other systems in the naive model, written from their definitions; where they say nothing, like Kafka 3.7."""
 
 import math
 from statistics import median

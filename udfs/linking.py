@@ -1,7 +1,8 @@
-"""Compile functions that only compiled functions call once, as parts of the entry points that call them.
+"""Compile each function that only compiled functions call once, as a part of the entry points that call it.
 
-Otherwise numba optimises each function together with all that it calls, and makes machine code of it, although its
-callers do the same again (docs/adr/0008 has the times). This uses numba's internals, so numba is pinned to a release.
+By default, numba optimises each function together with all functions that it calls, and generates machine code for it,
+although its callers do the same again (docs/adr/0008 has the times). This uses numba's internals, so numba is pinned to
+a release.
 """
 
 from typing import Any

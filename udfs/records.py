@@ -1,7 +1,7 @@
 """Records of int64 that the replay reads, keeps and writes, named as in Kafka.
 
-Times that order events are microseconds since the epoch (``*_us``). Times that Kafka itself keeps
-and compares are milliseconds (``*_ms``), cut from those, as a broker's clock would have given them.
+Times that order events are microseconds since the epoch (``*_us``). Times that Kafka itself keeps and compares are
+milliseconds (``*_ms``), truncated from the microseconds, as a broker's clock would return them.
 """
 
 from typing import NamedTuple

@@ -182,134 +182,145 @@ SEEN: Final = {
     "kafka-0.8": Seen(
         "troubles",
         ("kafka-0.9",),
-        "The dashed lines are its two limits. It drops a follower that reads a burst in six seconds (1), and keeps one "
-        "that gets nothing for half a minute, since that is fewer than 4000 records (5).",
+        "The dashed lines are the two limits of the rule. It drops a follower that takes six seconds to read a "
+        "burst (1), and keeps one that gets nothing for half a minute, since it lacks fewer than 4000 records (5).",
     ),
     "kafka-0.9": Seen(
         "troubles",
         ("kafka-0.8", "kafka-0.10.2"),
-        "A burst no longer counts (1). A follower that keeps pace one batch behind is never at the log end: its lag "
-        "grows past the limit, and the next check drops it (2).",
+        "A burst makes no difference (1). A follower that keeps pace one batch behind is never at the log end, so "
+        "its lag grows past the limit, and the next check drops it (2).",
     ),
     "kafka-0.10.2": Seen(
         "troubles",
         ("kafka-0.9", "kafka-2.1"),
-        "One batch behind is in sync (2). But on an idle partition only fetches renew the time, and a follower whose "
-        "answer is held up is dropped with the whole log (3), as is a dead one that lacks nothing (4).",
+        "A follower that is one batch behind is in sync (2). But on an idle partition only fetches renew the time "
+        "at which a follower was caught up. So a follower whose answer is held up is dropped although it has the "
+        "whole log (3), and so is a dead follower that lacks nothing (4).",
     ),
     "kafka-2.1": Seen(
         "troubles",
         ("kafka-0.10.2",),
-        "The time runs far past the limit, and nothing happens while the follower lacks nothing (3, 4). The append at "
-        "84 s makes that lag at once: dropped a second later, nine before the lag time is over for those records.",
+        "The time since it was caught up runs far past the limit, but the follower stays while it lacks nothing (3, "
+        "4). With the append at 84 s, all of that time becomes lag at once: the follower is dropped a second later, "
+        "nine seconds before the lag time is over for the new records.",
     ),
     "kafka-2.7": Seen(
         "high-watermark",
         ("kafka-2.1", "kafka-3.3"),
-        "The controller takes 3 s over a change here. Its answer to the shrink does not move the high watermark, and "
-        "as every producer waits for that, no append does: twelve seconds more, until 30 s (1). And a broker that is "
-        "shutting down is taken in again, then waited for (2).",
+        "Here the controller needs 3 s for a change of the ISR. Its answer to the shrink does not move the high "
+        "watermark. No append does either, because every producer waits for the high watermark; so it is stalled "
+        "for twelve more seconds, until 30 s (1). A broker that is shutting down joins the ISR again, and the high "
+        "watermark then waits for it (2).",
     ),
     "kafka-3.3": Seen(
         "high-watermark",
         ("kafka-2.7", "kafka-3.7"),
-        "The answer moves the high watermark (1). A broker that is shutting down is not taken in again, but the high "
-        "watermark waits for it for a lag time all the same (2). With the leader alone it moves on (3).",
+        "The controller's answer moves the high watermark (1). A broker that is shutting down does not join the ISR "
+        "again, but the high watermark still waits for it for a lag time (2). While the leader is alone, the high "
+        "watermark advances (3).",
     ),
     "kafka-3.7": Seen(
         "high-watermark",
         ("kafka-3.3",),
-        "The high watermark does not wait for a broker that may not join (2). With the leader alone, under "
-        "min.insync.replicas = 2, it is stalled until broker 2 is back in the ISR, also for acks=1 (3).",
+        "The high watermark does not wait for a broker that may not join (2). While the leader is alone, which is "
+        "below min.insync.replicas = 2, the high watermark is stalled until broker 2 is back in the ISR, also for "
+        "acks=1 (3).",
     ),
     "kafka-10853-acked": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "Its price: all producers wait for acks, so nothing that the dead broker 3 lacks is ever acknowledged. It "
-        "stays, and the high watermark is stalled until it is back (1). With acks=1 the dead broker 2 is dropped as "
-        "today (3).",
+        "This is the price of the rule: all producers wait for acks, so no record that the dead broker 3 lacks is "
+        "ever acknowledged. The broker stays in the ISR, and the high watermark is stalled until it is back (1). "
+        "With acks=1, the dead broker 2 is dropped as under today's rule (3).",
     ),
     "kafka-10853-hw": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "The dead broker's log end is the high watermark, which therefore never passes it: no shrink, no record "
-        "committed, whatever the acks (1, 3).",
+        "The dead broker's log end is the high watermark, so the high watermark never passes it: nothing is dropped "
+        "and no record is committed, whatever the acks (1, 3).",
     ),
     "kafka-4485-design": Seen(
         "troubles",
         ("kafka-0.9", "kafka-0.10.2"),
-        "As 0.10.2, without waiting for a check: out at the very millisecond at which the line crosses the limit.",
+        "It decides like kafka-0.10.2, but does not wait for a check: a follower leaves in the very millisecond in "
+        "which its line crosses the limit.",
     ),
     "kip-16-catch-up-time": Seen(
         "troubles",
         ("kafka-0.8", "kafka-0.9"),
-        "Neither the burst (1) nor one batch behind (2) takes long to catch up with. A follower that does not fetch "
-        "or move gives no new estimate, and the time since the last one runs on (3 to 7).",
+        "A follower needs little time to catch up with the burst (1), or if it is one batch behind (2). A follower "
+        "that does not fetch, or does not move, gives no new estimate, and the time since the last estimate goes on "
+        "(3 to 7).",
     ),
     "kip-501-pending": Seen(
         "troubles",
         ("kafka-3.7",),
-        "The fetch at 160 s has everything, and the leader takes 22 s over it: pending, so in sync (7). While the "
-        "leader pauses the fetch waits outside, where no rule sees it (6).",
+        "The fetch at 160 s asks for the log end, and the leader takes 22 s to answer it. All that time it is "
+        "pending, so the follower is in sync (7). While the leader pauses, the fetch waits in the socket, where no "
+        "rule sees it (6).",
     ),
     "kip-501-relinquish": Seen(
         "troubles",
         ("kafka-3.7", "kip-501-pending"),
-        "Triangles: leadership given up, half a second after a fetch came and was not dealt with. Also for the answer "
-        "that is held up, where the follower lacked nothing (3).",
+        "At each triangle the leader gives up leadership, half a second after a fetch arrived and was not "
+        "completed. It also does for the answer that is held up, although the follower lacked nothing (3).",
     ),
     "shulou-braked": Seen(
         "troubles",
         ("kafka-3.7",),
-        "The follower is back at 97 s, and until 157 s no follower is dropped. That spares it when the leader wakes up "
-        "(6), and where it gets nothing for half a minute (5).",
+        "The follower is back at 97 s, so no follower is dropped until 157 s. Therefore it stays when the leader "
+        "wakes up (6), and also while it gets nothing for half a minute (5).",
     ),
     "kafka-19996-expand": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "The high watermark is stalled where broker 2 left off, so today its first fetch after 37 s lets it join, 370 "
-        "records behind (3). Here it joins with the second one, which asks for the log end.",
+        "The high watermark is stalled at the log end of the dead broker 2. Under today's rule, the first fetch of "
+        "broker 2 after 37 s lets it join, 370 records behind (3). Under this rule it joins with its second fetch, "
+        "which asks for the log end.",
     ),
     "phi-accrual": Seen(
         "troubles",
         ("kafka-3.7",),
-        "Alive without getting a record is not silent: it stays (5). Dead is silent (4), and so is a follower "
-        "whose leader pauses or is slow to read, since its fetches are not handled (6, 7).",
+        "A follower that is alive but gets no record is not silent, so it stays (5). A dead one is silent (4). So "
+        "is a follower whose leader pauses or is slow to read, because its fetches are not handled (6, 7).",
     ),
     "peer-outlier": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "One follower is dead, the other is not: an outlier, dropped as today (1). Once broker 2 is the only follower "
-        "in the ISR it cannot be compared with another, and today's rule decides (3).",
+        "If only one follower is dead, it is an outlier, and is dropped as under today's rule (1). Once broker 2 is "
+        "the only follower in the ISR, it cannot be compared with another, and today's rule decides (3).",
     ),
     "leader-health": Seen(
         "troubles",
         ("kafka-3.7", "kip-501-pending"),
-        "The check when the leader wakes up is 12 s late, a sign of bad health: 20 s instead of 10 (6). While it reads "
-        "for 22 s no fetch is completed, so the leader does not know yet that it is slow (7).",
+        "When the leader wakes up, its check is 12 s late. This is a sign of bad health, so the followers have 20 s "
+        "instead of 10 (6). While the leader reads for 22 s, no fetch is completed, so it does not know yet that it "
+        "is slow (7).",
     ),
     "no-shrink-under-min-isr": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "With broker 2 dead one member would be left of two that are wanted: it stays. The high watermark is stalled "
-        "all the same, as it waits for broker 2 (3).",
+        "If the dead broker 2 left, the ISR would have one member, and two are required. So broker 2 stays. The "
+        "high watermark is stalled all the same, as it waits for broker 2 (3).",
     ),
     "transfer-at-min-isr": Seen(
         "high-watermark",
         ("kafka-3.7", "no-shrink-under-min-isr"),
-        "Triangles: the leader hands over to broker 2, which is dead and not fenced yet, and again a lag time later "
-        "(3). In this log the trouble is not the leader's.",
+        "At the triangles, the leader hands over to broker 2, which is dead and not fenced yet, and again a lag "
+        "time later (3). In this log the leader is not at fault.",
     ),
     "majority": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "One of three may be dead or shut down without a delay (1, 2). With two of three dead nothing is "
-        "committed, and no ISR can shrink to make it so (3).",
+        "One of three replicas may be dead or shut down without a delay (1, 2). If two of three are dead nothing is "
+        "committed, and there is no ISR that could shrink to go on (3).",
     ),
     "true-lag": Seen(
         "troubles",
         ("kafka-3.7",),
-        "It drops the follower where it has lacked a record for more than the lag time, and nowhere else (4, 5).",
+        "It drops the follower where the follower has lacked a record for more than the lag time, and nowhere else "
+        "(4, 5).",
     ),
 }
 

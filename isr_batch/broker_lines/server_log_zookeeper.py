@@ -1,8 +1,8 @@
 """Terms and ISR changes in the logs of ZooKeeper clusters, whose controller sends LeaderAndIsr requests.
 
-A request counts if the broker began to act on it; one that is "ignored" (its epoch is not higher) has no such line.
-Every accepted request begins a term, even if the leader stays: up to 3.2 the leader then resets the state of its
-followers.
+A request is accepted if a line shows that the broker began to act on it; a request that is "ignored" (its epoch is not
+higher) has no such line. Every accepted request begins a term, even if the leader stays, because up to 3.2 the leader
+then resets the state of its followers.
 """
 
 import pyarrow as pa

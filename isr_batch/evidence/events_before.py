@@ -12,9 +12,9 @@ EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION:
 def event_before(shrink: Shrink, found: FoundLines) -> tuple[str | None, int | None]:
     """Find the event shortly before: topic_created, restart or election, and how many ms before.
 
-    Shortly means two lag times, or a minute if the lag time is unknown: a follower leaves at most 1.5 lag times after
-    it was last caught up. A restart is one of the leader or of the replica; a new term of the same leader is not an
-    election.
+    "Shortly" means within two lag times, because a follower leaves at most 1.5 lag times after it was last caught up;
+    or within a minute if the lag time is unknown. A restart is one of the leader or of the replica; a new term of the
+    same leader is not an election.
     """
     lag_time = lag_time_in_lines(found, shrink.leader_id)
     earliest_us = shrink.at_us - (2000 * lag_time if lag_time else BEFORE_US)

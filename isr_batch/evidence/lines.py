@@ -111,7 +111,8 @@ class FoundLines:
 def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:
     """Find replica.lag.time.max.ms of a broker by its lines; None where it is not known.
 
-    Printed at the broker's start, or the default of its release unless the broker dropped a follower after less.
+    It is the value printed at the broker's start. If no value is printed, it is the default of the release, unless the
+    broker dropped a follower after a shorter lag.
     """
     printed = found.settings.get((broker_id, LAG_TIME))
     if printed is not None:

@@ -1,4 +1,4 @@
-"""Say what the logs of brokers say of themselves at the time of storms: pauses of JVMs, troubles, refused writes."""
+"""Describe what the brokers' own logs show at the time of storms: pauses of JVMs, troubles, refused writes."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -34,8 +34,9 @@ MOST_LINES: Final = 3
 class AnsweredQuestion(NamedTuple):
     """A question, its answer, the first lines that support it (``file:line``), and its confidence.
 
-    ``how_sure`` is strong evidence, weak evidence or no evidence for a suspicion; printed if lines state it; bound
-    if they only limit it; replayed if it comes from the replay of the brokers' rule; otherwise unknown.
+    ``how_sure`` of a suspicion is strong evidence, weak evidence or no evidence. Of any other answer it is printed if
+    lines state the answer, bound if they only limit it, replayed if it comes from the replay of the brokers' rule, and
+    unknown if nothing shows it.
     """
 
     question: str
@@ -68,7 +69,7 @@ NO_REQUESTS: Final = RequestsForQuestions([], [])
 def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQUESTS) -> list[AnsweredQuestion]:
     """Answer every question, in the order in which people ask; none where no replica left an ISR.
 
-    Where the controller alone removed replicas, as in a rolling restart, there is nothing to ask about lag.
+    If only the controller removed replicas, as in a rolling restart, questions about lag are left out.
 
     Parameters
     ----------

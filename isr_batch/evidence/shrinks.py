@@ -28,8 +28,9 @@ class Shrink:
     """One replica that left the ISR of a partition.
 
     Times are microseconds, ``*_ms`` milliseconds. ``returned_source`` and ``under_min_isr_source`` are exact, at_most
-    (the time is an upper bound), or None. ``write`` is done, failed, or None if unknown. ``retry``: the leader
-    repeats a shrink that had not been written. ``failing_ms``: for how long, if its writes failed more than once.
+    (the time is an upper bound), or None. ``write`` is done, failed, or None if unknown. ``retry`` is true if the
+    leader repeats a shrink that had not been written. ``failing_ms`` is the time for which its writes failed, if they
+    failed more than once.
     """
 
     place: EvidencePosition

@@ -1,7 +1,7 @@
-"""Judge by the lines whether a shrink points at the leader, the follower, or the link between the two.
+"""Judge from lines of server.log whether a shrink points at the leader, the follower, or the link between the two.
 
-This is evidence, not a verdict: the follower's fetches are unknown here. It only considers which replicas were
-dropped together, since when, and how soon they were back.
+This is evidence, not a verdict, because the follower's fetches are unknown here. The judgement only considers which
+replicas were dropped together, since when, and how soon they were back.
 """
 
 from collections import defaultdict
@@ -34,10 +34,11 @@ LATE_MS = 150
 
 @dataclass
 class SuspectedShrink:
-    """A shrink with what it looks like.
+    """A shrink and what the lines suggest about it.
 
-    ``check`` is None for a shrink of the controller, and for a retry. ``spurious`` is how strongly it looks like a
-    mistake. ``after_event`` is topic_created, restart or election, if that came shortly before, ``after_ms`` earlier.
+    ``check`` is None for a shrink by the controller, and for a retry. ``spurious`` says how strongly the shrink looks
+    like a mistake. ``after_event`` is topic_created, restart or election if such an event happened shortly before, and
+    ``after_ms`` is the time since that event.
     """
 
     shrink: Shrink

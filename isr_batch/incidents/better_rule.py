@@ -14,8 +14,8 @@ NAMED: Final = 3
 def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[str]:
     """Describe the rule that drops the fewest healthy followers at the lowest price; empty if the brokers dropped none.
 
-    If one can, it misses no more failures than the brokers' own. It gives up leadership at most once for each follower
-    that it keeps.
+    A rule that misses no more failures than the brokers' own is preferred. The rule gives up leadership at most once
+    for each follower that it keeps.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Compile the functions of an ingest, as `make setup` does; otherwise the first ingest would.
+"""Compile the functions of an ingest. `make setup` does this; without it, the first ingest compiles them.
 
 ``python -m isr_batch.ingest.compile_ingest``
 """

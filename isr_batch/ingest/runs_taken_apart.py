@@ -26,7 +26,7 @@ _SUM_HERE: Final = "list_sum(later_by[5 : 6 * run_length : 6])"
 def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] | tuple[datetime, datetime]) -> None:
     """Split runs of fetches that lie partly in a span of time into one row per fetch.
 
-    To replace the rows of that time is then to replace its fetches. ``fetch_log`` says the same as before.
+    Then the fetches of that time can be replaced by replacing rows. The fetches in ``fetch_log`` stay the same.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""DuckDB in this process as the engine for SQL over the tables of a lake.
+"""An engine for SQL over the tables of a lake: DuckDB, in this process.
 
 A Spark query takes at least a tenth of a second, however few its rows. If this process can read the files and the
 rows are few, DuckDB answers in milliseconds.

@@ -52,7 +52,7 @@ def engine_for_results(
 
     Few means up to ``most`` rows; with None they are known to be few.
 
-    Then Spark does not have to write tables of results, which takes seconds for each.
+    If this process is the engine, Spark need not write tables of results, which takes seconds for each.
     """
     chosen = engine(f"SELECT * FROM {{results}} AS results WHERE {where}", results=results)
     if not engine.in_process and (most is None or _count(engine, chosen) <= most):

@@ -192,7 +192,7 @@ class Lake:
         return int((last.get("operationMetrics") or {}).get("numOutputRows") or 0) if there else 0
 
     def reached(self, name: str) -> DirectTable | None:
-        """Table, perhaps to be created, to which this process commits without Spark: in a folder, on S3, or on HDFS.
+        """Table to which this process commits without Spark: in a folder, on S3, or on HDFS. It may not exist yet.
 
         Spark takes half a second to load a table, delta-rs milliseconds. Spark handles what delta-rs cannot reach, a
         catalog outside a folder, and a store with a multi-writer log store.

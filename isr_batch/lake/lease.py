@@ -2,8 +2,8 @@
 
 Turns are rows of a Delta table that accepts each key once: the run that appends the row of the next turn holds the
 lease. While it works, it appends a heartbeat every BEAT. A turn ends when it is released, when its process is known to
-have ended, or when it has sent no heartbeat for EXPIRY: the only sign of a run on another machine, or in a container,
-where process numbers say nothing.
+have ended, or when it has sent no heartbeat for EXPIRY. For a run on another machine or in a container, whose process
+number proves nothing, the heartbeat is the only sign.
 
 A run that was suspended for that long has lost its turn without noticing: `Turn.require` checks before results are
 committed.

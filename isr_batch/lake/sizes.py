@@ -1,4 +1,4 @@
-"""Sizes at which work takes another path: below it this process, above it Spark and its workers. One per decision."""
+"""Sizes that decide where work is done, one per decision: in this process below the size, in Spark above it."""
 
 from isr_batch.memory import memory_bytes
 

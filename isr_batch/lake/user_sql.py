@@ -1,4 +1,4 @@
-"""Run users' SQL on tables and views by bare name: in DuckDB, or in Spark where that is asked for or has to read."""
+"""Run users' SQL on tables and views by bare name: in DuckDB, or in Spark if asked for or if only Spark can read."""
 
 import re
 from typing import Any, Final

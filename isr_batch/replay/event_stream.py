@@ -1,8 +1,8 @@
 """Turn the input tables into one stream of rows for the kernel: events in the leader's own order.
 
-Every row belongs to a set: one partition on one leader. Facts about a broker as a whole (silences,
-logged checks, which followers may join) become rows of each set that they concern. Fetches and appends, nearly all of
-the log, come as packed segments.
+Every row belongs to a set: one partition on one leader. Facts about a broker as a whole (silences, logged checks, which
+followers may join) become rows of each set that they concern. Fetches and appends, which are nearly all of the log,
+come as packed segments.
 """
 
 from typing import Final
@@ -92,10 +92,11 @@ def event_stream(
 
 
 def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None = None) -> Rows:
-    """Rows of the stream that are neither fetches nor appends: few, and not packed.
+    """List the rows of the stream that are neither fetches nor appends; they are few, and not packed.
 
-    Unless ``pinned``, without those that the lines of shrinks give, or their absence: when a check ran, the log end
-    that it saw, how long the ISR write took. ``late`` are rows of ``late_checks``, by default those of the lake.
+    Unless ``pinned``, rows that follow from Shrinking lines, or from their absence, are left out: when a check ran, the
+    log end that it saw, how long the ISR write took. ``late`` are rows of ``late_checks``, by default those of the
+    lake.
     """
     tables = {
         "terms": joined_terms(engine),

@@ -1,6 +1,6 @@
-"""The kernels of the replay and of the simulation, compiled once a machine.
+"""The kernels of the replay and of the simulation, compiled once per machine.
 
-``python -m isr_batch.replay.kernel_cache`` compiles the replay, which the first replay would else do (`make setup`).
+``python -m isr_batch.replay.kernel_cache`` compiles the replay (`make setup`); without it, the first replay does.
 """
 
 from functools import lru_cache

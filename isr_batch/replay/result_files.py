@@ -71,7 +71,7 @@ def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | No
 
 
 def results_written(results: Iterator[pa.RecordBatch], to: ResultFiles) -> Iterator[pa.RecordBatch]:
-    """In a worker: write results to files, and pass other rows through.
+    """Write results to files, and pass other rows through; this runs in a worker.
 
     Parameters
     ----------

@@ -60,7 +60,7 @@ def replace_together(
     days: tuple[str, str],
     files: Mapping[str, Sequence[FileOfWorker]],
 ) -> dict[str, int]:
-    """Replace tables, side by side: Spark's driver plans for most of the time, and a store that is far is waited for.
+    """Replace tables concurrently, because most of the time goes into Spark's planning and waiting for a remote store.
 
     Returns the rows written, by table. ``where``, ``days`` and, by name of the table, ``files`` are as
     `LakeEngine.replace` has them.

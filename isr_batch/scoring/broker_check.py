@@ -97,8 +97,9 @@ def can_be_compared(lake: Lake) -> bool:
 def validate(lake: Lake) -> BrokerCheckSummary:
     """Match the leaders' own logged ISR changes with the replayed ones, and write ``replay_check``.
 
-    A change of the brokers' own rule that their logs do not have is not certain, whatever the timestamps allow; nor is
-    a change of another rule by the same check or fetch. They become ``possible`` here, and the scores count them so.
+    If the replay of the brokers' own rule makes a change that their logs do not have, that change is not certain,
+    whatever the timestamps allow. Neither is a change by another rule at the same check or fetch. Both become
+    ``possible`` here, and the scores count them as such.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Records that an heir would lack: acknowledged beyond its log end, while an ISR is below min.insync.replicas.
+"""Count the acknowledged records that an heir would lack while an ISR is below min.insync.replicas.
 
-The high watermark is stalled then (since 3.7), and records with acks=0 or 1 are acknowledged above it.
+The high watermark is stalled at such times (since 3.7), and records with acks=0 or 1 are acknowledged above it.
 """
 
 from typing import Final

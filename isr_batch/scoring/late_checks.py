@@ -1,9 +1,10 @@
-"""Find late checks: the brokers' own rule would have dropped a follower, and no line says so.
+"""Find late checks: those that would drop a follower by the brokers' own rule, but without a Shrinking line in the log.
 
-A leader without CPU runs its checks seconds late, while the replay runs them when they were due. A check that drops a
-follower is logged. Without such a line, the check cannot have run yet: it is moved to the next logged check, or to the
-leader's wake-up, and all rules are replayed with it. If it then drops a follower without a line, it is moved again, but
-never beyond the period in which the leader was late: such a shrink stays ``extra``.
+A leader that is starved of CPU runs its ISR checks seconds late, while the replay runs them on schedule. Every check
+that drops a follower is logged, so if the line is missing, the check had not run by then. The replay moves it to the
+next logged check, or to the time at which the leader resumed, and replays all rules with the moved check. If the moved
+check drops a follower without a line as well, it is moved again, but never beyond the period in which the leader was
+late. A shrink that is still unmatched keeps the status ``extra`` (replayed, not logged).
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """Simulated scenarios from the proposals, with a rule in the loop: what a proposal expects to happen or not.
 
-Seconds are from the start of the log, and for the default lag time of 10 s, whose checks fall on multiples of 5 s since
-0.10.2 runs them twice a lag time, and of 10 s before.
+Seconds count from the start of the log. They are for the default lag time of 10 s: checks run at multiples of 5 s from
+rule kafka-0.10.2 on, which runs them twice per lag time, and at multiples of 10 s under earlier rules.
 """
 
 from collections.abc import Callable

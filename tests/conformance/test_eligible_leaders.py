@@ -19,7 +19,7 @@ LAST_KNOWN_LEADER = 2
 def test_changes_are_those_of_the_released_controller(
     release: str, same: list[int], releases: Releases, record_property: Callable[[str, object], None]
 ) -> None:
-    """4.1 remembers the last known leader by another rule, and elects by it as 4.4 does."""
+    """4.1 remembers the last known leader by another rule, and elects by it as Kafka 4.4 does."""
     driver = releases.driver(release, "Changes")
     draw = np.random.default_rng(41)
     for replicas in (2, 3, 4, 5):

@@ -35,6 +35,11 @@ PATTERNS: Final = {
     "anew, beside": r"\b(anew|besides?|hangs? on)\b",
     "as it has it": r"\bas [^.;]{1,40} (has|have|gives?|says?) it\b",
     "takes for": r"\b(takes?|taken|passes) for\b|\bcounts? as\b",
+    # Say of what: "the rule of Kafka 3.7", "kafka-3.7".
+    "as a number": r"\b[Aa]s (in )?[0-4]\.\d+\b",
+    # State the other condition.
+    "otherwise, twice": r"\b[Oo]therwise\b[^|]{0,200}?\b[Oo]therwise\b|\bif [^.;:\n]*, only if\b",
+    "rejected: reason": r"\*\*Rejected\.\*\* [^.:\n]*:",
 }
 TERMS: Final = {
     "books": (r"\bbooks\b(?!-)", "ledger"),
@@ -126,5 +131,7 @@ def test_each_pattern_finds_its_example() -> None:
         "of, in front": "Of a log the first line", "is none": "when it is none", "a, for per": "one row a run",
         "of its own": "a folder of its own", "that there is": "a zone that there is", "so many": "so many days",
         "anew, beside": "made anew", "as it has it": "as Spark has it", "takes for": "counts as a mistake",
+        "as a number": "as in 3.7", "otherwise, twice": "Otherwise its own. Otherwise to none",
+        "rejected: reason": "**Rejected.** A lock file: object stores have no locks",
     }  # fmt: skip
     assert [kind for kind in PATTERNS if re.search(PATTERNS[kind], examples[kind])] == list(PATTERNS)

@@ -31,7 +31,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class RequestsForRuns(NamedTuple):
-    """For each request of a batch: when it was handled, when it read last, when it was handled if it then waited.
+    """Times of each request of a batch: when it was handled, when it read last, when it was handled if it then waited.
 
     ``goes_on`` (bool): the partitions that it reads may go on with runs of the request before it, and are later by
     ``later_by`` (LATER).

@@ -1,9 +1,9 @@
 """The quiet stretch of a segment, as a binary next to its events, and as an item of the replay's stream.
 
-A replay that passes over the stretch needs the few rows around it only. The binary begins with `LAYOUT` and the CRC-32
-of the rest. The rest is a compressed sequence of 8-byte numbers: QUIET; the numbers of latencies, of rows before the
-stretch, of latest fetches in it, and of rows after it; for each latency the event that moves the high watermark, its
-bucket, and the number of appends; then the columns of these rows.
+A replay that skips the stretch only needs the few rows around it. The binary begins with `LAYOUT` and the CRC-32 of the
+rest. The rest is a compressed sequence of 8-byte numbers: QUIET; the numbers of latencies, of rows before the stretch,
+of latest fetches in it, and of rows after it; for each latency the event that moves the high watermark, its bucket, and
+the number of appends; then the columns of these rows.
 """
 
 import zlib

@@ -1,4 +1,4 @@
-"""From sorted Arrow batches to the kernel and back: where one set ends, and which term a result belongs to.
+"""Pass sorted Arrow batches to the kernel, and its results back: find where one set ends, and the term of each result.
 
 The stream holds the rows of many sets one after the other: a set is one partition on one leader, its
 terms in order of time. Only the current set's state is kept, so memory does not grow with the stream.

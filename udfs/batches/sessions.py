@@ -1,4 +1,4 @@
-"""Requests of fetch sessions one after the other: their times, what is missing between them, what was before them."""
+"""Process the requests of fetch sessions in order: their times, the gaps between them, and what was before."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""How long producers with acks=all wait: which appends wait under which run, and a histogram of how long they did.
+"""How long producers with acks=all wait: the appends that wait under each run, and a histogram of the waiting times.
 
-Latencies are counted in buckets of at most a sixteenth of their value, so that a day's are a few hundred numbers and
-percentiles of any grouping can be had from the table.
+Latencies are counted in buckets of at most a sixteenth of their value, so a day has a few hundred numbers, and
+percentiles of any grouping can be computed from the table.
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
-"""Appends that some follower still lacks: they date the first record that a follower misses.
+"""Appends that some follower still lacks, which show when the first record that a follower lacks was appended.
 
-A follower with log end offset ``o`` lacks records since the first append that ended beyond ``o``.
-Appends that every follower has are forgotten. When more than the capacity are missing (a follower
-that has been away for long), every second append is merged into the one before it: the answer is
-then early by at most the distance of two neighbours, and memory does not grow.
+A follower with log end offset ``o`` lacks records since the first append that ended beyond ``o``. Appends that every
+follower has are forgotten. If a follower lacks more appends than fit (it has been away for long), every second append
+is merged into the one before it. Then memory does not grow, and the time found is too early by at most the distance
+between two neighbouring appends.
 """
 
 from typing import NamedTuple

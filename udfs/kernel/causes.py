@@ -4,8 +4,8 @@ Causes of spurious shrinks come first, each from the JIRA issue or KIP that desc
 (KAFKA-7152), one that keeps pace (KAFKA-4485), one that its leader kept waiting (KIP-501), one that lacks nothing that
 was acknowledged (KAFKA-10853). Causes of other shrinks follow.
 
-Only a follower that shows a sign of life can keep pace, or be excused by what was not acknowledged: one
-from which no fetch arrived for the lag time has stopped, or its leader has (docs/verdicts.md).
+Only a follower that is alive can keep pace, or be excused because the records that it lacks were not acknowledged. If
+no fetch arrived from it for the lag time, it has stopped, or its leader has (docs/verdicts.md).
 """
 
 import numpy as np

@@ -1,10 +1,10 @@
 """Find what a shrink depends on that the log leaves open: when the check ran, the order of events, and membership.
 
-Timestamps are cut to milliseconds, and a leader logs an action a little after it. So the check that drops a follower is
-known to an interval, not an instant: as wide as the error of timestamps, plus the recent delay of the leader. A check
-without a line, by a leader that was silent when it was due, ran some time after the leader woke up. Where the log does
-not show the phase of the periodic check, it ran at some time within a period. A check that must have run later than it
-was due, since no line shows its effect, ran at some time since.
+Timestamps are cut to milliseconds, and a leader logs an action a little after it. So the time of the check that drops a
+follower is an interval, not an instant: as wide as the error of timestamps, plus the recent delay of the leader. If a
+leader was silent when a check was due, and no line shows when the check ran, it ran some time after the leader woke up.
+If the log does not show the phase of the periodic check, the check ran at some time within a period. If a check must
+have run late, because no line shows its effect, it ran at some time after it was due.
 
 Where a line says that the leader dropped this very follower, part of the order is known: the follower lacked something
 at that check, and no fetch that showed it at the log end had come before. Other fetches remain in doubt: the line
@@ -13,8 +13,8 @@ reflects the brokers' rule, and another rule may depend on them.
 Where a log begins in mid-term and no line names the ISR, a follower that has not been seen at the log end may not have
 been a member.
 
-A shrink that the rule makes wherever in this interval the check ran is certain. Otherwise it is possible: a row of kind
-DOUBT follows, with the time of the shrink and its dependencies.
+A shrink is certain if the rule makes it wherever in this interval the check ran. All other shrinks are possible: a row
+of kind DOUBT follows, with the time of the shrink and what it depends on.
 """
 
 import numpy as np
@@ -131,7 +131,7 @@ def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
 def doubt_is_over(mine, fetch, now_us):
     """Whether no fetch can raise a doubt any more: it came later, or on another day, whose rows are written apart.
 
-    A fetch that shows the log end came later than a check whose line names the follower.
+    If a Shrinking line names the follower, a fetch that shows it at the log end came after that check.
     """
     at_log_end = fetch.stage >= READ and fetch.error_code == 0 and fetch.fetch_offset >= fetch.leader_log_end_offset
     later = fetch.arrival_us > mine.doubt_until_us or (mine.named != 0 and at_log_end)

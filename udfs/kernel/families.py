@@ -1,6 +1,6 @@
-"""Which rules know the same of followers: what a fetch or an append changes is the same under each of them.
+"""Find families of rules: a fetch or an append changes the same state under each rule of a family.
 
-Rules of one family have the same functions, each in its own file, or say so themselves (``Rule.knows_as``).
+The rules of a family have the same functions, each in its own file, or declare their equality (``Rule.knows_as``).
 """
 
 from collections.abc import Callable, Sequence

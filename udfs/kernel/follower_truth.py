@@ -19,9 +19,9 @@ def overlap_of_spans(from_us, until_us, other_from_us, other_until_us):
 def settle_truth(fetch, term, now_us):
     """Sum up how long the follower was held up by its leader, until ``now_us``.
 
-    Held: its fetch lay in the request queue, was being worked on, or waited longer than it had asked
-    to. Silent: the leader handled no request at all, and had no fetch of this follower that would show it. Idle: no
-    follower fetched from the leader, which may have been silent.
+    Three kinds of time are summed. In held time, the follower's fetch was in the request queue, was being processed, or
+    waited longer than it had asked to. In silent time, the leader handled no request at all, and had no fetch of this
+    follower that would show it. In idle time, no follower fetched from the leader, which may have been silent.
     """
     from_us = fetch.settled_us
     if now_us <= from_us:
@@ -64,7 +64,7 @@ def _silent(fetch, term, from_us, now_us):
 
 @kernel
 def truth_before_pause(state, kind, from_us, until_us):
-    """From now on there are no fetches for a while: the leader is silent, or (IDLE) the reason is unknown."""
+    """Begin a time without fetches: the leader is silent, or (IDLE) the reason is unknown."""
     term = state.term[0]
     for p in range(term.replicas):
         settle_truth(state.fetches[p], term, from_us)

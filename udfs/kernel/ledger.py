@@ -101,8 +101,8 @@ def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
 def ledger_known_from_us(term, params):
     """Time from which the state of a rule run no longer depends on events before the log.
 
-    In a stretch that begins in mid-term, a follower that has not been caught up since its begin is out of the ISR after
-    one lag time and one check period, whenever it was last caught up.
+    In a stretch that begins in mid-term, a follower that has not been caught up since the stretch began is out of the
+    ISR after one lag time and one check period, whenever it was last caught up.
     """
     if term.begins_mid_term == 0:
         return term.start_us
@@ -212,8 +212,9 @@ def _sum_up(mine, fetch, in_isr, high_watermark, params, now_us):
 def settle_ledger_of_follower(state, r, p, now_us):
     """Sum up how long the rule's answer was the right one, until ``now_us``.
 
-    By lag, right is who `true-lag` calls in sync; but an outsider below the high watermark has to stay outside. By
-    blame, a spurious shrink is wrong until the follower is back, and a member of the ISR is right until it is a miss.
+    By lag, a follower belongs in the ISR if `true-lag` finds it in sync, unless it is outside the ISR and below the
+    high watermark. By blame, a spurious shrink is wrong until the follower is back, and a member of the ISR is right
+    until it is a miss.
     """
     in_isr, high_watermark = state.followers[r, p].in_isr, state.leaders[r].shown_high_watermark
     _sum_up(state.ledger.followers[r, p], state.fetches[p], in_isr, high_watermark, state.params[r], now_us)

@@ -1,7 +1,7 @@
-"""Whether a rule's answer about a follower was right: what its fetches say, and a look for misses in time.
+"""Find whether a rule's answer about a follower was right: by the follower's fetches, and by misses over time.
 
-Most fetches say nothing new to any run. That is known from a few figures of all runs together (TERM, FETCH_STATE), so
-that only the others are looked at run by run.
+Most fetches change nothing for any run. A few figures about all runs together (TERM, FETCH_STATE) show this, so only
+the other fetches are examined run by run.
 """
 
 from udfs.jit import inlined, kernel

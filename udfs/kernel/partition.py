@@ -1,4 +1,4 @@
-"""The steps of a partition: a row of the log comes in, an instant of a fetch or a timer falls due.
+"""The steps of a partition, taken when a row of the log arrives, or when an instant of a fetch or a timer is due.
 
 The replay (``udfs.kernel.replay``) and the simulation (``udfs.simulation.loop``) take the same steps.
 """

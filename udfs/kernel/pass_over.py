@@ -1,8 +1,8 @@
 """Pass over a quiet stretch of the log (``udfs.kernel.quiet``) without replaying its rows.
 
 State, ledger and timers become what a replay of the rows would have left: sums are added, and each follower's latest
-fetch is taken in. That is so only if no run does anything meanwhile, which is asked first, of the state and of every
-rule.
+fetch is applied. This is correct only if no run does anything in the stretch, so the state and every rule are checked
+first.
 """
 
 from udfs.jit import kernel
@@ -40,8 +40,8 @@ ADVANCED_BY_ARRIVAL = rule_bits(rule.on_recorded is nothing for rule in RULES)
 def may_pass_over(state, quiet, latest):
     """Whether no run does anything between the first row of the stretch and the end.
 
-    Each follower's latest fetch is from the log end: no producer waits for an acknowledgement, and no follower is at
-    risk.
+    At the start, each follower's latest fetch is from the log end, so no producer waits for an acknowledgement, and no
+    follower is at risk.
     """
     term = state.term[0]
     if term.log_end_offset != quiet.log_end_at_first:

@@ -1,4 +1,4 @@
-"""Quiet stretches of a segment: no follower fails or falls far behind, and all hold everything at both ends.
+"""Find the quiet stretches of a segment: no follower fails or falls far behind, and all have every record at both ends.
 
 The result of such a stretch is known without a replay, whatever the rule: the log end, the high watermark (the least
 log end of the followers, as long as all are in the ISR), how long producers with acks=all waited, and each follower's

@@ -1,10 +1,9 @@
 """The replay of one leader's term of one partition through many rules at once.
 
-``advance`` takes a stretch of rows (``udfs.records.Rows``) and the state so far, and knows nothing
-of where they came from. Rows are in order of their time; for a fetch that is its arrival. Its later
-instants, the periodic check of every rule, and the answer to an ISR write are timers, which fire in
-between. Work that no rule changes (what the follower holds and lacks, the history of appends) is done
-once for all rules.
+``advance`` takes a stretch of rows (``udfs.records.Rows``) and the state so far, wherever they came from. Rows are in
+order of time; the time of a fetch is its arrival. Its later instants, the periodic check of every rule, and the answer
+to an ISR write are timers, which fire in between. Work that no rule changes (which records the follower has and lacks,
+the history of appends) is done once for all rules.
 """
 
 from udfs.jit import entry, inlined, kernel

@@ -145,7 +145,7 @@ def _clear_extremes(state, g):
 
 @inlined
 def part_shared_run(state, r):
-    """From here on the run is replayed separately."""
+    """Replay the run separately from here on."""
     if state.leaders[r].along != 0:
         _part(state, r)
 
@@ -181,7 +181,7 @@ def is_irregular(fetch, term):
 
 @kernel
 def part_shared_runs(state):
-    """From here on every run is replayed separately."""
+    """Replay every run separately from here on."""
     for r in range(state.term[0].runs):
         part_shared_run(state, r)
 

@@ -1,4 +1,4 @@
-"""State of the replay of a set at an instant, as bytes, from which another day can go on.
+"""State of the replay of a set at an instant, as bytes, from which the replay of the next day continues.
 
 A header of int64 (hash of the layout, slots, replicas, and sizes in use) is followed by the arrays of
 ``udfs.kernel.state.State``, little-endian; history and waits only as far as they are in use. Another layout, such as

@@ -1,6 +1,6 @@
-"""Rows of the timelines, as the kernel writes them: one for all rule runs that come to the same state at an instant.
+"""Rows of the timelines, as the kernel writes them: one row for all rule runs that have the same state at an instant.
 
-Most runs agree at nearly every instant, so that 15 rules write some three rows an event and not sixteen.
+Most runs agree at nearly every instant, so 15 rules write about three rows per event instead of sixteen.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ _CAUGHT_UP_AT = {"on_arrival": ["arrival"], "on_recorded": ["handled", "processe
 
 
 def caught_up_times(instant: str) -> Callable[..., Any]:
-    """Compile, for an instant of a fetch, what keeps up with times that no row has to say.
+    """Compile, for an instant of a fetch, the function that tracks the times for which no row is needed.
 
     A fetch that finds its follower at the log end makes it caught up. The log of fetches says when that was, once for
     all rules, and `replica_timeline.sql` takes it from there.
@@ -67,8 +67,8 @@ def caught_up_times(instant: str) -> Callable[..., Any]:
 def show_follower_in_timeline(out, since, p, now_us, follower, leader, term):
     """Write the follower's state if its position, its membership, or its last catching up while behind changed.
 
-    And if it was caught up in another way than by a fetch at the log end. Where no line names an offset, nothing but
-    its row says whether it is behind. Rows from ``since`` on are of this instant.
+    It is also written if the follower was caught up in another way than by a fetch at the log end. If no line names an
+    offset, only this row shows whether the follower is behind. Rows from ``since`` on are of this instant.
     """
     behind = follower.log_end_offset != leader.log_end_offset
     lag = leader.log_end_offset - follower.log_end_offset

@@ -59,9 +59,9 @@ def defer_check(state, r):
 
 @inlined
 def schedule_crossing(state, r, now_us):
-    """A rule without periodic checks acts when a member of the ISR becomes overdue, or an outsider does.
+    """Set the timer of a rule without periodic checks, which acts when a follower becomes overdue.
 
-    The outsider has nothing to leave, but the high watermark may have waited for it.
+    A follower outside the ISR cannot leave it, but the high watermark may have waited for that follower.
     """
     if state.params[r].check_period_ms == 0:
         params, code = state.params[r], state.codes[r]

@@ -1,6 +1,6 @@
-"""Read one line's JSON into numbers: no value becomes an object, and every byte is checked as RFC 8259 wants it.
+"""Read one line's JSON into numbers: no value becomes an object, and every byte is checked against RFC 8259.
 
-As in any JSON reader, the last of several members of one name counts, and what comes after the object is not read.
+If several members have one name, the last one is used, as by most JSON readers. Anything after the object is not read.
 """
 
 from typing import NamedTuple
@@ -73,8 +73,8 @@ def _field_named(text, begin, end, context):
 def read_json_line(text, at, end, is_text, found: FoundInJsonLine):
     """Read the object that begins at ``at``.
 
-    With ``is_text`` a member may also be as in the text of lines before 2.8: ``name=value``, and where the value is a
-    string, of letters, digits, ``_``, ``.`` and ``-``, without quotes.
+    With ``is_text``, a member may also have the form of text lines before 2.8: ``name=value``, where a string of
+    letters, digits, ``_``, ``.`` and ``-`` has no quotes.
 
     Parameters
     ----------

@@ -11,9 +11,9 @@ forgotten  partition
 answered   partition, error, high watermark + 1, bytes+1  partition, error, base offset + 1
 =========  =============================================  =============================================
 
-A count or number has seven bits a byte, the lowest first, and the eighth bit in all but its last byte; an error may be
-negative, so 0, -1, 1, -2 ... are written as 0, 1, 2, 3 ... A name is twice its length in bytes, plus one where it is a
-topic id, and the bytes as they stood in the JSON string.
+A count or number has seven bits per byte, the lowest first; the eighth bit is set in all but its last byte; an error
+may be negative, so 0, -1, 1, -2 ... are written as 0, 1, 2, 3 ... A name is twice its length in bytes, plus one where
+it is a topic id, and the bytes as they stood in the JSON string.
 """
 
 from typing import NamedTuple

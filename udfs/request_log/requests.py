@@ -39,8 +39,9 @@ OUTCOMES = 13
 class RequestsInColumns(NamedTuple):
     """Requests as columns, with one value per line (int64; `NULL` if absent); refused lines have only ``outcome``.
 
-    ``client`` (2 columns): where the client id of a follower or producer begins and ends in the text. ``piece_end``:
-    end of the line's partitions in ``pieces`` (uint8), which begin where those of the line before end.
+    ``client`` (2 columns) has the positions at which the client id of a follower or producer begins and ends in the
+    text. ``piece_end`` is the end of the line's partitions in ``pieces`` (uint8); they begin where those of the
+    previous line end.
     """
 
     outcome: npt.NDArray[np.int8]

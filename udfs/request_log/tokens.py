@@ -1,4 +1,4 @@
-"""Tokens of JSON in bytes: where strings, numbers and words end, and what number it is. Each takes the line's end."""
+"""Tokens of JSON in bytes: find where strings, numbers and words end, and read numbers. All get the line's end."""
 
 import numpy as np
 

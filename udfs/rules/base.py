@@ -68,10 +68,10 @@ class Param:
 NO_YES = ("false", "true")
 COMMON_PARAMS = {
     "replica_lag_time_max_ms": Param("lag time, in ms; by default the broker's", least=1),
-    "min_insync_replicas": Param("by default the topic's or the broker's", least=1),
-    "check_period_ms": Param("between two runs of isr-expiration; by default the rule's part of the lag time", least=1),
-    "check_phase_ms": Param("time of one such run; by default what the log shows", least=-(10**18)),
-    "isr_write_latency_ms": Param("until an ISR write is answered; by default what the log shows, 0 before 2.7"),
+    "min_insync_replicas": Param("number of replicas; by default the topic's or the broker's setting", least=1),
+    "check_period_ms": Param("time between two checks (isr-expiration); by default that of the rule", least=1),
+    "check_phase_ms": Param("time of one check, in ms since 1970; by default what the log shows", least=-(10**18)),
+    "isr_write_latency_ms": Param("until an ISR write is answered; by default what the log shows, 0 before Kafka 2.7"),
 }
 """Parameters that every rule has."""
 
@@ -157,11 +157,11 @@ _NO_LAG_SAID = {
     AT_LOG_END: f"{_SINCE}and 0 while its log ends where the leader's does.",
     AT_HIGH_WATERMARK: f"{_SINCE}and 0 while its log ends at the high watermark.",
     HAS_ALL_ACKNOWLEDGED: f"{_SINCE}and 0 while it has all that is acknowledged.",
-    LACKS_NOTHING: "the time since the first record that the follower lacks was appended, and 0 while it lacks none.",
+    LACKS_NOTHING: "the time since the first record that the follower lacks was appended, and 0 without such a record.",
 }
 _CAUGHT_UP_SAID = {
-    "arrival": "when its latest fetch arrived; while it lacks something, when that was appended.",
-    "handled": "when an io thread took its latest fetch, from the time at which that is recorded.",
+    "arrival": "when its latest fetch arrived; while it lacks records, when the first of them was appended.",
+    "handled": "when an I/O thread took its latest fetch; the new value applies once the leader has recorded it.",
     "processed": "when its latest fetch was recorded.",
     "completed": "when its latest fetch was answered; a fetch that waits for its answer changes nothing yet.",
 }
@@ -174,8 +174,9 @@ KINDS = ("released", "proposed", "elsewhere", "reference")
 class Rule:
     """One rule: its functions, which the replay calls, and some facts. The docstring of its module describes it.
 
-    While all followers are in the ISR, the high watermark must wait for each of them and be free to move. Only the
-    results of ``out_of_sync`` and ``overdue_at_ms`` may depend on the lag time, checks or the latency of writes then.
+    While all followers are in the ISR, the high watermark must wait for each of them and be free to move. During that
+    time, only the results of ``out_of_sync`` and ``overdue_at_ms`` may depend on the lag time, checks or the latency of
+    writes.
 
     Attributes
     ----------
@@ -184,24 +185,24 @@ class Rule:
     in_force : str
         Releases of Kafka that decided so, "proposed" or "rejected" for Kafka, "elsewhere", or "reference".
     year : int
-        Of the first release, of the proposal, or of the source.
+        Year of the first release, of the proposal, or of the source.
     source : str
         KIP, JIRA, release.
     begin_term : ``(follower, leader, in_isr, leader_is_new, now_ms, params)``
         The leader begins a term: reset the follower's state.
     on_arrival, on_read, on_recorded, on_completed : ``(follower, leader, fetch, params) -> int``
-        Four instants of a fetch: request received from the socket; handled by an io thread, which reads the log;
-        follower state updated, after the read (so every release since 0.8.2); completed, that is answered.
+        Four instants of a fetch: it is received from the socket; it is handled by an I/O thread, which reads the log;
+        the follower's state is updated (since 0.8.2 after the read); it is completed, that is, answered.
         Returns the leader's next steps, as bits.
     on_append : ``(follower, leader, fetch, params) -> int``
         The leader's log has grown; the result is not used.
     may_join, out_of_sync, holds_high_watermark : ``(follower, leader, fetch, now_ms, params) -> bool``
-        Expand the ISR by this follower? Shrink it by this member? Must the high watermark wait for it?
+        May this follower join the ISR? Is this member to be dropped from it? Must the high watermark wait for it?
     spares : ``(followers, p, leader_at, leader, now_ms, params) -> bool``
         Does the state of the others speak for the follower at position ``p``, which is out of sync? ``followers`` is
         that of all replicas, by position in the assignment; the leader's own, at ``leader_at``, is not to be read.
     at_shrink : ``(leader, remaining, params) -> int``
-        Decision of a check that would leave ``remaining`` members, the leader among them: SHRINK_ISR, KEEP_ISR,
+        Decision of a check that would leave ``remaining`` members, including the leader: SHRINK_ISR, KEEP_ISR or
         GIVE_UP_LEADERSHIP.
     outvoted : ``(followers, p, leader_at, leader) -> bool``
         May the high watermark pass the follower at position ``p``, which holds it, because of the others' log ends?
@@ -212,10 +213,10 @@ class Rule:
     advances_on_commit : ``(expanding, params) -> bool``
         May the high watermark move when an ISR write is answered, or else when a shrink is asked for?
     gives_up_at_us : ``(fetch, params) -> int``
-        When does the leader give up leadership for this fetch, if nothing intervenes? NEVER_US: it does not.
+        When does the leader give up leadership for this fetch, if nothing intervenes? NEVER_US if it does not.
     acts_in_quiet : ``(quiet, leader, params) -> bool``
         May the rule change the ISR in a quiet stretch (``udfs.kernel.quiet``), or learn more from it than from the
-        followers' latest fetches? All followers are in the ISR, and none is behind by the lag time.
+        followers' latest fetches? In such a stretch all followers are in the ISR, and none is behind by the lag time.
     checks_per_lag_time : int
         Runs of isr-expiration in replica.lag.time.max.ms; CONTINUOUS for none.
     isr_write_in_background : bool
@@ -294,8 +295,9 @@ class Rule:
         """Meaning of a follower's last_caught_up_time_ms and lag_ms under this rule, at any instant."""
         begun = (inspect.getdoc(self.begin_term) or "").replace("\n", " ")
         return (
-            f"Lag in ms: {_NO_LAG_SAID[self.no_lag_while]} Last caught up, while it is at the log end: "
-            f"{_CAUGHT_UP_SAID[self.caught_up_by]} At the start of a term, with a new leader or not: "
+            f"Lag in ms: {_NO_LAG_SAID[self.no_lag_while]} "
+            "While the follower is at the log end, its last-caught-up time is "
+            f"{_CAUGHT_UP_SAID[self.caught_up_by]} At the start of every term, even with the same leader, "
             f"{begun[:1].lower()}{begun[1:]}"
         )
 

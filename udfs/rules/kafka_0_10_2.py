@@ -5,11 +5,10 @@ in the ISR. A new term now grants every member of the ISR a fresh lag time, and 
 followers outside the ISR that were caught up within the lag time, so that one of them can join without losing committed
 records.
 
-It broke: a follower of an idle partition has its time refreshed only by fetches, so whatever
-holds up its fetches (slow ISR writes, a leader change) drops it although it lacks nothing, and the
-writes for thousands of idle partitions hold up the next ones (KAFKA-7152). 2.0.1 alone also asks a
-joining follower to have reached the start of the leader's epoch (KAFKA-7128): parameter
-``joins_from_epoch_start``.
+It broke: on an idle partition, only fetches refresh the time at which a follower was caught up. So if anything holds up
+its fetches (slow ISR writes, a leader change), the follower is dropped although it lacks nothing. The ISR writes for
+thousands of idle partitions then hold up the next fetches (KAFKA-7152). 2.0.1 alone also asks a joining follower to
+have reached the start of the leader's epoch (KAFKA-7128): parameter ``joins_from_epoch_start``.
 
 isr-expiration runs twice per lag time: a follower leaves between 1 and 1.5 lag times after it was last
 caught up.
@@ -23,7 +22,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, NO_YES, TRY_TO_JOIN, 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR are caught up now, others never were; a new leader knows no follower's position."""
+    """Members of the ISR are set to caught up now, others to never; a new leader also forgets all positions."""
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     follower.last_fetch_time_ms = now_ms

@@ -1,16 +1,15 @@
 """kafka-0.8: a follower is in sync if it has fetched within the lag time, and is not too many messages behind.
 
-In force from 0.8.0 to 0.8.2.2. The first rule, with two limits: a follower that has not fetched for
+In force from 0.8.0 to 0.8.2.2. This first rule has two limits: a follower that has not fetched for
 replica.lag.time.max.ms is stuck, and one that is more than replica.lag.max.messages (4000) behind is slow.
 
-It broke: one batch larger than the second limit drops every follower at the next check, however
-fast they are, and on a quiet partition a follower may lack the same few records for days (KIP-16). A
-follower whose fetches fail is never dropped: its position is unknown, so that it is not behind, and
-it does fetch.
+It broke: one batch larger than the second limit drops every follower at the next check, however fast they are, and on a
+quiet partition a follower may lack the same few records for days (KIP-16). A follower whose fetches fail is never
+dropped: it does fetch, and since its position is unknown it is not found to be behind.
 
-Up to 0.8.1.1 the position was taken from the request before the log was read: parameter
-``recorded_before_read``. In 0.8.0 a follower that lacks nothing was not stuck, fetching or not:
-parameter ``idle_followers_stay``.
+Up to 0.8.1.1 the position was taken from the request before the log was read: parameter ``recorded_before_read``. In
+0.8.0 a follower that lacks nothing was not considered stuck, even if it did not fetch: parameter
+``idle_followers_stay``.
 
 isr-expiration runs once per lag time. lastCaughtUpTimeMs, which later releases keep, does not exist yet; in the
 tables its column has the time of the last fetch (logEndOffsetUpdateTimeMs).
@@ -25,7 +24,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, NO_YES, NOTHING, TRY_
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """No follower's position is known, and all have just fetched."""
+    """All positions are unknown, and every follower is treated as if it had just fetched."""
     follower.log_end_offset = -1
     follower.last_caught_up_time_ms = now_ms
 

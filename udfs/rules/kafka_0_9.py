@@ -22,7 +22,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, TRY_TO_JOIN, Rule, ne
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """A new leader forgets the positions of its followers, but never when they were caught up."""
+    """A follower keeps its last-caught-up time, or gets now if it has none; a new leader forgets positions."""
     if leader_is_new:
         follower.log_end_offset = -1
     if follower.last_caught_up_time_ms < 0:  # first heard of

@@ -1,9 +1,8 @@
-"""kafka-10853-acked: as 3.7, with the largest acknowledged offset in place of the leader's log end.
+"""kafka-10853-acked: the rule of Kafka 3.7, with the largest acknowledged offset in place of the leader's log end.
 
-Proposed in KAFKA-10853: a follower that lacks only records which were not acknowledged could take
-over without losing anything, so it stays in the ISR. An append with acks=0 or 1 is acknowledged at
-once, one with acks=all when the high watermark passes it. Where all producers use acks=1 the rule
-decides as 3.7 does.
+Proposed in KAFKA-10853: a follower that lacks only records which were not acknowledged could take over without losing
+anything, so it stays in the ISR. An append with acks=0 or 1 is acknowledged at once, one with acks=all when the high
+watermark passes it. If all producers use acks=1, this rule decides like the rule of Kafka 3.7.
 
 It fixes: a leader whose storage or network stalls after an acks=all append no longer drops every
 follower that could replace it.
@@ -31,7 +30,7 @@ def largest_acknowledged_offset(leader):
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """As in 3.7, with the largest acknowledged offset in place of the log end."""
+    """The state is reset as in the rule of Kafka 3.7, with the largest acknowledged offset in place of the log end."""
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
     if not leader_is_new:
         follower.last_fetch_leader_log_end_offset = largest_acknowledged_offset(leader)
@@ -46,7 +45,7 @@ def on_read(follower, leader, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Caught up now if it has all that is acknowledged, then if it has all that was at its previous fetch."""
+    """Caught up now with all that is acknowledged, or at its previous fetch with all that was acknowledged then."""
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset

@@ -1,13 +1,14 @@
-"""kafka-10853-hw: as 3.7, but the shrink test compares a follower with the high watermark, not with the log end.
+"""kafka-10853-hw: the rule of Kafka 3.7, but a follower whose log ends at the high watermark is not dropped.
 
-Proposed and at once rejected in KAFKA-10853: a change of one line that looks as if it kept a
-follower that has everything that is committed.
+The shrink test of Kafka 3.7 exempts a follower whose log end offset equals the leader's; here it must equal the high
+watermark. This change of one line was proposed and immediately rejected in KAFKA-10853. It appears to keep any follower
+that has every committed record.
 
 It breaks: the high watermark is the least log end of the ISR, so the slowest member always equals
 it and never leaves, dead or alive, and the high watermark never moves again. A follower that is ahead of
 it does not equal it, so the better one of two followers is dropped.
 
-Source: KAFKA-10853, the diff that it calls pretty broken.
+Source: the diff in KAFKA-10853, which the ticket itself calls pretty broken.
 """
 
 from udfs.jit import kernel

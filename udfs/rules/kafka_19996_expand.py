@@ -1,8 +1,8 @@
-"""kafka-19996-expand: as 3.7, but under min.insync.replicas only a follower that is caught up may join.
+"""kafka-19996-expand: the rule of Kafka 3.7, but under min.insync.replicas only a follower that is caught up may join.
 
-Proposed in KAFKA-19996; open in August 2026, in no release up to 4.4.0. Since 3.7 the high watermark
-does not advance while the ISR is smaller than min.insync.replicas, so it says less and less about where the
-log ends. A follower that is far behind reaches it, joins, is not caught up, and the next check drops it.
+Proposed in KAFKA-19996; open in August 2026, in no release up to 4.4.0. Since 3.7 the high watermark does not advance
+while the ISR is smaller than min.insync.replicas, so it falls further and further behind the log end. A follower that
+is far behind the log end reaches the high watermark and joins; but it is not caught up, and the next check drops it.
 
 It fixes: those rounds of joining and leaving, each with two ISR writes, and the acks=all
 producers that are let in for half a lag time and then wait for a follower that is far behind.
@@ -10,8 +10,8 @@ producers that are let in for half a lag time and then wait for a follower that 
 It breaks: the ISR stays under min.insync.replicas until a follower was caught up within the lag time.
 Under constant load a follower that gains slowly stays outside for longer, and producers are refused.
 
-The new condition is the caught-up test of the shrink, at the time of the fetch. At or above
-min.insync.replicas, and at all shrinks, the rule decides as 3.7.
+The new condition is the caught-up test of the shrink, at the time of the fetch. If the ISR is not below
+min.insync.replicas, and at all shrinks, this rule decides like the rule of Kafka 3.7.
 
 Source: apache/kafka pull 23024, its description and its test; Partition.isFollowerInSync of 4.3.1.
 """
@@ -24,7 +24,7 @@ from udfs.rules.kafka_3_7 import may_join as kafka_3_7_may_join
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """As in 3.7, and while the high watermark may not advance the follower must also be caught up."""
+    """It may join by the rule of Kafka 3.7, and is also caught up if the high watermark may not advance."""
     return kafka_3_7_may_join(follower, leader, fetch, now_ms, params) and (
         may_advance(leader, params) or caught_up(follower, leader, now_ms, params)
     )

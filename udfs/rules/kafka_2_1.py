@@ -1,11 +1,11 @@
 """kafka-2.1: a follower whose log ends where the leader's does stays in sync, however long ago it fetched.
 
-In force from 2.1.0 to 2.6.3. It fixed KAFKA-7152: followers of idle partitions no longer leave and
-return in an endless round. Since 2.0.1 a follower may join only from the start of the leader's epoch
-on (KAFKA-7128), or records that the leader committed would be lost with it.
+In force from 2.1.0 to 2.6.3. It fixed KAFKA-7152: followers of idle partitions no longer leave and return in an endless
+round. Since 2.0.1 a follower may join only if its log reaches the start of the leader's epoch (KAFKA-7128). If it could
+join earlier and became the leader, records that the leader had committed would be lost.
 
-It broke: a follower of an idle partition that has died is noticed only after the next append,
-and then at once, since its lag is counted from its last fetch.
+It broke: a dead follower of an idle partition is noticed only after the next append. Then it is dropped at the next
+check, since its lag is counted from its last fetch.
 
 Up to 2.3.1 an error in the read made the follower's position unknown; since 2.4.0 (KAFKA-8841) such a
 fetch changes nothing, and the high watermark is looked at only when the follower's position moved:
@@ -20,7 +20,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR are caught up now, others never were; a new leader knows no follower's position."""
+    """Members of the ISR are set to caught up now, others to never; a new leader also forgets all positions."""
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     follower.last_fetch_time_ms = now_ms

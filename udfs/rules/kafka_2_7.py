@@ -1,10 +1,10 @@
-"""kafka-2.7: the leader asks for a new ISR and goes on; one request at a time.
+"""kafka-2.7: the leader asks the controller for a new ISR and goes on; it has one request in flight at a time.
 
-In force from 2.7.0 to 3.2.3. KIP-497 took the writing of the ISR from the leader to the controller: the
-leader asks (AlterIsr, since 3.2 AlterPartition) and the answer comes later. The high watermark waits for a
-replica that is about to join as soon as the leader has asked (the maximal ISR), and for one that is about
-to leave until the answer. While a request is in flight the partition neither expands nor shrinks, so a
-second replica that could join must wait for a later fetch.
+In force from 2.7.0 to 3.2.3. KIP-497 took the writing of the ISR from the leader to the controller: the leader asks
+(AlterIsr, since 3.2 AlterPartition) and the answer comes later. The high watermark waits for the maximal ISR: for a
+replica that is to join, from the moment at which the leader has asked; for one that is to leave, until the answer.
+While a request is in flight the partition neither expands nor shrinks, so a second replica that could join must wait
+for a later fetch.
 
 It broke: up to 3.0.2 the answer did not move the high watermark, so that after a shrink it waited
 for the next append, or for a fetch that moved a follower (KAFKA-13091, fixed in 3.1: parameter
@@ -21,7 +21,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR are caught up now, others never were; a new leader knows no follower's position."""
+    """Members of the ISR are set to caught up now, others to never; a new leader also forgets all positions."""
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     follower.last_fetch_time_ms = now_ms

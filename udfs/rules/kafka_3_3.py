@@ -6,10 +6,10 @@ time (KAFKA-13790). A follower that is fenced or shutting down may not join (KIP
 may one whose fetch is from before its broker's restart (KIP-903; a log of fetches does not show that).
 The leader's log end at the previous fetch never goes back.
 
-It broke: up to 3.5.2 the high watermark waited for a caught-up follower outside the ISR even if it
-was not allowed to join, so a broker that was shutting down could hold it for a lag time (KAFKA-15021,
-fixed in 3.6: parameter ``only_eligible_hold_high_watermark``). And with an ISR under
-min.insync.replicas the high watermark still moved, so that what was committed could be lost with one broker.
+It broke: up to 3.5.2 the high watermark waited for a caught-up follower outside the ISR even if it was not allowed to
+join, so a broker that was shutting down could hold it for a lag time (KAFKA-15021, fixed in 3.6: parameter
+``only_eligible_hold_high_watermark``). And while the ISR was under min.insync.replicas, the high watermark still
+advanced, so that committed records could be lost with one broker.
 
 With KRaft, up to 3.5 every shrink began a new leader epoch: the terms in the log show it, but a replayed
 shrink does not begin one.
@@ -33,7 +33,7 @@ from udfs.rules.base import (
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR are caught up now, others never were; a new leader knows no follower's position."""
+    """Members of the ISR are set to caught up now, others to never; a new leader also forgets all positions."""
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     if leader_is_new:
         follower.log_end_offset = -1

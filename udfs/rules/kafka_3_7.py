@@ -1,14 +1,14 @@
 """kafka-3.7: the high watermark does not advance while the ISR is smaller than min.insync.replicas.
 
-In force from 3.7.0 to 4.4.0: today's rule, and the baseline. Everything else is as in 3.6: a follower
-is out of sync if it lacks something and was not caught up within the lag time; it may join if it is
-eligible and has everything below the high watermark and the start of the leader's epoch; the high
-watermark waits for the maximal ISR and for caught-up followers that may join. The freeze
-(KAFKA-15583, KIP-966) keeps what is committed on at least min.insync.replicas brokers.
+In force from 3.7.0 to 4.4.0: today's rule, and the baseline. Everything else is unchanged since Kafka 3.6. A follower
+is out of sync if it lacks something and was not caught up within the lag time. It may join if it is eligible and has
+everything below the high watermark and below the start of the leader's epoch. The high watermark waits for the maximal
+ISR and for caught-up followers that may join. The high watermark is frozen while the ISR is too small (KAFKA-15583,
+KIP-966), so every committed record is on at least min.insync.replicas brokers.
 
-It broke: with the ISR under min.insync.replicas even acks=1 records stay invisible to consumers.
-It did not fix: a leader that is slow or stopped still blames its followers (KIP-501), and most
-of all in the first milliseconds after it wakes up.
+It broke: while the ISR is under min.insync.replicas, even acks=1 records stay invisible to consumers. It did not fix: a
+leader that is slow or stopped still blames its followers (KIP-501), and most of all in the first milliseconds after it
+wakes up.
 
 Source: Partition.isFollowerOutOfSync, maybeIncrementLeaderHW, effectiveMinIsr of 3.7.2, 4.1.0 and 4.3.1.
 """
@@ -19,7 +19,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule, 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR are caught up now, others never were; a new leader knows no follower's position."""
+    """Members of the ISR are set to caught up now, others to never; a new leader also forgets all positions."""
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     if leader_is_new:
         follower.log_end_offset = -1

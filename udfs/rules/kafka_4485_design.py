@@ -1,16 +1,15 @@
 """kafka-4485-design: a follower is in sync if it lags by no more than the lag time and has all that is committed.
 
-Proposed in KAFKA-4485; what shipped as kafka-0.10.2 is the same idea with a periodic check. Lag is the
-time since the follower was last caught up. The pseudo-ISR is every replica whose lag is at most the lag
-time; the high watermark is the least log end of the pseudo-ISR, and never moves back; the ISR is the
-members of the pseudo-ISR that have reached the high watermark. All of it holds at every instant, without
-a periodic check.
+Proposed in KAFKA-4485; the released rule kafka-0.10.2 is the same idea with a periodic check. Lag is the time since the
+follower was last caught up. The pseudo-ISR is every replica whose lag is at most the lag time; the high watermark is
+the least log end of the pseudo-ISR, and never moves back; the ISR has those members of the pseudo-ISR that have reached
+the high watermark. All of this holds at every instant, without a periodic check.
 
 It guarantees that a follower within the lag time is waited for until it has joined, that one beyond it
 leaves at once, that the high watermark never decreases, and that every member of the ISR has reached it.
 
-It breaks: as kafka-0.10.2, it counts the time since the last fetch against followers of idle
-partitions (KAFKA-7152), and a follower leaves at once where a check would have missed the lag.
+It breaks: like kafka-0.10.2, it counts the time since the last fetch against followers of idle partitions (KAFKA-7152),
+and a follower leaves at once where a check would have missed the lag.
 
 The design is silent on a position that is not known yet. Here such a follower is not behind, or every
 election would empty the ISR.
@@ -25,7 +24,7 @@ from udfs.rules.kafka_0_10_2 import record_caught_up
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR are caught up now, others never were; a new leader knows no follower's position."""
+    """Members of the ISR are set to caught up now, others to never; a new leader also forgets all positions."""
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     follower.last_fetch_time_ms = now_ms
@@ -53,7 +52,7 @@ def in_pseudo_isr(follower, now_ms, params):
 
 @kernel
 def overdue_at_ms(follower, leader, fetch, params):
-    """Now if it lacks something that is committed, else the first millisecond beyond the lag time."""
+    """It is overdue now if it lacks something that is committed, else at the first millisecond beyond the lag time."""
     if follower.in_isr != 0 and 0 <= follower.log_end_offset < leader.high_watermark:
         return 0
     return follower.last_caught_up_time_ms + params.replica_lag_time_max_ms + 1
@@ -67,7 +66,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """In the pseudo-ISR, and it has all that is committed."""
+    """It is in the pseudo-ISR, and has all that is committed."""
     return in_pseudo_isr(follower, now_ms, params) and follower.log_end_offset >= leader.high_watermark
 
 

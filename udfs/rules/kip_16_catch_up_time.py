@@ -1,8 +1,9 @@
 """kip-16-catch-up-time: a follower is in sync if, at the pace it keeps, it would catch up within the lag time.
 
-Considered in KIP-16 and rejected for what became kafka-0.9: lag is the time that a follower will need,
-estimated from throughput. Here it is the follower's own between its last two fetches: records behind,
-times the time between the fetches, over the records that it moved. At the log end it is 0.
+Considered in KIP-16 and rejected for what became kafka-0.9: lag is the time that a follower will need, estimated from
+throughput. Here the throughput is the follower's own between its last two fetches. So lag is the number of records that
+it is behind, times the time between the two fetches, divided by the number of records that it got in that time. At the
+log end it is 0.
 
 It would fix: a burst that a fast follower reads at once, or being always one batch behind, is not a
 reason to drop a follower.
@@ -11,8 +12,8 @@ It would break: a follower that slows down as it fails looks fast until its next
 fetch after a pause looks like a slow follower, and one that does not move gives no estimate, so the
 previous one is kept. Throughput is a guess about the future.
 
-In the tables lastCaughtUpTimeMs is the time of the fetch less the estimate, so that the rule judges
-lag_ms: the estimate, and the time since.
+In the tables, lastCaughtUpTimeMs is the time of the fetch minus the estimate. So lag_ms, which the rule judges, is the
+estimate plus the time since the fetch.
 
 Source: KIP-16, rejected alternatives.
 """
@@ -29,7 +30,7 @@ LONGEST_MS = 2.0**40
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR are caught up now; no follower's pace is known."""
+    """Members of the ISR are set to caught up now; no follower's pace is known."""
     if leader_is_new:
         follower.log_end_offset = -1
     follower.last_fetch_time_ms = UNKNOWN

@@ -1,17 +1,17 @@
-"""kip-501-pending: as 3.7, but a follower whose fetch the leader has not answered yet stays in sync.
+"""kip-501-pending: the rule of Kafka 3.7, but a follower whose fetch the leader has not answered yet stays in sync.
 
-Proposed in KIP-501 (solution 1, follower.fetch.pending.reads.insync.enable). A fetch is pending if it
-asks for no less than the leader's log end at the previous fetch. It is so from when an io thread takes it
-until it is answered, wait for data included, and then the follower was caught up at the time of
-the answer, not of the fetch.
+Proposed in KIP-501 (solution 1, follower.fetch.pending.reads.insync.enable). A fetch is pending if it asks for no less
+than the leader's log end at the previous fetch. It is pending from when an I/O thread takes it until it is answered,
+including any wait for data. Once it is answered, the follower was last caught up at the time of the answer, not of the
+fetch.
 
 It fixes: a leader that is slow to read its log no longer drops the followers that wait for it.
 
 It does not fix: a fetch in the request queue is not pending yet, and a leader that was stopped has not even read it
-from the socket. Parameter ``pending_from`` = arrival includes the queue.
+from the socket. With the parameter ``pending_from`` = arrival, a fetch is pending in the queue as well.
 
-The proposal speaks of dropping a follower only: the conditions to join, and to hold the high watermark, are
-as in 3.7. A follower's first fetch in a term has no previous one, so it must be at the log end.
+The proposal only changes when a follower is dropped. The conditions to join the ISR, and to hold back the high
+watermark, are those of Kafka 3.7. A follower's first fetch in a term has no previous one, so it must be at the log end.
 
 Source: KIP-501, solution 1.
 """
@@ -44,7 +44,7 @@ def on_arrival(follower, leader, fetch, params):
 
 @kernel
 def on_read(follower, leader, fetch, params):
-    """Begin to be pending when an io thread has taken the request."""
+    """Begin to be pending when an I/O thread has taken the request."""
     if params.pending_from == HANDLED:
         begin_pending(follower, fetch, fetch.leader_log_end_offset)
     return NOTHING
@@ -52,7 +52,7 @@ def on_read(follower, leader, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """As in 3.7, but the answer decides when the follower was caught up."""
+    """Record the fetch like the rule of Kafka 3.7, but the answer decides when the follower was caught up."""
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset
@@ -75,7 +75,7 @@ def on_completed(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Out of sync as in 3.7, and its fetch is not pending."""
+    """It is out of sync by the rule of Kafka 3.7, and its fetch is not pending."""
     return follower.pending_fetch == 0 and kafka_3_7_out_of_sync(follower, leader, fetch, now_ms, params)
 
 

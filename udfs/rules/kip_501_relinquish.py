@@ -1,17 +1,17 @@
-"""kip-501-relinquish: as kip-501-pending, and a leader that takes too long over a fetch gives up leadership.
+"""kip-501-relinquish: the rule kip-501-pending, and a leader that takes too long over a fetch gives up leadership.
 
-Proposed in KIP-501 (solution 2, follower.fetch.process.time.max.ms = 500). It measures the time that
-the request spends in the leader's hands: queue, local work, response queue, sending. The leader gives
-up at the instant at which that passes the limit, and moves to the end of the ISR, whose next member
-takes over. If it is alone in the ISR it remains the leader.
+Proposed in KIP-501 (solution 2, follower.fetch.process.time.max.ms = 500). It measures the time that a fetch spends in
+the leader: queue, local work, response queue and sending. As soon as that time passes the limit, the leader gives up
+leadership and moves to the end of the ISR; the next member of the ISR takes over. If it is alone in the ISR it remains
+the leader.
 
 It fixes: requests that pile up in the queue of a slow leader, where they are not pending yet.
 
 It breaks: leadership thrashes if the trouble moves along with it, or affects all brokers. With the wait
 for data included (parameter ``count_long_poll``) every idle fetch would give up leadership.
 
-The log continues with the old leader, so the replay does: it begins an epoch of this rule with the current
-ISR, as a new leader would, and counts. Fetches that were under way by then do not give up anything.
+The log continues with the old leader, and so does the replay: it begins an epoch of this rule with the current ISR, as
+a new leader would, and counts the transfer. Fetches that were under way at that time cause no further transfer.
 
 Source: KIP-501, solution 2.
 """
@@ -25,7 +25,7 @@ from udfs.rules.kip_501_pending import RULE as KIP_501_PENDING
 
 @kernel
 def gives_up_at_us(fetch, params):
-    """When the time in the leader's hands reaches the limit, if it does before the answer."""
+    """When the time spent in the leader reaches the limit, if that happens before the answer."""
     limit_us = params.follower_fetch_process_time_max_ms * 1000
     if params.count_long_poll != 0:
         return fetch.arrival_us + limit_us if fetch.completed_us - fetch.arrival_us > limit_us else NEVER_US

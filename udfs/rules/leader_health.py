@@ -1,14 +1,14 @@
-"""leader-health: as 3.7, but a leader that is slow itself gives its followers more time.
+"""leader-health: the rule of Kafka 3.7, but a leader that is slow itself gives its followers more time.
 
-Not proposed for Kafka. Lifeguard, which memberlist and so Consul and Nomad ship, does it for
-SWIM: a member that answers late must not call others late. It keeps a counter, local health multiplier: one up
-after a failure in its work, one down when all went well, from 0 to 8. Timeouts are multiplied by it
-plus one.
+Not proposed for Kafka. Lifeguard, which is part of memberlist and so of Consul and Nomad, does it for SWIM: a member
+that answers late must not call others late. Each member keeps a counter from 0 to 8, the local health multiplier. It
+goes up by one after a failure in the member's own work, and down by one after a success. Timeouts are multiplied by the
+counter plus one.
 
-Here the signs are the leader's own work on fetches: queue, local work, response queue, sending, as in
-kip-501-relinquish, without the wait for data. A fetch that took more than 500 ms is one up, any other
-one down. A check that runs more than 500 ms after it was due, since the leader was stopped, is one more
-up: it is the first thing that a leader does when it wakes up.
+Here the counter follows the time that fetches spend in the leader: queue, local work, response queue and sending,
+without the wait for data, as in kip-501-relinquish. A fetch that took more than 500 ms raises the counter by one, any
+other fetch lowers it by one. A check that runs more than 500 ms late, because the leader was stopped, uses the counter
+plus one: when a leader wakes up, the check is the first thing that it does.
 
 It fixes: shrinks in and right after the leader's own trouble.
 
@@ -26,14 +26,14 @@ from udfs.rules.kafka_3_7 import begin_term as kafka_3_7_begin_term
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """As in 3.7; a term begins in good health."""
+    """The state of followers is reset as in the rule of Kafka 3.7, and the leader is in good health."""
     leader.health_multiplier = 0
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
 
 
 @kernel
 def on_completed(follower, leader, fetch, params):
-    """A fetch that the leader held too long is one up, a prompt one is one down."""
+    """A fetch that the leader held too long raises the counter by one, a prompt one lowers it by one."""
     until_recorded_us = min(fetch.processed_us, fetch.completed_us) - fetch.arrival_us
     held_us = until_recorded_us + max(0, fetch.completed_us - fetch.released_us)
     if held_us > params.prompt_ms * 1000:
@@ -45,7 +45,7 @@ def on_completed(follower, leader, fetch, params):
 
 @kernel
 def stretched_lag_time_ms(leader, now_ms, params):
-    """The lag time, once more for each step of bad health, and for a check that runs late."""
+    """The lag time, plus one lag time for each step of bad health, and one for a check that runs late."""
     late = now_ms - leader.check_due_us // 1000 > params.prompt_ms
     return params.replica_lag_time_max_ms * (1 + min(leader.health_multiplier + late, params.most_lateness))
 

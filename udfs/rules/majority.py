@@ -1,8 +1,8 @@
 """majority: no follower is dropped, and a record is committed once a majority of the replicas has it.
 
-Not a rule of an ISR, but Raft's rule of commitment, as a reference for what an ISR buys and costs. The high watermark
-is the (n/2 + 1)-th largest log end of the n replicas, the leader among them. The metadata log of KRaft
-works so, and so does Redpanda; KIP-1171 wants it for Kafka's partitions.
+This is not a rule of an ISR but Raft's rule of commitment, as a reference for what an ISR buys and costs. The high
+watermark is the (n/2 + 1)-th largest log end of the n replicas, the leader among them. The metadata log of KRaft works
+in this way, and so does Redpanda; KIP-1171 wants it for Kafka's partitions.
 
 It shows: without shrinks none is spurious; a slow or dead follower does not delay commits as long as a
 majority is alive.
@@ -10,10 +10,10 @@ majority is alive.
 It costs: three replicas survive one failure where an ISR that has shrunk in time survives two, one after the
 other; and while a majority lags nothing is committed at all, whatever min.insync.replicas says.
 
-The tables want an ISR: here it is the replicas that have fetched in this term, and none leaves. Their columns
-of loss assume the election of any member, as by Kafka's controller; Raft elects one that has all.
-Raft commits records of earlier terms only along with one of the new term. A new leader there writes one at
-once, Kafka's does not, so the replay does not wait for it.
+The tables need an ISR: under this rule it has all replicas that have fetched in this term, and none leaves. The columns
+about lost records assume that Kafka's controller may elect any member; Raft only elects one that has all committed
+records. Raft commits records of earlier terms only along with one of the new term. A new leader of Raft writes such a
+record at once. A leader of Kafka does not, so the replay does not wait for one.
 
 Source: Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm", 2014, 5.3 and 5.4.
 """
@@ -42,7 +42,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """No follower ever is."""
+    """No follower is ever out of sync."""
     return False
 
 

@@ -1,14 +1,14 @@
-"""peer-outlier: as 3.7, but a follower that lags no more than the other followers is not dropped.
+"""peer-outlier: the rule of Kafka 3.7, but a follower that lags no more than the other followers is not dropped.
 
-Not proposed for Kafka; HDFS finds slow datanodes in this way (off by default): a node is slow only
-if its peers, measured by the same reporter, are not. Here the reporter is the leader and the measure the time
-since a follower was caught up. If the other followers in the ISR lag as well, the leader is to blame, or
-the network before it, and no follower is dropped.
+Not proposed for Kafka; HDFS finds slow datanodes in this way (off by default): a node is slow only if its peers,
+measured by the same reporter, are not. Here the reporter is the leader, and the measure is the time since a follower
+was caught up. If the other followers in the ISR lag as well, the leader is to blame, or the network before it, and no
+follower is dropped.
 
-The limit is Hadoop's: three times the median lag of the others, or the median and three times their median
-absolute deviation if that is more. Below the lag time no follower is slow. Hadoop puts the node itself into the
-median and wants ten nodes; of two followers neither could ever be an outlier that way. Without another
-follower in the ISR it decides as 3.7.
+The limit is Hadoop's: three times the median lag of the others, or the median and three times their median absolute
+deviation if that is more. Below the lag time no follower is slow. Hadoop puts the node itself into the median and wants
+ten nodes; with that definition, neither of two followers could ever be an outlier. If there is no other follower in the
+ISR, this rule decides like the rule of Kafka 3.7.
 
 It fixes: the effect of a slow or stopped leader on all its followers at once.
 

@@ -1,11 +1,12 @@
-"""phi-accrual: as 3.7, but a follower is dropped only if it is silent for suspiciously long as well.
+"""phi-accrual: the rule of Kafka 3.7, but a follower is dropped only if it has also been silent for suspiciously long.
 
 Not proposed for Kafka. The phi accrual detector gives a suspicion instead of a verdict: phi is minus the logarithm of
 the probability, judged by earlier gaps between heartbeats, of a gap as long as the current silence. Cassandra convicts
 a node at phi 8, a probability of 1e-8. Here a fetch is a heartbeat.
 
-It says "silent", not "behind". So it is combined with the lag time: a shrink needs both. With the parameter
-``silence_is=enough`` either will do, which finds a dead follower earlier: after 9.2 s at a mean of 500 ms.
+The detector shows that a follower is silent, not that it is behind. So here a follower is dropped only if it is silent
+and behind by more than the lag time. With the parameter ``silence_is=enough``, one of the two is enough. That finds a
+dead follower earlier: after 9.2 s if the mean gap is 500 ms.
 
 It fixes: the time allowed grows with the usual gaps. A slow leader, whose followers can fetch only
 every few seconds, no longer drops them.
@@ -13,8 +14,8 @@ every few seconds, no longer drops them.
 It breaks: a follower that fetches and never catches up stays for good, and acks=all waits for it.
 A leader that stops mistakes its own pause for the silence of all followers.
 
-Gaps are assumed to be exponential, as in Cassandra; the paper and Akka assume normal ones. Their mean is
-the leader's memory of a term: a busy follower's is at least the wait of an idle one.
+Gaps are assumed to be exponentially distributed, as in Cassandra; the paper and Akka assume a normal distribution.
+Their mean is taken over the term, and is at least the time that an idle follower waits for data.
 
 Source: Hayashibara et al., "The phi accrual failure detector", 2004; Cassandra, gms/FailureDetector.java.
 """
@@ -33,7 +34,7 @@ ENOUGH = 1
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """As in 3.7; the gaps of earlier terms are forgotten."""
+    """The state of followers is reset as in the rule of Kafka 3.7, and the gaps of earlier terms are forgotten."""
     follower.fetch_gaps = 0
     follower.fetch_gaps_ms = 0
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
@@ -53,7 +54,7 @@ def record_gap(follower, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """As in 3.7, and the gap before this fetch is remembered."""
+    """Record the fetch like the rule of Kafka 3.7, and remember the gap before it."""
     if fetch.error_code == 0:
         record_gap(follower, fetch, params)
     return kafka_3_7_on_recorded(follower, leader, fetch, params)
@@ -69,7 +70,7 @@ def suspicion(follower, now_ms, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """It lacks something; it is silent, and was not caught up within the lag time (or either is enough)."""
+    """It lacks something, is silent, and was not caught up within the lag time; or one of the last two is enough."""
     silent = suspicion(follower, now_ms, params) > params.phi_threshold
     behind = now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
     if params.silence_is == ENOUGH:

@@ -1,11 +1,10 @@
-"""shulou-braked: as 3.7, but for a while after a change of the ISR no follower is dropped.
+"""shulou-braked: the rule of Kafka 3.7, but for a while after a change of the ISR no follower is dropped.
 
-An article on the ISR understands Kafka's brakes in this way: no judgement within 5 s of the last change of
-the ISR, nor within 60 s of the last write of it, which gives a replica that has just joined a minute to
-catch up.
+An article on the ISR describes Kafka's brakes in this way: no follower is judged within 5 s of the last change of the
+ISR, or within 60 s of the last write of it. So a replica that has just joined has a minute to catch up.
 
-From 0.9 to 2.6 Kafka brakes only the notification of other brokers in this way, and there either condition
-is enough. As a rule it shows the benefit of waiting, and the price.
+From 0.9 to 2.6 Kafka brakes only the notification of other brokers in this way, and there it is enough that one of the
+two times has passed. As a rule it shows the benefit of waiting, and the price.
 
 A term begins with a change of the ISR, but not with a write by this leader.
 
@@ -20,7 +19,7 @@ from udfs.rules.kafka_3_7 import out_of_sync as kafka_3_7_out_of_sync
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Out of sync as in 3.7, and neither brake holds."""
+    """It is out of sync by the rule of Kafka 3.7, and neither brake holds."""
     return (
         now_ms - leader.last_isr_change_time_ms > params.isr_change_brake_ms
         and now_ms - leader.last_isr_write_time_ms > params.isr_write_brake_ms

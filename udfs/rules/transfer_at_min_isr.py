@@ -1,17 +1,17 @@
-"""transfer-at-min-isr: as 3.7, but rather than shrink below min.insync.replicas the leader hands over.
+"""transfer-at-min-isr: the rule of Kafka 3.7, but the leader hands over rather than shrink below min.insync.replicas.
 
-In LinkedIn's fork since October 2022. A leader that is too busy to serve fetches within the lag time loses
-all its followers at once, and producers are refused, though it is the leader that is slow. So a check that
-would leave fewer than min.insync.replicas members asks the controller to make another member the leader.
+LinkedIn's fork has done this since October 2022. A leader that is too busy to serve fetches within the lag time loses
+all its followers at once, and producers are refused, though it is the leader that is slow. So a check that would leave
+fewer than min.insync.replicas members asks the controller to make another member the leader.
 
-As shipped, that is the first broker in the ISR, in sync or not. Since 2026 the fork recommends only one
-that is in sync (parameter ``candidates=in-sync``); with min.insync.replicas = 2 no member is when it
-matters, and the ISR stays as it is (no-shrink-under-min-isr).
+In the first version, the new leader is the first broker in the ISR, in sync or not. Since 2026 the fork recommends only
+a broker that is in sync (parameter ``candidates=in-sync``). With min.insync.replicas = 2, no other member is in sync
+when such a check runs, so the ISR stays as it is, as under no-shrink-under-min-isr.
 
-It fixes: partitions under min.insync.replicas through the leader's own fault.
+It fixes: a partition no longer falls below min.insync.replicas only because its leader is slow.
 
-It breaks: if the followers are dead and not yet fenced, leadership goes to a dead broker. If all brokers
-are in trouble it comes back; each transfer costs an election and the followers a lag time of grace.
+It breaks: if the followers are dead and not yet fenced, leadership goes to a dead broker. If all brokers are in
+trouble, leadership comes back. Each transfer costs an election, and gives every follower a fresh lag time.
 
 The log continues with the old leader, so the replay begins an epoch of this rule, as kip-501-relinquish does.
 

@@ -1,11 +1,11 @@
 """true-lag: a follower is in sync if the leader's log, one lag time ago, held nothing that it lacks now.
 
-No leader can run this rule: it looks at the log that the follower holds, not at its last handled
-fetch, and acts at once. It is the definition of lag that KAFKA-4485 argues from, made a
-reference for all other rules: a follower that they drop and it keeps was keeping pace.
+No leader can run this rule: it looks at the log that the follower holds, not at the last handled fetch of the follower,
+and acts without waiting for a check. It is the definition of lag that KAFKA-4485 argues from, and the reference for all
+other rules: a follower that another rule drops and this one keeps was keeping pace.
 
-The follower's log ends at the offset of its fetch from the moment at which the request arrives, queue
-or not. Between a response and the next fetch the end is unknown; the earlier offset is assumed.
+From the moment at which a fetch arrives, the follower's log is known to end at its offset, even while the fetch waits
+in the queue. Between a response and the next fetch the log end is unknown; the offset of the earlier fetch is assumed.
 
 Source: KAFKA-4485, section on the definition of lag.
 """
@@ -33,7 +33,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_arrival(follower, leader, fetch, params):
-    """The request shows the follower's log end, and the log of appends since when it lacks something."""
+    """The request shows the follower's log end; the log of appends shows since when the follower lacks something."""
     if fetch.error_code != 0:
         return NOTHING
     follower.log_end_offset = fetch.log_end_offset

@@ -1,7 +1,8 @@
 """Queue of a ``World``: a heap of events, and a timer for each partition and each parked fetch.
 
 Events come in order of time, and among equal times in the order in which they were pushed. A timer is set again and
-again, mostly before it has gone off; a tree of minima keeps them without leaving dead events behind.
+again, mostly before it fires. A tree of minima holds the timers, because in the heap each reset would leave a dead
+event behind.
 """
 
 from udfs.jit import inlined, kernel
@@ -25,13 +26,13 @@ def set_queued_timer(world, which, time_us):
 
 @inlined
 def queued_timer_us(world, which):
-    """When this one goes off."""
+    """When this timer fires."""
     return world.timers[len(world.timers) // 2 + which]
 
 
 @kernel
 def next_queued_timer_us(world):
-    """When the next timer goes off."""
+    """When the next timer fires."""
     return world.timers[1]
 
 

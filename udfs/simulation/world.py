@@ -273,7 +273,7 @@ def produce_gap_of_world_us(world, p):
 
 @kernel
 def next_instant_of_world_us(group, time_us):
-    """When an event really happens: after the one before, and not at a whole millisecond."""
+    """Find the time at which an event happens: after the event before, and not at a whole millisecond."""
     now_us = max(time_us, group.now_us + 1)
     if now_us % 1000 == 0:
         now_us += 1

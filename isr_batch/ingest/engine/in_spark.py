@@ -1,7 +1,7 @@
 """Process the rows of an ingest in Spark's workers, for logs that are too large for one process.
 
-Spark carries packets: some thousand rows each, as the bytes of an Arrow stream. Converting them to Spark rows, and
-back to Arrow for each worker, cost more than the workers' own processing (docs/measurements/0020).
+Rows pass between Spark stages in packets of some thousand rows, each serialised as an Arrow stream. Converting them to
+Spark rows, and back to Arrow for each worker, cost more than the workers' own processing (docs/measurements/0020).
 """
 
 from collections import Counter

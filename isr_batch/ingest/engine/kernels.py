@@ -1,6 +1,6 @@
 """The compiled functions of an ingest, loaded from disk in each process that calls them.
 
-`isr_batch.ingest.compile_ingest` compiles them, which the first ingest would else do (`make setup`).
+`isr_batch.ingest.compile_ingest` compiles them (`make setup`); without it, the first ingest does.
 """
 
 from functools import lru_cache

@@ -89,8 +89,9 @@ class Owner(NamedTuple):
 def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mapping[str, str]]) -> list[Owner]:
     """Find the broker of each candidate.
 
-    In this order: its own lines; the lines of the other files in its folder, if they all name one broker; the lines of
-    files with similar names in other folders; server.properties; a number in a name.
+    The broker is taken from the first of these that names it: its own lines; the lines of the other files in its
+    folder, if they all name one broker; the lines of files with similar names in other folders; server.properties; a
+    number in a name.
 
     Parameters
     ----------

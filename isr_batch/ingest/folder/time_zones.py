@@ -1,7 +1,8 @@
-"""Find brokers whose timestamps are in a local time zone although the lines name none.
+"""Find brokers whose timestamps are in a local time zone although the lines name no zone.
 
-Two things give it away: lastCaughtUpTimeMs in a Shrinking line (since 3.6) is in UTC, and the brokers log the beginning
-of the same leader epoch within some milliseconds of each other. An offset of a time zone is a multiple of 15 minutes.
+Two comparisons show this. The lastCaughtUpTimeMs in a Shrinking line (since 3.6) is in UTC, unlike the timestamp of the
+line. And all brokers log the beginning of a leader epoch within some milliseconds, so their timestamps should agree.
+The offset of a time zone is a multiple of 15 minutes.
 """
 
 import re

@@ -73,8 +73,7 @@ class EarlierLogs:
     def begin_us(self) -> dict[int, int]:
         """Find the first timestamp of each broker's lines; everything after it is derived again.
 
-        Nothing of a broker that is not in the folder and whose settings are not known, as in a lake of an earlier
-        version.
+        Without a broker that is not in the folder and whose settings are not known, as in a lake of an earlier version.
         """
         first = self.lines.group_by("broker_id").aggregate([("stamp_us", "min")]).to_pylist()
         return {row["broker_id"]: row["stamp_us_min"] for row in first

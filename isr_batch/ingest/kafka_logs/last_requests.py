@@ -1,7 +1,7 @@
 """The last requests of each request log, which bound appends that later logs complete.
 
-An append is in the log when a follower has read it, and not before an io thread took its request. One of these
-requests may be in a file that is gone when the other is read.
+An append happened after an I/O thread took its produce request, and before a follower's fetch proved that the records
+exist. One of these two requests may be in a file that is gone when the other is read.
 """
 
 import json
@@ -30,10 +30,10 @@ _PRODUCED = arrow_columns("broker_id INT, source_file STRING, source_line BIGINT
 
 
 def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Table) -> pa.Table:
-    """List them as `KEPT_LINES`, stamped with the time at which an io thread took the request.
+    """List the last requests as `KEPT_LINES`, with the time at which an I/O thread took each as its timestamp.
 
-    The message of a fetch has the follower, and when its leader read the log for the last time: for a request that
-    waited for data, when it was answered.
+    The message of a fetch has the follower, and the time at which its leader read the log for the last time. If the
+    request waited for data, that is the time of the answer.
 
     Parameters
     ----------

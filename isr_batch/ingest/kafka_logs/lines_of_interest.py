@@ -1,6 +1,6 @@
 """Read the logs other than request logs in one pass: lines of interest, and figures about the others.
 
-Few of them come to the driver, as Arrow tables.
+The lines of interest are few, and come to the driver as Arrow tables.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
-"""When a leader's isr-expiration ran, by the shrinks that a table of changes has of it.
+"""Infer when a leader's isr-expiration ran from its shrinks in a table of ISR changes.
 
-A table has no lines of a broker's start, so that its checks are known by what they did.
+A table has no line about a broker's start, so the times of its checks are only known from the shrinks that they made.
 """
 
 from collections.abc import Mapping

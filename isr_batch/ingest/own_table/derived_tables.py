@@ -1,7 +1,7 @@
 """Derive facts of each day, terms of leaders, silences and checks from the rows of tables.
 
-Facts of a day are made again when its data files are others, so that whatever runs next completes an ingest that was
-killed after its rows were in.
+The facts of a day are derived again whenever its data files have changed. So if an ingest is killed after its rows were
+added, the next command completes its work.
 """
 
 import json

@@ -1,8 +1,9 @@
 """Ingest a table of fetches that is too large for one process, in Spark's workers.
 
-Rows cross Spark as packets: those of a cluster, a day and a bucket of sets, as the bytes of an Arrow stream. A worker
-checks rows with the same SELECT as the driver would; another merges a day's bucket with its rows in the lake and writes
-the new rows to a file. Files are committed only after all refused rows are counted and their limit is checked.
+Rows pass between Spark stages in packets. Each packet holds the rows of one cluster, one day and one bucket of replica
+sets, serialised as an Arrow stream. One task checks rows with the SELECT that the driver would use. Another merges each
+bucket of a day with the rows already in the lake for it, and writes the new rows to a file. Files are committed only
+after all refused rows are counted and their limit is checked.
 """
 
 import json

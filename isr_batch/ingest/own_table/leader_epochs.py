@@ -1,7 +1,7 @@
-"""Terms of leaders, of clusters whose fetches come from a table: given, or inferred from all fetches that the lake has.
+"""Terms of leaders, for clusters whose fetches come from a table: given, or inferred from all fetches in the lake.
 
-They are made of what each day says (``fetch_days``), so that an ingest costs what its own days do. A term's beginning
-never depends on later days; only its end may move.
+They are derived from facts stored per day (``fetch_days``), so an ingest only has to process its own days. A term's
+beginning never depends on later days; only its end may move.
 """
 
 from typing import Final

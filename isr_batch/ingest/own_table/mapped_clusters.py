@@ -1,4 +1,4 @@
-"""Clusters whose fetches come from a table: what their mapping gives, and what their results lack for want of more."""
+"""Clusters whose fetches come from a table: what their mapping provides, and what is missing in their results."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,8 @@ def mapped_by(mapping: TableMapping) -> dict[str, list[str]]:
 def require_same_mapping(lake: Lake, clusters: Iterable[str], mapping: TableMapping) -> None:
     """Check that rows of these clusters were read by the same columns so far.
 
-    A fetch whose arrival is mapped today and was not yesterday would be another row, and be there twice.
+    If the arrival of a fetch is mapped today and was not mapped yesterday, the fetch would be in the lake twice, as two
+    different rows.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Find when a leader was silent in a table that names one instant of each fetch.
+"""Find when a leader was silent, in a table that has one instant per fetch.
 
-No follower fetches from it then. Their fetches from other leaders show whether the leader stood still, its followers
-stopped, or rows are missing: a follower that fetches from others is running.
+While a leader is silent, no follower fetches from it. The followers' fetches from other leaders show whether the leader
+stood still, its followers stopped, or rows are missing: a follower that fetches from other leaders is running.
 """
 
 from collections.abc import Collection

@@ -2,9 +2,9 @@
 
 The broker logs name some past log end offsets: the base offset in a produce response, the offset of a follower's next
 fetch, the offsets in a Shrinking line, the start offset of a term. The records between two such offsets are one append.
-It belongs to the produce request whose response names the first offset. Otherwise it belongs to requests whose response
-names none (acks=0; before Kafka 1.0 no response is logged). Otherwise to no request: transaction markers and committed
-offsets are such appends.
+If the response to a produce request names the first of them, the append belongs to that request. If no response names
+it, the append belongs to produce requests whose response is not logged (with acks=0, and before Kafka 1.0). If there is
+no such request either, it belongs to none: transaction markers and committed offsets are such appends.
 """
 
 from collections.abc import Sequence

@@ -81,7 +81,7 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
 ) -> Rows:
     """Build the columns of fetch_log; times are still microseconds.
 
-    And ``records_size`` (bytes), ``fell_from``, ``last_read_us`` and ``last_waited_us``, of
+    Further columns are ``records_size`` (bytes), ``fell_from``, ``last_read_us`` and ``last_waited_us``, from
     `udfs.batches.partitions_read.sessions_read`, and ``log_stretch``. Rows with a ``reason`` are not fetches, but
     `SESSION_GAPS`.
 

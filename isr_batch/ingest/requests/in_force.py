@@ -1,4 +1,4 @@
-"""Which term a row of a leader belongs to, and which log of the partition: a topic made again begins another one."""
+"""Find the term that a row of a leader belongs to, and the log of the partition: a recreated topic has a new log."""
 
 from collections.abc import Sequence
 

@@ -47,7 +47,7 @@ class LastRows:
 
     @cached_property
     def reached(self) -> dict[tuple[Any, ...], int]:
-        """By term, the highest offset that a follower had asked for."""
+        """List the highest offset that a follower had asked for, by term."""
         highest: dict[tuple[Any, ...], int] = {}
         for fetch in self.fetches:
             key = tuple(fetch[name] for name in _OF_TERM)
@@ -58,7 +58,7 @@ class LastRows:
     def open_appends(self) -> list[dict[str, Any]]:
         """List the appends without a fetch beyond them: later logs may name their end, also by the next append.
 
-        So may they where the request of the next append is not known yet: it is answered late.
+        An append is also listed if the request of the next one is not known yet, because that may be answered late.
         """
         rows = [(tuple(row[name] for name in _OF_TERM), row) for row in self.appends.to_pylist()]
         unanswered = {(key, row["base_offset"]) for key, row in rows if row["acks"] is None}
@@ -82,8 +82,8 @@ class LastRows:
     def named_offsets(self) -> pa.Table:
         """List the named offsets: term, offset, named_in, named_us, grown_us, and the highest of the term.
 
-        An offset at which an append without a known request begins was named by what named the end before it. A request
-        that is read again names its own: of it only the time counts.
+        If the request of an append is not known, its first offset was named by the same source as the end before it. If
+        that request is read again, it names the offset itself, and only its time is used.
         """
         named = [(*key, offset, "fetches", self.begins_us[key[0]], None) for key, offset in self.reached.items()]
         rows = [(tuple(row[name] for name in _OF_TERM), row) for row in self.appends.to_pylist()]
@@ -102,7 +102,7 @@ class LastRows:
         )
 
     def goes_on(self, leader_id: int, start_us: int) -> bool:
-        """Whether a term had begun before."""
+        """Whether a term had begun before the logs that are read."""
         return start_us < self.begins_us.get(leader_id, start_us)
 
     def answered_late(self, produced: pa.Table) -> list[dict[str, Any]]:

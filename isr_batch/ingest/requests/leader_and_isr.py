@@ -79,8 +79,8 @@ def are_leader_and_isr(lines: pa.Array) -> pa.Array:
 def accepted_requests(lines: pa.Table) -> pa.Table:
     """List the state changes by LeaderAndIsr requests, one row per partition.
 
-    A partition is included if its response has no error. Up to 0.10.2 the log has no responses: there it is included
-    if its epoch is higher than any before.
+    A partition is included if its response has no error. Up to 0.10.2 the log has no responses, so a partition is
+    included if its epoch in the request is higher than any before.
 
     Parameters
     ----------

@@ -18,9 +18,9 @@ def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
     The log end offset was at least this offset at ``named_us``, above it at ``grown_us``, and equal to it at
     ``still_us``. ``append`` is the index of the request whose base offset it is.
 
-    The leader's log ended where a Shrinking line says. For fetches: if a follower's next offset is higher, the last
-    response before it had records. A fetch that waited for data was read twice: the first read reached the log end. In
-    a run of identical fetches no response had records.
+    A Shrinking line names the leader's log end. For fetches: if a follower's next offset is higher, the last response
+    before it had records. A fetch that waited for data was read twice: the first read reached the log end. In a run of
+    identical fetches no response had records.
     """
     return sql(
         f"""
@@ -67,8 +67,8 @@ def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
 def ranges_of_offsets(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: str) -> pa.Table:
     """List the ranges from each known offset to the next: term, offset, end, end_source, grown_us, still_us, append.
 
-    The records were in the log at ``grown_us``, and not yet at ``still_us``. The last range of a term ends where
-    the next term begins, if that is higher; otherwise ``end`` is null.
+    The records were in the log at ``grown_us``, and not yet at ``still_us``. The last range of a term ends at the start
+    offset of the next term; if that is not higher, ``end`` is null.
     """
     return sql(
         f"""

@@ -23,16 +23,17 @@ _NONE = pa.table({name: pa.array([], pa.int64()) for name in ("broker_id", "from
 def broker_silences(sources: Sources, pauses: pa.Table, activity: pa.Table, signs: pa.Table) -> pa.Table:
     """Find silences, when a broker processed nothing although it should have: broker_id, process, from_us, until_us.
 
-    One of these shows it:
+    Any of these shows a silence:
 
     - a request was waiting;
-    - several followers had been answered just before, and their next requests, the very next of their numbers, came
-      together: a follower asks again at once, and followers that were stopped themselves do not wake up together;
-    - a check was late that was due in it: it ran right after it, and dropped a follower that sent nothing all that
-      time, which is longer than a lag time and a period.
+    - several followers had been answered just before, and their next requests, with consecutive numbers, arrived
+      together: a running follower asks again at once, and followers that were stopped themselves do not wake up
+      together;
+    - a check that was due in the period ran right after it, and dropped a follower that had sent nothing all that time,
+      which is longer than a lag time and a check period.
 
     An idle time is not a silence: in a quiet cluster all followers may wait half a second for data at the same time,
-    and stopped followers send nothing. Checks are on time then.
+    and stopped followers send nothing. In an idle time, checks are on time.
 
     Parameters
     ----------
@@ -144,8 +145,8 @@ def broker_processes(
     may still write a line or two, and does not log its last requests.
 
     isr-expiration runs with a fixed period from the start of its process; a check may be late, but never early. So the
-    origin is the check that most other checks share their phase with, or follow a little later. Without checks it is
-    about the time at which the task was scheduled.
+    origin is the check with which most other checks are in phase, or a little late. If there are no checks, it is about
+    the time at which the task was scheduled.
 
     ``before`` are the stretches of earlier logs, with the last requests of processes that ended with them.
     """
@@ -208,7 +209,7 @@ def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
     """List the checks with the time at which each was due: broker_id, kind, at_us, end_us.
 
     The check right after a silence is the first one that was due in it; the broker then catches up on the others. If no
-    line shows when checks are due, it may have been due since the silence began.
+    line shows when checks are due, that check may have been due at any time since the silence began.
     """
     spread = _PHASE_SPREAD_MS * 1000
     return sql(

@@ -1,4 +1,4 @@
-"""Resolve the settings of each broker: given, of its server.properties, logged at its start, or Kafka's defaults."""
+"""Resolve each broker's settings: given by the user, in server.properties, logged at its start, or Kafka's default."""
 
 from collections.abc import Sequence
 
@@ -28,9 +28,10 @@ def broker_settings(
 ) -> pa.Table:
     """Resolve each broker's settings: replica_lag_time_max_ms, min_insync_replicas, starts_us, checks_per_lag_time.
 
-    Also ``version``, logged or given, and ``lag_time_source``: given, properties, logged (at the start of the broker)
-    or default, in that order of precedence. Kafka's default was 10 s before 2.5, and is 30 s since (KIP-537).
-    ``assumed`` is the release whose defaults are used if no log has the release. ``starts_us`` is sorted.
+    The result also has ``version``, logged or given, and ``lag_time_source``, which names where the lag time is from:
+    given, properties, logged (at the start of the broker) or default, in that order of precedence. Kafka's default was
+    10 s before 2.5, and has been 30 s since (KIP-537). ``assumed`` is the release whose defaults are used if no log
+    names the release. ``starts_us`` is sorted.
     """
     printed = sql(
         f"""

@@ -1,7 +1,8 @@
 """Build table observed_isr_changes: ISR changes that the leaders logged or that the controller made.
 
-Before AlterPartition (ZooKeeper, up to 2.7) the leaders log Shrinking and Expanding lines, and the controller sends its
-own changes to the leaders in LeaderAndIsr requests. Later, the metadata log has all changes.
+Before AlterPartition (ZooKeeper, up to 2.7) the leaders log their own changes in Shrinking and Expanding lines, and the
+controller sends its changes to the leaders in LeaderAndIsr requests. In later releases, the metadata log has all
+changes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,9 +31,9 @@ def isr_shrinks_by_term(sources: Sources, terms: pa.Table, stretches: Sequence[S
     """List the Shrinking lines with the term they were logged in: leader_id, leader_epoch, at_us and the line's values.
 
     ``answered_us`` is the time of the line that answers the ISR write: "ISR updated", or, where a shrink begins a new
-    term (KRaft up to 3.6), the start of that term. If a starved leader learnt of the change from the controller's
-    record first, it is the time of that record if more than a second had passed, else null. Retries after a failed
-    write to ZooKeeper are left out.
+    term (KRaft up to 3.6), the start of that term. If a starved leader learned of the change from the controller's
+    record first, ``answered_us`` is the time of that record, provided that more than a second had passed; if not, it is
+    null. Retries after a failed write to ZooKeeper are left out.
     """
     lines = sources.sql(
         f"""
@@ -71,10 +72,10 @@ def isr_shrinks_by_term(sources: Sources, terms: pa.Table, stretches: Sequence[S
 def isr_shrinks_in_read_logs(
     shrinks: pa.Table, files: pa.Table, begins_us: Mapping[int, int], ends_us: Mapping[int, int]
 ) -> pa.Table:
-    """Select the shrinks of `isr_shrinks_by_term` of the time of the logs that are read.
+    """Select the shrinks of `isr_shrinks_by_term` that fall into the time of the logs that are read.
 
-    A Shrinking line may be in a file that is gone while the requests of its time are read: logs rotate at their own
-    times.
+    A Shrinking line may be in a file that is gone while the requests of its time are read, because each log rotates at
+    its own times.
 
     Parameters
     ----------
@@ -108,8 +109,9 @@ def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table
 def isr_changes_recorded_until(sources: Sources, log_ends_us: int) -> int | None:
     """Find the time up to which the metadata log has every ISR change, in epoch microseconds; None without such a log.
 
-    A dump may be older than the logs. Since 3.3 an active controller writes a record twice a second, so the dump ends
-    at its last record. Before 3.3, a later change in a leader's log shows that the dump ended earlier.
+    A dump may be older than the logs. Since 3.3 an active controller writes a record twice a second, so if the last
+    record is more than a minute older than the logs, changes after it are unknown. Before 3.3, they are unknown only if
+    a leader logged a later change. In all other cases, the metadata log is complete until the logs end.
     """
     last_us = pc.max(sources.metadata["at_us"]).as_py()
     if last_us is None:
@@ -130,13 +132,15 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
 ) -> pa.Table:
     """Build the columns of observed_isr_changes; times are still microseconds.
 
-    ``begun`` has the terms that began before the log, with isr_at_start: the first logged change is relative to that
-    ISR. ``files`` has the logs by file: kind, broker_id, first_us, last_us.
+    ``begun`` has the terms that began before the log, with isr_at_start, to which the first logged change applies.
+    ``files`` has one row per log file, with kind, broker_id, first_us and last_us.
 
-    A shrink in the metadata log without a Shrinking line at about that time was made by the controller; if the leader's
-    server.log does not reach there, only if the replica was fenced or shutting down. An expand with which another
-    leader begins is an election's; one that completes a reassignment is what the former leader asked for. A Shrinking
-    line without such a record was an attempt (of a deposed leader, say); it stays a row.
+    A shrink in the metadata log with no Shrinking line at about the same time is attributed to the controller. If the
+    leader's server.log does not cover that time, it is attributed to the controller only if the replica was fenced or
+    shutting down, else to the leader. An expand in the same record as a change of leader is attributed to the
+    controller's election; if that record completes a reassignment, the expand is attributed to the former leader, which
+    asked for it. A Shrinking line with no matching metadata record is a failed attempt (for example by a deposed
+    leader), but is kept as a row.
     """
     if controller_known:
         history = sources.history

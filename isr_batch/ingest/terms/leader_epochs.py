@@ -42,10 +42,10 @@ _OF_FETCHES = (*FETCHED, "error_code", "partitions")
 
 @dataclass(frozen=True)
 class Sources:
-    """The parsed log files: followers' fetches as rows of ``engine``, lines of interest of the others as Arrow tables.
+    """The parsed log files: followers' fetches as rows of ``engine``, lines of interest of other logs as Arrow tables.
 
-    ``from_controller``: `leader_and_isr.accepted_requests`. ``topics``: topic_id, topic. ``min_isr``:
-    min.insync.replicas as set. Inputs of several tables are parsed on first use.
+    ``from_controller`` is the result of `leader_and_isr.accepted_requests`; ``topics`` has topic_id and topic;
+    ``min_isr`` has the values of min.insync.replicas that were set. Inputs of several tables are parsed on first use.
     """
 
     sql: ArrowSql
@@ -133,7 +133,7 @@ def leader_epochs(
     """List all terms: columns of leader_epochs, with ``start_us``, ``end_us``, ``next_us`` and ``in_force_us``.
 
     ``in_force_us`` is the earliest time the term may have begun: some ms before its line, but after the previous term.
-    ``next_us`` is when the broker received its next state for the partition.
+    ``next_us`` is the time at which the broker received its next state for the partition.
 
     Parameters
     ----------
@@ -215,7 +215,8 @@ def leader_epochs(
 def term_starts(sources: Sources) -> pa.Table:
     """List each broker's term starts, as leader (``leads``), follower, or nothing where its log is deleted.
 
-    A ``new_leader_id`` of -1 means not logged. After a deletion it is null: the broker knows nothing of followers.
+    ``new_leader_id`` is -1 if it is not logged, and null after a deletion, when the broker knows nothing about
+    followers.
     """
     # The zkVersion is the partition epoch, but set here it would mean that all ISR changes are logged with it.
     return sources.sql(

@@ -1,7 +1,7 @@
-"""min.insync.replicas of topics over time: as brokers print that it was set, else by the controller's records.
+"""min.insync.replicas of topics over time: from brokers' lines about its changes, or else the controller's records.
 
-A topic's setting without lines or records that have a time is that of a listing, of the lines of new logs, or of the
-broker.
+If no line or record with a time names a topic's setting, it is taken from a listing, then from the lines of new logs,
+then from the broker's setting.
 """
 
 import pyarrow as pa

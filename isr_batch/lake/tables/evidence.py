@@ -76,8 +76,8 @@ SHRINK_EVIDENCE = Table(
 
 BROKER_TROUBLES = Table(
     "broker_troubles",
-    "Something that a broker's own logs say of it, which may have kept it from its work or comes of that: a pause of "
-    "its JVM (gc.log), a lost session, a failed disk, no memory; or that writes were refused for want of replicas",
+    "A line of a broker's own logs about a trouble that may have stopped its work, or about a result of that: a pause "
+    "of its JVM (gc.log), a lost session, a failed disk, lack of memory, or a write refused for lack of replicas",
     (
         *key_columns("cluster_id", "broker_id"),
         *columns("""

@@ -118,7 +118,8 @@ SHRINK_VERDICTS = Table(
 
 LATE_CHECKS = Table(
     "late_checks",
-    "A check that ran later than it was due for a partition: it would have dropped a follower, and no line says so",
+    "A check that ran later than it was due for a partition: when it was due it would have dropped a follower, but "
+    "the log has no line about that",
     (
         *SET,
         *columns("""

@@ -29,8 +29,8 @@ def test_remedies_begin_with_the_brokers_own_rule(log: Log) -> None:
     leader_was_silent(log)
     rows = [
         score("kafka-3.7", 4, 0, 5000),
-        score("kafka-2.1", 4, 0, 5000, under_min_isr_seconds=0.96),  # decides as 3.7, and costs as much
-        score("kafka-0.9", 4, 0, 5000, lost_if_leader_dies_records_max=8),  # decides as 3.7, and costs more
+        score("kafka-2.1", 4, 0, 5000, under_min_isr_seconds=0.96),  # decides like kafka-3.7, and costs as much
+        score("kafka-0.9", 4, 0, 5000, lost_if_leader_dies_records_max=8),  # decides like kafka-3.7, and costs more
         score("kip-501-pending", 0, 0, 5000),
         score("kafka-10853-acked", 2, 5, 3000),  # sooner, and misses some
         score("kafka-4485-design", 40, 0, 2000),  # sooner still, and no way to avoid what the brokers did
