@@ -9,18 +9,18 @@ span AS (
 -- Under some rules the lag grows between two fetches even if the follower lacks nothing. Fetches say since when; a run of
 -- them is taken apart where two are a tenth of the lag time apart, which is the lowest colour.
 runs_of_fetches AS (
-  SELECT
-    cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, params_json, later_by,
-    unix_micros(handled_time) AS first_us, unix_micros(last_handled_time) AS last_us,
-    coalesce(array_max(later_by) >= 100 * lag_time_ms(params_json), false) AS apart,
-    explode(sequence(
-      0, if(array_max(later_by) >= 100 * lag_time_ms(params_json), run_length - 1, 0)
-    )) AS n
-  FROM fetch_log
-  JOIN own USING (cluster_id)
-  JOIN (SELECT DISTINCT rule, params_json, event_date FROM rule_runs WHERE no_lag_while = 'never')
-    USING (rule, event_date)
-  WHERE error_code IN (0, -2)
+  SELECT *, explode(sequence(0, if(apart, run_length - 1, 0))) AS n
+  FROM (
+    SELECT
+      cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, params_json, later_by, run_length,
+      unix_micros(handled_time) AS first_us, unix_micros(last_handled_time) AS last_us,
+      coalesce(array_max(later_by) >= 100 * lag_time_ms(params_json), false) AS apart
+    FROM fetch_log
+    JOIN own USING (cluster_id)
+    JOIN (SELECT DISTINCT rule, params_json, event_date FROM rule_runs WHERE no_lag_while = 'never')
+      USING (rule, event_date)
+    WHERE error_code IN (0, -2)
+  )
 ),
 fetched AS (
   SELECT
