@@ -94,9 +94,9 @@ def event_stream(
 def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None = None) -> Rows:
     """List the rows of the stream that are neither fetches nor appends; they are few, and not packed.
 
-    Unless ``pinned``, rows that follow from Shrinking lines, or from their absence, are left out: when a check ran, the
-    log end that it saw, how long the ISR write took. ``late`` are rows of ``late_checks``, by default those of the
-    lake.
+    Some rows are inferred from Shrinking lines, or from their absence: when a check ran, the log end that it saw, how
+    long the ISR write took. They are included only if ``pinned`` is true. ``late`` are rows of ``late_checks``, by
+    default those of the lake.
     """
     tables = {
         "terms": joined_terms(engine),

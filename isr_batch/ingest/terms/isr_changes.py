@@ -72,10 +72,10 @@ def isr_shrinks_by_term(sources: Sources, terms: pa.Table, stretches: Sequence[S
 def isr_shrinks_in_read_logs(
     shrinks: pa.Table, files: pa.Table, begins_us: Mapping[int, int], ends_us: Mapping[int, int]
 ) -> pa.Table:
-    """Select the shrinks of `isr_shrinks_by_term` that fall into the time of the logs that are read.
+    """Select the shrinks of `isr_shrinks_by_term` that happened within the time that the read logs cover.
 
-    A Shrinking line may be in a file that is gone while the requests of its time are read, because each log rotates at
-    its own times.
+    Server and request logs rotate separately, so the file with a Shrinking line may already be deleted although the
+    requests of that time are still there.
 
     Parameters
     ----------
