@@ -126,4 +126,8 @@ def given_back(rows: pa.Table, kind: Kind, spark: "SparkSession | None" = None) 
 
         return rows.to_pandas(types_mapper=pd.ArrowDtype)
     assert spark is not None
-    return spark.createDataFrame(rows)
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    if rows.num_rows:
+        return spark.createDataFrame(rows)
+    return spark.createDataFrame(rows, from_arrow_schema(rows.schema))  # Connect takes no types of an empty table
