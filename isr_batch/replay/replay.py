@@ -155,8 +155,8 @@ def replay(
     """Replay every set of the lake through the given rules, and write their decisions.
 
     Only results inside the window are written, replacing those of the same rules for it. A window with a first day is
-    replayed from the latest stored state before that day that is still valid; if there is no such state, from the first
-    day of the lake. A window with a last day stores the states at its end. By default all timelines are written; if
+    replayed from the latest stored state before that day that is still valid; without such a state, from the first day
+    of the lake. A window with a last day stores the states at its end. By default all timelines are written; if
     there are many events, only those around shrinks; and if the workers cannot write to the lake's store, none.
 
     Raises

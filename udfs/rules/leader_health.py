@@ -2,7 +2,7 @@
 
 Not proposed for Kafka. Lifeguard, which is part of memberlist and so of Consul and Nomad, does it for SWIM: a member
 that answers late must not call others late. Each member keeps a counter from 0 to 8, the local health multiplier. It
-goes up by one after a failure in the member's own work, and down by one after a success. Timeouts are multiplied by the
+goes up by 1 with each failure in the member's own work, and down by 1 with each success. Timeouts are multiplied by the
 counter plus one.
 
 Here the counter follows the time that fetches spend in the leader: queue, local work, response queue and sending,
@@ -45,7 +45,7 @@ def on_completed(follower, leader, fetch, params):
 
 @kernel
 def stretched_lag_time_ms(leader, now_ms, params):
-    """The lag time, plus one lag time for each step of bad health, and one for a check that runs late."""
+    """The lag time, times 1 plus the steps of bad health, plus 1 if the check runs late."""
     late = now_ms - leader.check_due_us // 1000 > params.prompt_ms
     return params.replica_lag_time_max_ms * (1 + min(leader.health_multiplier + late, params.most_lateness))
 

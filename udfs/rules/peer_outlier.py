@@ -7,8 +7,8 @@ follower is dropped.
 
 The limit is Hadoop's: three times the median lag of the others, or the median and three times their median absolute
 deviation if that is more. Below the lag time no follower is slow. Hadoop puts the node itself into the median and wants
-ten nodes; with that definition, neither of two followers could ever be an outlier. If there is no other follower in the
-ISR, this rule decides like the rule of Kafka 3.7.
+ten nodes; with that definition, neither of two followers could ever be an outlier. If the ISR has no other follower,
+this rule decides like the rule of Kafka 3.7.
 
 It fixes: the effect of a slow or stopped leader on all its followers at once.
 
