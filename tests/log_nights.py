@@ -40,11 +40,14 @@ class Rotation:
         Names by number (``request.log.1`` is the newest), and not by the time at which a file began.
     packed : bool
         Whether rotated files are compressed.
+    closed : bool
+        Whether a night's copy has rotated files alone, so that each log ends at another time.
     """
 
     every: Mapping[str, float] = field(default_factory=lambda: {REQUEST: 20.0, SERVER: 35.0, STATE_CHANGE: 50.0})
     numbered: bool = False
     packed: bool = False
+    closed: bool = False
 
 
 class RecordedRun:
@@ -78,20 +81,26 @@ class RecordedRun:
             to.mkdir(exist_ok=True, parents=True)
             shutil.copyfile(self.run / broker / "server.properties", to / "server.properties")
             upto = lines[: bisect_right([each for each, _ in lines], at)]
-            for name, text in _files(log, upto, self.first, since, rotation):
+            for name, text in _files(log, upto, (self.first, since, at), rotation):
                 packed = rotation.packed and name != f"{log}.log"
                 (to / f"{name}.gz" if packed else to / name).write_bytes(gzip.compress(text) if packed else text)
         return target
 
 
-def _files(log: str, lines: Lines, begin: float, since: float, rotation: Rotation) -> Iterator[tuple[str, bytes]]:
+def _files(
+    log: str, lines: Lines, times: tuple[float, float, float], rotation: Rotation
+) -> Iterator[tuple[str, bytes]]:
+    begin, since, until = times
     files: dict[int, Lines] = {}
     for at, line in lines:
         files.setdefault(int((at - begin) // rotation.every[log]), []).append((at, line))
     for age, number in enumerate(sorted(files, reverse=True)):
-        if files[number][-1][0] > since:
+        ended = begin + rotation.every[log] * (number + 1)
+        last = ended if rotation.closed else files[number][-1][0]
+        if last > since and not (rotation.closed and until < last):
             rotated = f".{age}" if rotation.numbered else f".2026-11-21-{number + 1:02}"
-            yield f"{log}.log{rotated if age else ''}", b"".join(line for _, line in files[number])
+            name = f"{log}.log{rotated if age or rotation.closed else ''}"
+            yield name, b"".join(line for _, line in files[number])
 
 
 def _with_times(text: bytes) -> Iterator[tuple[float, bytes]]:

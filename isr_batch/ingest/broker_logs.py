@@ -235,13 +235,21 @@ def _left_alone(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str) 
     if table is BROKER_EVENTS:  # a silence is seen by what comes after it
         silent = read.time_of_gone_files(broker, "end_time")
         alone = f"kind = 'silent' AND ({silent}) OR kind <> 'silent' AND ({alone})"
-    again = {LEADER_EPOCHS.name: "true", BROKER_EVENTS.name: "kind = 'check'"}.get(table.name)
-    since_time = "end_time" if table is BROKER_EVENTS else time
-    since = [
-        f"{broker} = {broker_id} AND {since_time} >= {sql_instant(_EPOCH + timedelta(microseconds=at_us))}"
-        for broker_id, at_us in sorted(earlier.begin_us().items())
-    ]
-    return f"({alone}) AND NOT ({again} AND ({' OR '.join(since)}))" if again and since else alone
+    begins = {each: _EPOCH + timedelta(microseconds=us) for each, us in earlier.begin_us().items()}
+    # Logs rotate separately: lines of a time whose requests are gone may be in a file that is new.
+    small = read.small_logs_since(begins)
+    since = {
+        LEADER_EPOCHS.name: [_since(broker, time, begins)],
+        BROKER_EVENTS.name: [f"kind = 'check' AND ({_since(broker, 'end_time', begins)})",
+                             f"kind <> 'silent' AND ({_since(broker, time, small)})"],
+        OBSERVED_ISR_CHANGES.name: [_since(broker, time, small)],
+    }.get(table.name)  # fmt: skip
+    return f"({alone}) AND NOT ({' OR '.join(since)})" if since else alone
+
+
+def _since(broker: str, time: str, begins: Mapping[int, datetime]) -> str:
+    rows = [f"{broker} = {broker_id} AND {time} >= {sql_instant(at)}" for broker_id, at in sorted(begins.items())]
+    return " OR ".join(rows) or "false"
 
 
 def _is_append(row: Mapping[str, Any]) -> str:

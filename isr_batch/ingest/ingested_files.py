@@ -17,14 +17,14 @@ belong to a period of their broker: that of the request logs that are read, or o
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
 from isr_batch import __version__
-from isr_batch.ingest.folder.log_folder import PROPERTIES, REQUEST, LogFile, LogFolder
+from isr_batch.ingest.folder.log_folder import METADATA, PROPERTIES, REQUEST, LogFile, LogFolder
 from isr_batch.lake.ddl import sql_literal
 
 OVERLAP = timedelta(seconds=1)
@@ -235,6 +235,23 @@ class ReadFiles:
         """First and last event_date of the rows selected by `rows`; None if unbounded."""
         days = self._day_bounds
         return (str(days[0]), str(days[1])) if days and not self.overlaps else None
+
+    def small_logs_since(self, begins: Mapping[int, datetime]) -> dict[int, datetime]:
+        """Find the time from which a broker's events and ISR changes are derived again.
+
+        That is the first line of its logs other than requests that are read, but not before all of its earlier lines
+        are at hand (``begins``), and not before a metadata log that is gone ends: nothing else has its records.
+        """
+        recorded = [record.span[1] for record in self.work.gone if record.kind == METADATA and record.span]
+        since = {}
+        for broker_id, begin in begins.items():
+            read = [
+                self.times[file.name]["first_time"] for file in self.work.found.files
+                if file.kind != REQUEST and file.broker_id in {broker_id, None} and file.name in self.times
+            ]  # fmt: skip
+            if read:
+                since[broker_id] = max([min(read), begin, *recorded])
+        return since
 
     @property
     def later_request_logs(self) -> list[str]:
