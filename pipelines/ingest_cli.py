@@ -145,8 +145,12 @@ def look_command(
 
 def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
     """Ingest the clusters that were found."""
-    from isr_batch.ingest.broker_logs import ingest_broker_logs, require_clean_broker_logs
+    from isr_batch.ingest.broker_logs import ingest_broker_logs, ingested_clusters, require_clean_broker_logs
 
+    known = ingested_clusters(job.lake)
+    if known and not known & {*logs.clusters}:
+        new = f"{', '.join(logs.clusters)}: new here; the lake has logs of {', '.join(sorted(known))}"
+        job.out.warn(f"{new} (--cluster NAME if they are of one of these)")
     for name, (folder, found) in logs.clusters.items():
         _show_files(job.out, name, found)
         with job.out.step(f"ingest {folder}") as facts:

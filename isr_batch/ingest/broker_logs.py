@@ -260,6 +260,11 @@ def _is_append(row: Mapping[str, Any]) -> str:
     return f"({' AND '.join(same)})"
 
 
+def ingested_clusters(lake: Lake) -> set[str]:
+    """Return the clusters whose logs the lake has."""
+    return {*read_columns(lake, INGESTED_FILES.name, ["cluster_id"])["cluster_id"].to_pylist()}
+
+
 def require_clean_broker_logs(counts: RunCounts, max_quarantine_ratio: float) -> None:
     """Fail when an ingest refused too many of its lines.
 

@@ -70,6 +70,8 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
     names = lake.names()
     asked = set(names) if query[1].upper() == "SHOW" else _asked(text, names)
     try:
+        if len(duckdb.extract_statements(text)) > 1:
+            raise UsageError("several statements", "ask one query per call")
         with ArrowSql() as sql:
             found = sql(text, **{name: _view(lake, name) for name in names if name in asked})
     except duckdb.Error as error:

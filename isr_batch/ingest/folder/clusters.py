@@ -52,7 +52,11 @@ def find_clusters(
         if len(parts) == depth:
             of_folder[parts[0]].add(broker_id)
     shared = sum(map(len, of_folder.values())) > len(set().union(*of_folder.values()))
-    lone = len(of_folder) == 1 and len(next(iter(of_folder.values()))) > 1
+    lone = len(of_folder) == 1 and (
+        len(next(iter(of_folder.values()))) > 1
+        # CLUSTER/broker-1/server.log, but not broker-1/logs/server.log
+        or all(not _ends_in_number(parts[0]) and _ends_in_number(parts[1]) for parts, _ in places if len(parts) > 1)
+    )
     if depth > BROKER_DEPTH and (shared or lone) and not any(map(_is_date, of_folder)):
         clusters = {name: (folder / name, find_logs(folder / name, options)) for name in sorted(of_folder)}
         deeper = sorted({parts[0] for parts, _ in places} - set(clusters))
@@ -73,6 +77,10 @@ def find_clusters(
 def _parts_on_disk(file: LogFile) -> tuple[str, ...]:
     member = member_name(file.path)
     return Path(file.name.partition(f"!/{member}")[0] if member else file.name).parts
+
+
+def _ends_in_number(folder: str) -> bool:
+    return folder[-1:].isdigit()
 
 
 def _is_date(folder: str) -> bool:

@@ -5,6 +5,7 @@ import gzip
 import io
 import lzma
 import re
+import shutil
 import tarfile
 import zipfile
 from pathlib import Path
@@ -207,6 +208,16 @@ def test_pods_are_no_clusters_and_clusters_are_no_pods(tmp_path: Path) -> None:
     assert list(find_clusters(tmp_path)) == ["east", "west"]
     assert list(find_clusters(tmp_path / "east")) == ["east"]
     assert owners(tmp_path / "east") == {f"kafka-{pod}/kafka/0.log: server": pod for pod in (0, 1)}
+
+
+def test_one_broker_of_a_cluster_is_of_that_cluster(tmp_path: Path) -> None:
+    """A night may have one broker's folder only; its logs belong to the cluster that they belonged to before."""
+    write(tmp_path / "east" / "broker-1" / "server.log", OWN_LINES["server"].format(1).encode())
+    write(tmp_path / "pod" / "kafka-1" / "logs" / "server.log", OWN_LINES["server"].format(1).encode())
+    assert list(find_clusters(tmp_path / "pod")) == ["pod"]
+    assert list(find_clusters(tmp_path / "pod" / "kafka-1")) == ["kafka-1"]
+    shutil.rmtree(tmp_path / "pod")
+    assert list(find_clusters(tmp_path)) == ["east"]
 
 
 def test_every_file_that_is_not_read_is_listed_with_its_reason(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def one_late(count: int) -> list[int]:
     return [0, 2, 1, *range(3, count)]
 
 
-@pytest.mark.timeout(1800)  # thirty ingests, beside whatever else runs
+@pytest.mark.timeout(1800)  # thirty ingests, on a busy machine
 @pytest.mark.parametrize(
     ("sample", "count", "rotation", "overlap", "order"),
     [

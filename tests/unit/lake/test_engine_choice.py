@@ -67,3 +67,5 @@ def test_sql_of_duckdb(tmp_path: Path) -> None:
     for statement in ("COPY fetch_log TO 'x.csv'", "CREATE TABLE t (x INTEGER)", "ATTACH 'x.db'"):
         with pytest.raises(UsageError, match="not a query"):
             answer(lake, statement)
+    with pytest.raises(UsageError, match="several statements"):
+        answer(lake, "SELECT 1; DROP VIEW fetch_log")
