@@ -53,6 +53,8 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
     UsageError
         With the part that is not a plain query; or when Spark cannot parse it.
     """
+    if text.count("/*") > _LEVELS:  # thousands, one in another, keep Spark's parser busy until its memory is full
+        raise UsageError(*TOO_DEEP)
     try:
         # Variables would put what is in the environment into the text.
         spark.conf.set("spark.sql.variable.substitute", "false")

@@ -245,6 +245,7 @@ def ask_all(spark: SparkSession, capsys: pytest.CaptureFixture[str], places: dic
 def test_a_statement_is_answered_or_refused(
     spark: SparkSession, capsys: pytest.CaptureFixture[str], places: dict[str, str]
 ) -> None:
+    assert ask(spark, capsys, places["lake"], f"{'/*' * 5000}{'*/' * 5000} SELECT 1") == 2
     assert ask_all(spark, capsys, places, range(CASES)) == {0, 2}
 
 
