@@ -24,6 +24,7 @@ from pydantic_settings import (
 from isr_batch.errors import UsageError
 from isr_batch.phrases import did_you_mean
 from isr_batch.rule_names import rule_names_between_commas
+from isr_batch.shipped_files import shipped
 from isr_batch.yaml_files import load_yaml
 
 ENV_VARIABLE: Final = "ISR_BATCH_ENV"
@@ -112,7 +113,7 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
     options : dict, optional
         Values of command-line options, nested like the model.
     conf : Path, optional
-        Folder of the YAML files; by default ``conf`` in the working directory, else next to the package.
+        Folder of the YAML files; by default ``conf`` in the working directory, else the one that came with the package.
 
     Raises
     ------
@@ -140,8 +141,7 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
 
 
 def _conf_folder() -> Path | None:
-    beside_package = Path(__file__).resolve().parent.parent / "conf"
-    return next((folder for folder in (Path("conf"), beside_package) if (folder / "base.yaml").is_file()), None)
+    return next((folder for folder in (Path("conf"), shipped("conf")) if (folder / "base.yaml").is_file()), None)
 
 
 def _layers(env: str | None, options: Tree, conf: Path | None, mistakes: list[str]) -> list[tuple[str, Tree]]:

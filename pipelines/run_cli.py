@@ -7,6 +7,7 @@ import typer
 
 from isr_batch.errors import UsageError
 from isr_batch.lake.addresses import is_address
+from isr_batch.shipped_files import shipped
 from isr_batch.window import Window
 from pipelines.evidence_cli import run_evidence_command
 from pipelines.ingest_cli import (
@@ -47,6 +48,7 @@ if TYPE_CHECKING:  # help and small commands should not wait for Spark, so comma
     from isr_batch.scoring.broker_check import BrokerCheckSummary
     from isr_batch.scoring.scores import Rows
 
+SAMPLES = "isr-batch-samples"
 LEDGER_COLUMNS = (
     "rule", "T", "shrinks", "spurious", "precision", "detection_ms_p99", "mistake_duration_ms_p50", "query_accuracy",
     "under_min_isr_seconds", "high_watermark_stalled_seconds", "loss_records_max",
@@ -137,6 +139,9 @@ def run_command(
     mapping: Annotated[
         Path | None, typer.Option("--mapping", metavar="FILE", help="YAML file that maps the table's columns.")
     ] = None,
+    samples: Annotated[
+        bool, typer.Option("--samples", help=f"Instead of your own: the sample logs; --lake is {SAMPLES} by default.")
+    ] = False,
     lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
     stamp_format: StampFormat = None, time_zone: TimeZone = None,
     file: Annotated[
@@ -150,8 +155,10 @@ def run_command(
     """Ingest, replay, compare and report in one go; without follower fetches, report what server.log alone shows."""
     out = Output(quiet=quiet, as_json=as_json, brief=not show_all)
     settings, wanted = settings_of_job(env, rules, params, engine), timelines_of_job(timelines)
-    if (logs is None) == (tables is None) or (tables is None) != (mapping is None):
-        raise UsageError("nothing to replay", "give --logs DIR, or --table TABLE and --mapping FILE")
+    if samples and logs is None and tables is None:
+        logs, lake = shipped("data/samples"), lake or (None if catalog else SAMPLES)
+    elif samples or (logs is None) == (tables is None) or (tables is None) != (mapping is None):
+        raise UsageError("nothing to replay", "give --logs DIR, or --table TABLE and --mapping FILE, or --samples")
     require_lake_of_job(lake, catalog, new=True)
     file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
     if tables is not None and mapping is not None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from isr_batch.errors import UsageError
 from isr_batch.phrases import did_you_mean
 from isr_batch.rule_names import rule_names_between_commas
+from isr_batch.shipped_files import examples
 from isr_batch.yaml_files import load_yaml
 from udfs.batches.rule_runs import RuleRun
 from udfs.rules import COMMON_PARAMS, CONTINUOUS, REGISTRY, Param
@@ -118,7 +119,7 @@ def load_grid(file: Path) -> NamedGrid:
     UsageError
         With all mistakes in the file, or if it has more than `MOST_RUNS` rule runs.
     """
-    hint = "conf/grids has an example"
+    hint = f"{examples('conf/grids')} has an example"
     if not re.fullmatch(r"[\w.-]+", file.stem):
         raise UsageError(f"{file.stem!r} cannot name a grid", "use letters, digits, dots and hyphens")
     try:

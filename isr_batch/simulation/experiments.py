@@ -26,6 +26,7 @@ from isr_batch.lake.tables.scores import EXPERIMENT_RESULTS
 from isr_batch.phrases import did_you_mean
 from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.scoring.scores import results_in, score_inputs, scores
+from isr_batch.shipped_files import examples
 from isr_batch.simulation.group_plans import FleetOfGroups, plan_groups
 from isr_batch.simulation.planted_faults import FLEETS
 from isr_batch.simulation.proposal_examples import START_MS
@@ -92,17 +93,18 @@ def load_experiment(file: Path) -> Experiment:
     UsageError
         With all mistakes in the file.
     """
+    hint = f"{examples('conf/experiments')} has examples"
     if not re.fullmatch(r"[\w.-]+", file.stem):
         raise UsageError(f"{file.stem!r} cannot name an experiment", "use letters, digits, dots and hyphens")
     try:
         return Experiment.model_validate(load_yaml(file))
     except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}", "conf/experiments has examples") from error
+        raise UsageError(f"{file} cannot be read: {error.strerror}", hint) from error
     except yaml.YAMLError as error:
-        raise UsageError(f"{file} is not YAML: {error}", "conf/experiments has examples") from error
+        raise UsageError(f"{file} is not YAML: {error}", hint) from error
     except ValidationError as error:
         mistakes = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors())
-        raise UsageError(f"{file}: {mistakes}", "conf/experiments has examples") from error
+        raise UsageError(f"{file}: {mistakes}", hint) from error
 
 
 def experiment_cells(experiment: Experiment) -> list[ExperimentCell]:

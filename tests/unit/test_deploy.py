@@ -1,6 +1,9 @@
 """The files of deploy/, each read by its own tool; they are installed elsewhere: Airflow brings 100 packages."""
 
+import os
+import shutil
 import subprocess
+import sys
 import venv
 from pathlib import Path
 
@@ -67,6 +70,34 @@ def test_its_own_tool_reads_it(tool: str, python: Path, tmp_path: Path) -> None:
            "AIRFLOW__CORE__UNIT_TEST_MODE": "True"}  # fmt: skip
     done = subprocess.run([python, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def steps_of_image() -> str:
+    """What the image installs: its steps with pip, as one line of a shell."""
+    joined = (DEPLOY / "docker/Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    (step,) = (line.removeprefix("RUN ") for line in joined.splitlines() if "pip install" in line)
+    return step
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+def test_steps_of_the_image_give_a_command_that_runs_the_samples(tmp_path: Path) -> None:
+    """In a bare environment instead of a container, which this machine may not have."""
+    venv.create(tmp_path / "bare", with_pip=True)
+    root, empty = DEPLOY.parent, tmp_path / "empty"
+    empty.mkdir()
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)], cwd=root, check=True
+    )
+    shutil.copy(root / "requirements/run.lock", tmp_path)
+    here = {"PATH": f"{tmp_path / 'bare/bin'}:{os.environ['PATH']}"}
+    subprocess.run(["/bin/sh", "-ec", steps_of_image()], cwd=tmp_path, env=os.environ | here, check=True)
+    done = subprocess.run(
+        ["isr-batch", "run", "--samples", "--quiet"], cwd=empty, check=True, stdout=subprocess.PIPE, text=True,
+        env=here | {"HOME": str(empty), "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert "Of 86 followers that your brokers dropped, 18 were healthy" in done.stdout
+    assert (empty / "isr-batch-samples/report.html").is_file()
 
 
 def test_lines_of_cron_are_understood_by_a_shell() -> None:

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, Va
 from isr_batch.errors import UsageError
 from isr_batch.lake.addresses import is_address, is_table_name
 from isr_batch.phrases import did_you_mean
+from isr_batch.shipped_files import examples
 from isr_batch.yaml_files import load_yaml
 
 Unit = Literal["s", "ms", "us", "ns", "iso"]
@@ -276,7 +277,7 @@ class TableMapping(_Section):
     broker_version: str | None = None
 
 
-HINT: Final = "docs/own-tables.md describes the mapping; conf/mappings has examples"
+HINT: Final = f"docs/own-tables.md describes the mapping; {examples('conf/mappings')} has examples"
 
 
 def load_mapping(file: Path, cluster_id: str | None = None) -> TableMapping:

@@ -1,0 +1,26 @@
+"""Sample logs and example configurations: beside the packages in a checkout, within the package in a wheel."""
+
+from pathlib import Path
+from typing import Final
+
+_PACKAGE: Final = Path(__file__).resolve().parent
+_CHECKOUT: Final = _PACKAGE.parent
+_WHEEL: Final = _PACKAGE / "shipped"
+
+
+def shipped(name: str) -> Path:
+    """Return a folder of the checkout, such as ``data/samples`` or ``conf/grids``, wherever this installation has it.
+
+    Parameters
+    ----------
+    name : str
+        The folder's path in the checkout.
+    """
+    of_checkout = _CHECKOUT / name
+    return of_checkout if (_CHECKOUT / "pyproject.toml").is_file() and of_checkout.exists() else _WHEEL / name
+
+
+def examples(name: str) -> str:
+    """Name a folder of examples for a hint, short where the working directory is the checkout."""
+    folder = shipped(name)
+    return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
