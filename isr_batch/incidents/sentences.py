@@ -10,7 +10,9 @@ from isr_batch.incidents.incident_story import (
     STARVED,
     incident_story,
     link_in_story,
+    made_healthy,
     silence_in_story,
+    undelivered_in_story,
     why_healthy_in_story,
 )
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
@@ -131,7 +133,7 @@ def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str, form
     spurious, judged = counts["spurious"], counts["spurious"] + counts["genuine"]
     none = "none" if judged == dropped else f"none of the {judged} that can be judged"
     of = f"Of {count_of(dropped, 'follower')} that {who} dropped, {spurious or none} {_were(spurious)} healthy"
-    guilty = [one | {"made": one["spurious"] - one["spurious_of_stopped"]} for one in incidents if one["spurious"]]
+    guilty = [one | {"made": made_healthy(one)} for one in incidents if one["spurious"]]
     if not guilty:
         return f"{of}."
     parts = []
@@ -155,11 +157,17 @@ def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str, form
         whom = brokers_text(sorted({replica for one in of_broker for replica in one["healthy"]}))
         why = f"{whom}: {why_healthy_in_story(of_broker, number)}"
         parts.append(f"broker {broker} dropped {number} {_moments(of_broker, form)} ({why})")
+    for broker, of_broker, number in _of_brokers(guilty, "undelivered"):
+        how = " or ".join(dict.fromkeys(undelivered_in_story(one) for one in of_broker))
+        parts.append(
+            f"broker {broker} {how} {_moments(of_broker, form)} ({number}; they were due while the leader served "
+            "others: suspect the network, or a follower that did not read)"
+        )
     elsewhere = _order(guilty, "spurious_of_stopped")
     if elsewhere:
         number = sum(one["spurious_of_stopped"] for one in guilty)
         whose = brokers_text(elsewhere)
-        parts.append(f"{number} lacked nothing there, or kept pace, while really stopped elsewhere ({whose})")
+        parts.append(f"{number} lacked nothing there, or kept pace, while away or behind elsewhere ({whose})")
     return f"{of}: {'; '.join(parts)}."
 
 

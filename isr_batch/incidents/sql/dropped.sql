@@ -14,7 +14,8 @@ logged AS (
     o.cluster_id, o.topic, o.partition_id, o.leader_id, o.replica_id, o.change_time, o.made_by,
     CASE WHEN o.made_by = 'controller' THEN 'excluded' ELSE coalesce(j.verdict, 'unknown') END AS verdict,
     CASE WHEN o.made_by = 'controller' THEN 'controller' ELSE coalesce(j.primary_cause, 'unknown') END AS cause,
-    j.restored_time, coalesce(j.lag_ms, epoch_ms(o.change_time) - o.last_caught_up_time_ms) AS lag_ms, j.rule,
+    j.restored_time, coalesce(j.lag_ms, epoch_ms(o.change_time) - o.last_caught_up_time_ms) AS lag_ms,
+    j.leader_held_ms, j.leader_silent_ms, j.rule,
     j.params_json, j.change_time AS replayed_time, j.certainty, o.source_file, o.source_line,
     o.made_by = 'controller' AND coalesce(NOT list_contains(t.assigned, o.replica_id), false) AS reassigned
   FROM observed_isr_changes AS o
@@ -27,7 +28,7 @@ logged AS (
 replayed AS (
   SELECT
     cluster_id, topic, partition_id, leader_id, replica_id, change_time, made_by, verdict, primary_cause AS cause,
-    restored_time, lag_ms, rule, params_json, change_time AS replayed_time, certainty, NULL AS source_file,
+    restored_time, lag_ms, leader_held_ms, leader_silent_ms, rule, params_json, change_time AS replayed_time, certainty, NULL AS source_file,
     NULL AS source_line, false AS reassigned
   FROM shrink_verdicts
   WHERE rule = $rule AND cluster_id NOT IN (SELECT cluster_id FROM brokers_logs)

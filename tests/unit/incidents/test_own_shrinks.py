@@ -198,7 +198,7 @@ def test_a_stopped_follower_is_at_fault_where_it_lacked_nothing_too(log: Log) ->
     assert " ".join(cluster_headline(own, own.clusters[0])).startswith(
         "Of 4 followers that your brokers dropped, 3 were healthy: broker 1 dropped 1 at 00:00:17 (broker 3: the "
         "leader held up its fetches); broker 2 dropped 1 at 00:00:20 (broker 3: it lacked nothing); 1 lacked nothing "
-        "there, or kept pace, while really stopped elsewhere (broker 3). 1 was really stopped"
+        "there, or kept pace, while away or behind elsewhere (broker 3). 1 was really stopped"
     )
     assert incident_story(own.incidents[0]) == (
         "Broker 3 stopped fetching; broker 1 dropped it from 1 ISR (or its link to broker 1); it was dropped once from "
