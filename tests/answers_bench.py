@@ -1,6 +1,7 @@
 """Answers to a recording under states of evidence, held to its faults: what an operator has is rarely all logs.
 
-``python -m tests.answers_bench RECORDING [RECORDING ...]`` prints the matrix that docs/answers.md has.
+``python -m tests.answers_bench RECORDING [RECORDING ...]`` prints the matrix that docs/answers.md has. A recording is
+a folder with logs and timeline.jsonl.
 """
 
 import gzip
@@ -60,8 +61,11 @@ def with_evidence(recording: Path, keep: Keep, out: Path) -> Path:
         if (found := _STAMP.match(line))
     ]  # fmt: skip
     middle = f"{min(times) + (max(times) - min(times)) / 2:%Y-%m-%d %H:%M:%S}"
+    out.mkdir()
+    if (listing := recording / "topics.txt").exists():
+        shutil.copy(listing, out)
     for broker in sorted(recording.glob("broker-*")):
-        (out / broker.name).mkdir(parents=True)
+        (out / broker.name).mkdir()
         shutil.copy(broker / "server.properties", out / broker.name)
         for log in LOGS:
             stamp, level, kept = "", "", []
@@ -98,9 +102,9 @@ def _rule_of_brokers(lake: Lake) -> str:
     return rule_of_release(apache_release(next(version for version in named if version)))
 
 
-def bench(recording: Path, states: Mapping[str, Keep] = STATES) -> Matrix:
+def bench(recording: Path, timeline: Path | None = None, states: Mapping[str, Keep] = STATES) -> Matrix:
     """Answer under each state of evidence; a drop that an answer does not name, though others do, is untold."""
-    faults = recorded_faults(recording / "timeline.jsonl")
+    faults = recorded_faults(timeline or recording / "timeline.jsonl")
     found: Matrix = {}
     for state, keep in states.items():
         with tempfile.TemporaryDirectory() as place:

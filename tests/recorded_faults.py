@@ -10,7 +10,10 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from isr_batch.lake.lake import Lake
 
 SLACK_MS: Final = 10_000
 """A drop comes a lag time and a check after its fault began, and a slow follower's up to that after it ended."""
@@ -133,15 +136,21 @@ def _said_of(incident: dict[str, Any], drop: dict[str, Any]) -> str | None:
 
 
 def drops_of_lake(lake_root: str) -> dict[str, list[dict[str, Any]]]:
-    """Drops of leaders by cluster, as the answers have them: with request logs, or with server.log alone."""
-    from isr_batch.incidents.own_shrinks import incident_key, own_shrinks
-    from isr_batch.lake.arrow_read import read_columns
+    """Do as `drops_of_leaders` with a lake of this machine, without Spark."""
     from isr_batch.lake.lake import Lake
 
     def no_spark() -> Any:
         raise RuntimeError("tables of this machine are read without Spark")
 
-    lake = Lake(no_spark, lake_root)
+    return drops_of_leaders(Lake(no_spark, lake_root))
+
+
+def drops_of_leaders(lake: "Lake") -> dict[str, list[dict[str, Any]]]:
+    """Drops of leaders by cluster, as the answers have them: with request logs, or with server.log alone."""
+    from isr_batch.evidence.evidence_table import read_evidence_table
+    from isr_batch.incidents.own_shrinks import incident_key, own_shrinks
+    from isr_batch.lake.arrow_read import read_columns
+
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     own = own_shrinks(lake)
     incidents = {incident_key(one): one for one in own.incidents}
@@ -151,24 +160,12 @@ def drops_of_lake(lake_root: str) -> dict[str, list[dict[str, Any]]]:
             found[row["cluster_id"]].append(row | {"since_us": one["since_us"], "said": _said_of(one, row)})
     if found:
         return found
-    columns = (
-        "cluster_id",
-        "topic",
-        "partition_id",
-        "leader_id",
-        "replica_id",
-        "change_time",
-        "made_by",
-        "lag_ms",
-        "retry",
-    )
-    for row in read_columns(lake, "shrink_evidence", (*columns, "suspect_broker")).to_pylist():
-        if row["made_by"] == "leader" and not row["retry"]:
-            us = int(row["change_time"].timestamp() * 1_000_000)
-            begun = None if row["lag_ms"] is None else us - 1000 * row["lag_ms"]
-            found[row["cluster_id"]].append(
-                {**row, "change_us": us, "fault_id": row["suspect_broker"], "since_us": begun}
-            )
+    for name in sorted(set(read_columns(lake, "shrink_evidence", ["cluster_id"])["cluster_id"].to_pylist())):
+        for row in read_evidence_table(lake, name).to_pylist():
+            if row["made_by"] == "leader" and not row["retry"]:
+                us = int(row["change_time"].timestamp() * 1_000_000)
+                begun = None if row["lag_ms"] is None else us - 1000 * row["lag_ms"]
+                found[name].append(row | {"change_us": us, "fault_id": row["suspect_broker"], "since_us": begun})
     return found
 
 
