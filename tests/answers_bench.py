@@ -61,7 +61,7 @@ def with_evidence(recording: Path, keep: Keep, out: Path) -> Path:
         if (found := _STAMP.match(line))
     ]  # fmt: skip
     middle = f"{min(times) + (max(times) - min(times)) / 2:%Y-%m-%d %H:%M:%S}"
-    out.mkdir()
+    out.mkdir(parents=True)
     if (listing := recording / "topics.txt").exists():
         shutil.copy(listing, out)
     for broker in sorted(recording.glob("broker-*")):

@@ -155,7 +155,7 @@ def drops_of_leaders(lake: "Lake") -> dict[str, list[dict[str, Any]]]:
     own = own_shrinks(lake)
     incidents = {incident_key(one): one for one in own.incidents}
     for row in own.drops.to_pylist():
-        if row["made_by"] != "controller":
+        if row["made_by"] not in ("controller", "unknown"):
             one = incidents[incident_key(row)]
             found[row["cluster_id"]].append(row | {"since_us": one["since_us"], "said": _said_of(one, row)})
     if found:

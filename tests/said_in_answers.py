@@ -1,4 +1,4 @@
-"""What an answer says of which broker and which time, to compare with the faults of a recording."""
+"""Brokers and times that the sentences of an answer name, to compare with the faults of a recording."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ _KINDS: Final = {
     OUT_OF_REACH: r"could not be reached|did not get through|did not get (?:its|the) responses",
     STOOD_STILL: r"was silent|was starved|stopped fetching",
 }
-"""What excludes each other about one broker at one time; "stopped or slow" fits both."""
+"""Kinds that exclude each other for one broker at one time; "stopped or slow" fits both."""
 
 
 class Said(NamedTuple):
@@ -53,7 +53,7 @@ def said_in(sentences: Iterable[str]) -> list[Said]:
 
 
 def contradictions(said: Sequence[Said]) -> list[tuple[Said, Said]]:
-    """List what is said of one broker at one time, and cannot both be true."""
+    """List pairs of statements about one broker at one time that cannot both be true."""
     return [
         (one, other)
         for one in said for other in said

@@ -53,7 +53,7 @@ def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | N
 
 
 def find_undelivered(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
-    """Tell answers that were not delivered from a leader that was slow, by the phases of its responses.
+    """Distinguish responses that were not delivered from a leader that was slow, by the phases of its responses.
 
     Parameters
     ----------

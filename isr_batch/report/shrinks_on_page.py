@@ -84,7 +84,7 @@ def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) 
 
 
 def _with_causes(facts: Sequence[Row], one: ShrinkInQuery, drops: Sequence[Row]) -> list[Row]:
-    """Give the followers the causes that the incident has: it tells answers that were not delivered from others."""
+    """Give the followers the causes of the incident, which distinguishes responses that were not delivered."""
     shrink = one.topic, one.partition_id, one.change_us
     causes = {
         row["replica_id"]: row["cause"] for row in drops

@@ -1,5 +1,5 @@
 -- For which share of its window no fetch of a pair was with the leader, neither being served nor parked; and of the time before.
--- A response that is due and not sent is no sign of the follower. Fetches of a partition follow each other, but a response may
+-- A response that is due and not sent does not show that the follower is there. Fetches of a partition follow each other, but a response may
 -- still be under way when the next one comes.
 WITH parts AS (
   SELECT s.*, phase,
