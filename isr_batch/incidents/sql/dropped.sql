@@ -1,6 +1,7 @@
 -- Followers that left an ISR according to the brokers' logs, each with the verdict on the same shrink of their replayed
 -- rule; for clusters without broker logs, the shrinks of the rule. reassigned: the controller took the replica out of the
--- partition's assignment, or gave it a new one without it. suspect, suspect_broker, strength: by the lines of server.log.
+-- partition's assignment, or gave it a new one without it. Without the metadata log the assignment may only be the replicas that
+-- were seen in the term, so that a broker which leads nothing any more may be gone instead. suspect, suspect_broker, strength: by the lines of server.log.
 -- Where the leader's server.log does not cover a removal, and neither an election, nor the end of a broker, nor the metadata log
 -- shows the controller's hand, made_by is leader if the replay makes the same shrink just before, else unknown.
 WITH server AS (
@@ -57,7 +58,15 @@ logged AS (
     j.restored_time, coalesce(j.lag_ms, epoch_ms(o.change_time) - o.last_caught_up_time_ms) AS lag_ms,
     j.leader_held_ms, j.leader_silent_ms, j.rule,
     j.params_json, j.change_time AS replayed_time, j.certainty, o.source_file, o.source_line,
-    o.made_by = 'controller' AND NOT o.is_unsure AND coalesce(NOT list_contains(t.assigned, o.replica_id), false) AS reassigned
+    o.made_by = 'controller' AND NOT o.is_unsure AND coalesce(NOT list_contains(t.assigned, o.replica_id), false) AND (
+      o.cluster_id IN (SELECT cluster_id FROM controller_records WHERE kind = 'partition')
+      OR o.cluster_id IN (SELECT cluster_id FROM mapped_clusters)
+      OR EXISTS (
+        FROM leader_epochs AS l
+        WHERE l.cluster_id = o.cluster_id AND l.leader_id = o.replica_id
+          AND o.change_time BETWEEN l.start_time AND l.end_time - INTERVAL 1 second
+      )
+    ) AS reassigned
   FROM observed AS o
   LEFT JOIN (SELECT DISTINCT ON ($key) $key, assigned FROM leader_epochs ORDER BY ALL) AS t USING ($key)
   LEFT JOIN judged AS j ON j.observed_time = o.change_time AND (o.made_by = 'leader' OR o.is_unsure)
