@@ -61,11 +61,8 @@ def with_evidence(recording: Path, keep: Keep, out: Path) -> Path:
         if (found := _STAMP.match(line))
     ]  # fmt: skip
     middle = f"{min(times) + (max(times) - min(times)) / 2:%Y-%m-%d %H:%M:%S}"
-    out.mkdir(parents=True)
-    if (listing := recording / "topics.txt").exists():
-        shutil.copy(listing, out)
     for broker in sorted(recording.glob("broker-*")):
-        (out / broker.name).mkdir()
+        (out / broker.name).mkdir(parents=True)
         shutil.copy(broker / "server.properties", out / broker.name)
         for log in LOGS:
             stamp, level, kept = "", "", []

@@ -16,7 +16,6 @@ SAMPLES: Final = ROOT / "data" / "samples"
 SHIPPED: Final = {
     "network": (GOLDEN / "network", None),
     "leader-stop": (SAMPLES / "leader-stop", GOLDEN / "faults" / "leader-stop.jsonl"),
-    "long-running": (SAMPLES / "mid-term" / "long-running", GOLDEN / "faults" / "long-running.jsonl"),
 }
 OTHERS: Final = (
     "k2.8.2", "k3.2.3", "k3.6.2", "k3.7.2-operations", "k3.9.1", "k4.2.1-network", "k4.4.0", "old-0.10.1.1",
