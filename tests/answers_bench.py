@@ -99,9 +99,9 @@ def _rule_of_brokers(lake: Lake) -> str:
     return rule_of_release(apache_release(next(version for version in named if version)))
 
 
-def bench(recording: Path, timeline: Path | None = None, states: Mapping[str, Keep] = STATES) -> Matrix:
+def bench(recording: Path, states: Mapping[str, Keep] = STATES) -> Matrix:
     """Answer under each state of evidence; a drop that an answer does not name, though others do, is untold."""
-    faults = recorded_faults(timeline or recording / "timeline.jsonl")
+    faults = recorded_faults(recording / "timeline.jsonl")
     found: Matrix = {}
     for state, keep in states.items():
         with tempfile.TemporaryDirectory() as place:

@@ -116,7 +116,11 @@ def _query(incident: Row, kind: str) -> str:
             f"{rule} AND primary_cause = 'slow_leader' AND {fault} IN (leader_id, replica_id)",
         ),
         "excluded": ("observed_isr_changes", f"made_by = 'controller' AND kind = 'shrink' AND replica_id = {fault}"),
-        "unknown": ("observed_isr_changes", "made_by = 'leader' AND kind = 'shrink'"),
+        # Where server.log does not show who removed a replica, the table has the controller.
+        "unknown": (
+            "observed_isr_changes",
+            f"made_by = '{'leader' if incident['droppers'] else 'controller'}' AND kind = 'shrink'",
+        ),
         "paused": ("broker_troubles", f"kind = 'pause' AND broker_id = {fault}"),
         "troubled": ("broker_troubles", f"kind <> 'pause' AND broker_id = {fault}"),
     }.get(kind, ("broker_events", f"kind = '{kind}' AND broker_id = {fault}"))
