@@ -1,6 +1,7 @@
 """Answers to a recording under states of evidence, held to its faults: what an operator has is rarely all logs.
 
-``python -m tests.answers_bench RECORDING [RECORDING ...]`` prints the matrix that docs/answers.md has.
+``python -m tests.answers_bench RECORDING [RECORDING ...]`` prints the matrix that docs/answers.md has. A recording is
+a folder with logs and timeline.jsonl.
 """
 
 import gzip
@@ -14,25 +15,29 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from isr_batch.broker_lines.vendors import apache_release
 from isr_batch.ingest.broker_logs import ingest_broker_logs
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
-from isr_batch.replay.replay import replay, rule_runs
+from isr_batch.replay.replay import replay
 from isr_batch.scoring.broker_check import validate
-from isr_batch.settings import ReplaySettings
 from tests.recorded_faults import count_by_kind, drops_of_lake, recorded_faults
+from udfs.batches.rule_runs import RuleRun
+from udfs.rules import rule_of_release
 
 LOGS: Final = ("request", "server", "state-change")
 
 
 class LogLine(NamedTuple):
-    """A line's log and broker, and whether it is of the later half of the recording."""
+    """A line's log, broker and level, and whether it is of the later half of the recording."""
 
     log: str
     broker: int
+    level: str
     late: bool
 
 
-_STAMP: Final = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
+_STAMP: Final = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\S* (\w+)")
 Keep = Callable[[LogLine], bool]
 STATES: Final[dict[str, Keep]] = {
     "all logs": bool,
@@ -43,6 +48,7 @@ STATES: Final[dict[str, Keep]] = {
     "request log begins in the middle": lambda line: line.log != "request" or line.late,
     "request log ends in the middle": lambda line: line.log != "request" or not line.late,
     "server.log begins in the middle": lambda line: line.log != "server" or line.late,
+    "server.log of WARN and ERROR": lambda line: line.log != "server" or line.level in ("WARN", "ERROR", "FATAL"),
 }
 Matrix = dict[str, dict[str, Counter[str]]]
 """By state and kind of fault: right, wrong, untold."""
@@ -59,10 +65,10 @@ def with_evidence(recording: Path, keep: Keep, out: Path) -> Path:
         (out / broker.name).mkdir(parents=True)
         shutil.copy(broker / "server.properties", out / broker.name)
         for log in LOGS:
-            stamp, kept = "", []
+            stamp, level, kept = "", "", []
             for line in _lines(next(broker.glob(f"{log}.log*"))):
-                stamp = found[1] if (found := _STAMP.match(line)) else stamp
-                if keep(LogLine(log, int(broker.name[-1]), stamp >= middle)):
+                stamp, level = found.groups() if (found := _STAMP.match(line)) else (stamp, level)
+                if keep(LogLine(log, int(broker.name[-1]), level, stamp >= middle)):
                     kept.append(line)
             if kept:
                 (out / broker.name / f"{log}.log").write_text("".join(kept))
@@ -83,9 +89,14 @@ def drops_in_answer(folder: Path, lake_root: Path) -> list[dict[str, Any]]:
     lake = Lake(no_spark, str(lake_root), "bench")
     ingest_broker_logs(lake, folder, "recorded")
     if any(folder.glob("broker-*/request.log")):
-        replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7"])))
+        replay(lake, [RuleRun(_rule_of_brokers(lake))])
         validate(lake)
     return drops_of_lake(str(lake_root)).get("recorded", [])
+
+
+def _rule_of_brokers(lake: Lake) -> str:
+    named = read_columns(lake, "leader_epochs", ["broker_version"])["broker_version"].to_pylist()
+    return rule_of_release(apache_release(next(version for version in named if version)))
 
 
 def bench(recording: Path, states: Mapping[str, Keep] = STATES) -> Matrix:

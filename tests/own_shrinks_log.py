@@ -38,7 +38,7 @@ class Log:
 
     def shrink(
         self, seconds: float, leader: int, follower: int, verdict: str | None, cause: str = "", *,
-        partition: int = 0, lag_ms: int = 5000, back_s: float = 2,
+        partition: int = 0, lag_ms: int = 5000, held_ms: int = 0, back_s: float = 2,
     ) -> None:  # fmt: skip
         """Add what the broker logged and, with a verdict, the replay's twin 1 ms later, undone some seconds later."""
         key = KEY | {"leader_id": leader, "replica_id": follower, "partition_id": partition}
@@ -52,7 +52,8 @@ class Log:
                  replayed_time=replayed)  # fmt: skip
         if verdict:
             self.add("shrink_verdicts", **key, **RUN, change_time=replayed, made_by="rule", verdict=verdict,
-                     primary_cause=cause, restored_time=at(seconds + back_s), lag_ms=lag_ms)  # fmt: skip
+                     primary_cause=cause, restored_time=at(seconds + back_s), lag_ms=lag_ms,
+                     leader_held_ms=held_ms, leader_silent_ms=0)  # fmt: skip
 
     def found(self) -> OwnShrinks:
         return own_shrinks_of_tables(

@@ -10,20 +10,28 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from isr_batch.lake.lake import Lake
 
 SLACK_MS: Final = 10_000
 """A drop comes a lag time and a check after its fault began, and a slow follower's up to that after it ended."""
+SECOND_MS: Final = 1_000
 
 
 class RecordedFault(NamedTuple):
-    """One fault: start and end (epoch ms), affected pairs (follower, leader; 0 for all), broker at fault, and kind."""
+    """One fault: start and end (epoch ms), affected pairs (follower, leader; 0 for all), broker at fault, and kind.
+
+    ``silent`` if the process itself stood still or was gone.
+    """
 
     from_ms: int
     until_ms: int
     pairs: tuple[tuple[int, int], ...]
     brokers: frozenset[int]
     kind: str = ""
+    silent: bool = False
 
     def explains(self, leader: int, follower: int, since_ms: int, drop_ms: int) -> bool:
         """Whether it may have kept the follower from the leader since it was last caught up."""
@@ -59,7 +67,8 @@ def _fault(start: dict[str, Any], until_ms: int) -> RecordedFault:
     pairs = {"throttle_follower": ((broker, 0),), "throttle_leader": ((0, broker),)}
     stopped = "a broker stopped" if kind == "sigstop" else "a broker restarted"
     named = "a throttle" if kind in pairs else stopped
-    return RecordedFault(start["t"], until_ms, pairs.get(kind, ((broker, 0), (0, broker))), frozenset({broker}), named)
+    hit = pairs.get(kind, ((broker, 0), (0, broker)))
+    return RecordedFault(start["t"], until_ms, hit, frozenset({broker}), named, silent=kind not in pairs)
 
 
 def _kind_of_network(target: dict[str, Any]) -> str:
@@ -85,16 +94,27 @@ def broker_at_fault(faults: Iterable[RecordedFault], drop: dict[str, Any]) -> fr
 
 def count_answers(faults: Sequence[RecordedFault], drops: Iterable[dict[str, Any]]) -> Counter[str]:
     """Count right, wrong and missing answers; ``unexplained`` are drops outside the timeline."""
-    counts: Counter[str] = Counter()
-    for drop in drops:
-        guilty = broker_at_fault(faults, drop)
-        if not guilty:
-            counts["unexplained"] += 1
-        elif drop["fault_id"] is None:
-            counts["untold"] += 1
-        else:
-            counts["right" if drop["fault_id"] in guilty else "wrong"] += 1
-    return counts
+    return Counter(result_of_answer(faults_of_drop(faults, drop), drop) for drop in drops)
+
+
+def result_of_answer(mine: Sequence[RecordedFault], drop: dict[str, Any]) -> str:
+    """Whether an answer about a drop fits its faults: the broker; the time, if it is said; and no other kind of fault.
+
+    The time is right if it is that of a fault within a second. A broker that stood still was not out of reach, and one
+    that was out of reach was not silent.
+    """
+    if not mine:
+        return "unexplained"
+    if drop["fault_id"] is None:
+        return "untold"
+    begun, kind = drop.get("since_us"), drop.get("said")
+    fits = any(
+        drop["fault_id"] in one.brokers
+        and (begun is None or one.from_ms - SECOND_MS <= begun // 1000 <= one.until_ms + SECOND_MS)
+        and kind not in (("unreached", "linked") if one.silent else ("silent",))
+        for one in mine
+    )
+    return "right" if fits else "wrong"
 
 
 def count_by_kind(faults: Sequence[RecordedFault], drops: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
@@ -106,38 +126,46 @@ def count_by_kind(faults: Sequence[RecordedFault], drops: Iterable[dict[str, Any
     return counts
 
 
+def _said_of(incident: dict[str, Any], drop: dict[str, Any]) -> str | None:
+    """Name the kind of fault that the answer gives for a drop."""
+    if drop["points_at"] == "link":
+        return "linked"
+    if incident["silent_ms"]:
+        return "silent"
+    return "unreached" if drop["points_at"] == "leader" and incident["unreached"] else None
+
+
 def drops_of_lake(lake_root: str) -> dict[str, list[dict[str, Any]]]:
-    """Drops of leaders by cluster, as the answers have them: with request logs, or with server.log alone."""
-    from isr_batch.incidents.own_shrinks import own_shrinks
-    from isr_batch.lake.arrow_read import read_columns
+    """Do as `drops_of_leaders` with a lake of this machine, without Spark."""
     from isr_batch.lake.lake import Lake
 
     def no_spark() -> Any:
         raise RuntimeError("tables of this machine are read without Spark")
 
-    lake = Lake(no_spark, lake_root)
+    return drops_of_leaders(Lake(no_spark, lake_root))
+
+
+def drops_of_leaders(lake: "Lake") -> dict[str, list[dict[str, Any]]]:
+    """Drops of leaders by cluster, as the answers have them: with request logs, or with server.log alone."""
+    from isr_batch.evidence.evidence_table import read_evidence_table
+    from isr_batch.incidents.own_shrinks import incident_key, own_shrinks
+    from isr_batch.lake.arrow_read import read_columns
+
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     own = own_shrinks(lake)
+    incidents = {incident_key(one): one for one in own.incidents}
     for row in own.drops.to_pylist():
-        if row["made_by"] != "controller":
-            found[row["cluster_id"]].append(row)
+        if row["made_by"] not in ("controller", "unknown"):
+            one = incidents[incident_key(row)]
+            found[row["cluster_id"]].append(row | {"since_us": one["since_us"], "said": _said_of(one, row)})
     if found:
         return found
-    columns = (
-        "cluster_id",
-        "topic",
-        "partition_id",
-        "leader_id",
-        "replica_id",
-        "change_time",
-        "made_by",
-        "lag_ms",
-        "retry",
-    )
-    for row in read_columns(lake, "shrink_evidence", (*columns, "suspect_broker")).to_pylist():
-        if row["made_by"] == "leader" and not row["retry"]:
-            us = int(row["change_time"].timestamp() * 1_000_000)
-            found[row["cluster_id"]].append({**row, "change_us": us, "fault_id": row["suspect_broker"]})
+    for name in sorted(set(read_columns(lake, "shrink_evidence", ["cluster_id"])["cluster_id"].to_pylist())):
+        for row in read_evidence_table(lake, name).to_pylist():
+            if row["made_by"] == "leader" and not row["retry"]:
+                us = int(row["change_time"].timestamp() * 1_000_000)
+                begun = None if row["lag_ms"] is None else us - 1000 * row["lag_ms"]
+                found[name].append(row | {"change_us": us, "fault_id": row["suspect_broker"], "since_us": begun})
     return found
 
 

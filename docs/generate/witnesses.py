@@ -5,7 +5,8 @@ docs/witnesses.md has the rules and how each is checked. A test says so with ``r
 ``recorded`` (their name) and ``counts``. docs/stories.md has what came of each experiment: ``story`` (its name) and
 ``outcomes`` (pairs of rule and what came of it). docs/confusion.md has how often a right cause was given which:
 ``matrix`` (its heading) and ``counts`` (triples of right cause, given cause, how often). docs/answers.md has how often
-answers point at the broker at fault: ``answers``, counts by state of evidence, kind of fault and result.
+answers point at the broker at fault: ``answers``, counts by state of evidence, kind of fault and result; ``answers to
+others`` is the same of recordings that are not in this repository, which the nightly tests answer.
 
 ``python -m docs.generate.witnesses`` fails unless they have the tables of ``build/witnesses``; with ``--write`` they
 are put there.
@@ -121,14 +122,19 @@ def recorded(reports: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def answers(reports: list[dict[str, Any]]) -> str:
+def answers(reports: list[dict[str, Any]], what: str = "answers") -> str:
     """Markdown, a row for each kind of fault, a column for each state of evidence."""
     found = [
-        {state: {kind: Counter(counts) for kind, counts in kinds.items()} for state, kinds in said["answers"].items()}
+        {state: {kind: Counter(counts) for kind, counts in kinds.items()} for state, kinds in said[what].items()}
         for said in reports
-        if "answers" in said
+        if what in said
     ]
-    return as_markdown(added(found))
+    return as_markdown(added(found)) if found else ""
+
+
+def other_answers(reports: list[dict[str, Any]]) -> str:
+    """Do so for recordings that are not in this repository."""
+    return answers(reports, "answers to others")
 
 
 Maker = Callable[[list[dict[str, Any]]], str]
@@ -138,6 +144,7 @@ TABLES: tuple[tuple[str, str, Maker], ...] = (
     ("docs/stories.md", "stories", stories),
     ("docs/confusion.md", "witnesses", matrices),
     ("docs/answers.md", "answers", answers),
+    ("docs/answers.md", "answers to others", other_answers),
 )
 """Document, name of the table between its markers, and what makes it."""
 
@@ -148,8 +155,10 @@ def main(*, write: bool) -> int:
     stale = [
         (name, what)
         for name, what, made in TABLES
-        # Not everybody has the recorded clusters.
-        if (what != "recorded" or TRACES.is_dir()) and not _renew(Path(name), what, made(reports), write=write)
+        # Not everybody has the recorded clusters, and the longest tests run at night alone.
+        if (what != "recorded" or TRACES.is_dir())
+        and (what != "answers to others" or made(reports))
+        and not _renew(Path(name), what, made(reports), write=write)
     ]
     for name, what in stale:
         sys.stderr.write(f"{name} has not the {what} that this test run has shown: `make witnesses` writes them\n")

@@ -187,6 +187,7 @@ def _others(rows: Sequence[Row]) -> str:
     counts = Counter(
         what
         for row in rows
+        if not row["retry"]
         for what in (
             f"in the follower's own log just before: {KINDS[row['trouble']]}" if row["trouble"] else None,
             f"right after {EVENTS[row['after_event']]}" if row["after_event"] else None,

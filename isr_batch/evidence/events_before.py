@@ -2,22 +2,24 @@
 
 from isr_batch.evidence.lines import FoundLines, lag_time_in_lines
 from isr_batch.evidence.shrinks import Shrink
-from isr_batch.evidence.trouble import BEFORE_US
 
 TOPIC_CREATED, RESTART, ELECTION = "topic_created", "restart", "election"
 EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION: "an election"}
 """The events as sentences name them."""
+SHORTEST_MS = 10_000
+"""The shorter of Kafka's defaults of the lag time; an unknown one may be shorter, which only a drop shows."""
 
 
 def event_before(shrink: Shrink, found: FoundLines) -> tuple[str | None, int | None]:
     """Find the event shortly before: topic_created, restart or election, and how many ms before.
 
-    "Shortly" means within two lag times, because a follower leaves at most 1.5 lag times after it was last caught up;
-    or within a minute if the lag time is unknown. A restart is one of the leader or of the replica; a new term of the
-    same leader is not an election.
+    "Shortly" means within two lag times, because a follower leaves at most 1.5 lag times after it was last caught up.
+    An unknown lag time is not longer than the shortest lag at which the leader dropped a follower, and is taken to be
+    Kafka's shorter default at most. A restart is one of the leader or of the replica; a new term of the same leader is
+    not an election, and neither is the first term of a topic.
     """
-    lag_time = lag_time_in_lines(found, shrink.leader_id)
-    earliest_us = shrink.at_us - (2000 * lag_time if lag_time else BEFORE_US)
+    least_ms = min(SHORTEST_MS, found.least_lag_ms.get(shrink.leader_id, SHORTEST_MS))
+    earliest_us = shrink.at_us - 2000 * (lag_time_in_lines(found, shrink.leader_id) or least_ms)
     for name, times in (
         (TOPIC_CREATED, [at_us for at_us, _ in found.created.get(shrink.partition, ())]),
         (RESTART, [

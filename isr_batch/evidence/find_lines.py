@@ -1,6 +1,7 @@
 """Find the lines of server.log and state-change.log that are evidence about ISR shrinks."""
 
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Any, Final
 
 import pyarrow as pa
@@ -121,7 +122,10 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
     found.releases = {row["broker_id"]: row["version"] for row in versions}
     # Clients in a broker print the version too, so it is a start only where nothing better is in the log.
     found.process_starts = _starts(versions) | _starts(_in_order(process_starts(sql, once)))
-    _find_elections(found)
+    first_terms = [row for row in started if row["leader_epoch"] == 0]
+    for row in first_terms:
+        found.created.setdefault(_partition(row), []).append((row["stamp_us"], _place(row)))
+    _find_elections(found, {_place(row) for row in first_terms})
     return found
 
 
@@ -173,10 +177,11 @@ def _state(row: Row, source: str) -> IsrStateLine:
     )  # fmt: skip
 
 
-def _find_elections(found: FoundLines) -> None:
+def _find_elections(found: FoundLines, first_terms: Collection[EvidencePosition]) -> None:
     leaders: dict[tuple[str, int], int] = {}
     for state in found.states:
-        if state.source == "started" and leaders.get(state.partition) != state.leader_id:
+        begins = state.source == "started" and state.place not in first_terms
+        if begins and leaders.get(state.partition) != state.leader_id:
             found.elections.setdefault(state.partition, []).append(state.at_us)
         leaders[state.partition] = state.leader_id
 

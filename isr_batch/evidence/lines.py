@@ -89,8 +89,8 @@ class FoundLines:
     ``settings`` are by broker and name, ``min_isr`` (of the topics' logs) by topic. By broker: ``releases``,
     ``process_starts`` (epoch microseconds), ``least_lag_ms`` (the shortest lag at which it dropped a
     follower), ``span_us`` (from its first line to its last), ``server_us`` (the same of its server.log, if that has
-    lines at INFO; None: all times are covered). By (topic, partition): ``created`` and ``elections``
-    (another broker, or one that no line names before, began to lead).
+    lines at INFO; None: all times are covered). By (topic, partition): ``created`` (a log, or a first
+    term) and ``elections`` (another broker, or one that no line names before, began to lead).
     """
 
     attempts: list[AttemptLine] = field(default_factory=list)

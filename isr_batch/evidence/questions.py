@@ -86,7 +86,7 @@ def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQ
     found = storms(evidence)
     return [
         _suspect(rows, requests), _first(found[0]), _behind(rows, requests), _whole(rows, removed), _client(requests),
-        _lag_time(rows, requests), _trouble(rows), _event(rows), _min_isr(rows),
+        _lag_time(rows, requests), _trouble(every), _event(every), _min_isr(rows),
     ]  # fmt: skip
 
 

@@ -325,7 +325,7 @@ def _blame(story: ShrinkStory, follower: DroppedFollower, lag_time: str) -> str:
 
 
 def _not_delivered(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Say that responses were due, and not delivered, for most of the time that the leader held the fetches."""
+    """Say that responses were due, and not delivered, for most of the time that the leader accounts for."""
     due = [(fetch.released_us, min(fetch.completed_us, story.change_us)) for fetch in follower.fetches]
     due_us = sum(max(0, until - since) for since, until in due)
     # A leader that was silent did not send.
@@ -333,10 +333,10 @@ def _not_delivered(story: ShrinkStory, follower: DroppedFollower) -> str:
         max(0, min(until, end) - max(since, start)) for since, until in due for start, end in story.silences
     )
     ms = (due_us - silent_us) / 1000
-    if ms * 2 <= (follower.leader_held_ms or 0):
+    if ms * 2 <= (follower.leader_held_ms or 0) + (follower.leader_silent_ms or 0):
         return ""
     return (
-        f"; answers were not delivered: for {ms_text(ms)} its responses were due, while the leader served others: "
+        f"; answer_not_delivered: for {ms_text(ms)} its responses were due, while the leader served others: "
         "suspect the network, or a follower that did not read"
     )
 

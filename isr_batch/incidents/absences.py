@@ -45,13 +45,40 @@ def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | N
         As ``sql/who.sql`` says.
     """
     windows = sql(text_of(_PACKAGE, "windows", check_us=CHECK_US), **tables)
-    spans = sql(text_of(_PACKAGE, "spans", least=LEAST), windows=windows, **tables)
-    for name in _NUMBERS:
-        spans = spans.set_column(spans.column_names.index(name), name, spans[name].cast(pa.int32()))
+    spans = _with_numbers(sql(text_of(_PACKAGE, "spans", least=LEAST), windows=windows, **tables))
     if not spans.num_rows or not fetches_of:
         return sql("SELECT *, CAST(NULL AS VARCHAR) AS who FROM windows", windows=windows)
     absences = sql(text_of(_PACKAGE, "absences"), spans=spans, fetches=fetches_of(spans))
     return sql(text_of(_PACKAGE, "who", least=LEAST, gone=GONE), windows=windows, absences=absences)
+
+
+def find_undelivered(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
+    """Distinguish responses that were not delivered from a leader that was slow, by the phases of its responses.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    tables : dict of str to pa.Table
+        ``dropped`` as ``sql/dropped.sql`` gives it, and ``broker_events``.
+    fetches_of : callable, optional
+        Without it nothing is known.
+
+    Returns
+    -------
+    pa.Table
+        ``dropped`` as ``sql/undelivered.sql`` gives it.
+    """
+    spans = _with_numbers(sql(text_of(_PACKAGE, "held_spans"), **tables))
+    if not spans.num_rows or not fetches_of:
+        return tables["dropped"]
+    return sql(text_of(_PACKAGE, "undelivered"), held_spans=spans, fetches=fetches_of(spans), **tables)
+
+
+def _with_numbers(spans: pa.Table) -> pa.Table:
+    """Give ids the type that tables of fetches have."""
+    for name in _NUMBERS:
+        spans = spans.set_column(spans.column_names.index(name), name, spans[name].cast(pa.int32()))
+    return spans
 
 
 def fetches_of_spans(lake: Lake) -> FetchesOfSpans | None:

@@ -52,6 +52,7 @@ def _behind(incident: Row, kind: str, drops: list[Row]) -> list[str]:
         "stopped": lambda row: row["verdict"] == "genuine" and row["replica_id"] == fault and row["who"] != "link",
         "spared": lambda row: row["verdict"] == "spurious" and row["replica_id"] == fault,
         "spurious": lambda row: row["verdict"] == "spurious" and row["leader_id"] == fault,
+        "undelivered": lambda row: row["cause"] == "answer_not_delivered",
         "excluded": lambda row: row["verdict"] == "excluded",
         "unknown": lambda row: row["verdict"] == "unknown",
     }
@@ -110,8 +111,16 @@ def _query(incident: Row, kind: str) -> str:
         "stopped": ("shrink_verdicts", f"{rule} AND verdict = 'genuine' AND replica_id = {fault}"),
         "spared": ("shrink_verdicts", f"{rule} AND verdict = 'spurious' AND replica_id = {fault}"),
         "spurious": ("shrink_verdicts", f"{rule} AND verdict = 'spurious' AND leader_id = {fault}"),
+        "undelivered": (
+            "shrink_verdicts",
+            f"{rule} AND primary_cause = 'slow_leader' AND {fault} IN (leader_id, replica_id)",
+        ),
         "excluded": ("observed_isr_changes", f"made_by = 'controller' AND kind = 'shrink' AND replica_id = {fault}"),
-        "unknown": ("observed_isr_changes", "made_by = 'leader' AND kind = 'shrink'"),
+        # Where server.log does not show who removed a replica, the table has the controller.
+        "unknown": (
+            "observed_isr_changes",
+            f"made_by = '{'leader' if incident['droppers'] else 'controller'}' AND kind = 'shrink'",
+        ),
         "paused": ("broker_troubles", f"kind = 'pause' AND broker_id = {fault}"),
         "troubled": ("broker_troubles", f"kind <> 'pause' AND broker_id = {fault}"),
     }.get(kind, ("broker_events", f"kind = '{kind}' AND broker_id = {fault}"))

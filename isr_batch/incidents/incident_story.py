@@ -11,6 +11,7 @@ CAUSES_IN_STORY: Final = {
     "caught_up": "it lacked nothing",
     "keeping_pace": "it kept pace with the log",
     "slow_leader": "the leader held up its fetches",
+    "answer_not_delivered": "the leader's responses to it were not delivered",
     "unacked_only": "it lacked only records that were not acknowledged yet",
     "follower_stopped": "no fetch of it arrived any more",
     "follower_slow": "it fetched, but was behind",
@@ -40,7 +41,11 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
     if incident["spurious_of_stopped"]:
         times = times_in_words(incident["spurious_of_stopped"])
         said.append((f"it was dropped {times} from where it lacked nothing or kept pace", "spared"))
-    made = incident["spurious"] - incident["spurious_of_stopped"]
+    if incident["undelivered"]:
+        by = brokers_text(incident["undelivered_by"])
+        times = times_in_words(incident["undelivered"])
+        said.append((f"{undelivered_in_story(incident)}: {by} dropped healthy followers {times} for it", "undelivered"))
+    made = made_healthy(incident)
     if made:
         why = "" if incident["silent_ms"] else f", although {why_healthy_in_story([incident], made)}"
         healthy = count_of(made, "healthy follower")
@@ -61,6 +66,18 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
         words = {"paused": pauses_in_words(incident["absence"]), "troubled": trouble_in_words(incident["absence"])}
         said[1:1] = [(text, kind) for kind, text in words.items() if text]
     return said
+
+
+def made_healthy(incident: Row) -> int:
+    """Count healthy followers that the broker itself dropped, for no other broker's sake."""
+    return int(incident["spurious"] - incident["spurious_of_stopped"] - incident["undelivered"])
+
+
+def undelivered_in_story(incident: Row) -> str:
+    """Say whose responses were not delivered, after the name of the broker at fault."""
+    if incident["fault_id"] in incident["undelivered_by"]:
+        return f"did not get its responses through to {brokers_text(incident['undelivered_to'])}"
+    return f"did not get the responses of {brokers_text(incident['undelivered_by'])}"
 
 
 def _fell_behind(incident: Row) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from isr_batch.evidence.broker_troubles import troubles_of_absences
-from isr_batch.incidents.absences import FetchesOfSpans, fetches_of_spans, who_was_absent
+from isr_batch.incidents.absences import FetchesOfSpans, fetches_of_spans, find_undelivered, who_was_absent
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_sql import ArrowSql, quoted, without_zones
 from isr_batch.lake.lake import Lake
@@ -22,7 +22,7 @@ COLUMNS: Final = {
     "replay_check": (*_OF_SHRINK, "rule", "params_json", "kind", "status", "observed_time", "replayed_time"),
     "shrink_verdicts": (
         *_OF_SHRINK, "rule", "params_json", "change_time", "made_by", "verdict", "primary_cause", "restored_time",
-        "lag_ms", "certainty",
+        "lag_ms", "leader_held_ms", "leader_silent_ms", "certainty",
     ),
     "broker_events": ("cluster_id", "broker_id", "kind", "event_time", "end_time"),
     "leader_epochs": (
@@ -112,6 +112,7 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
         )
         known = {**tables, "brokers_logs": brokers_logs}
         known["dropped"] = sql(text_of(_PACKAGE, "dropped", rule=quoted(rule), key=", ".join(SET_KEY)), **known)
+        known["dropped"] = find_undelivered(sql, known, fetches_of)
         drops = sql(text_of(_PACKAGE, "drops"), who=who_was_absent(sql, known, fetches_of), **known)
         known["drops"] = drops
         incidents = _with_troubles(sql, sql(text_of(_PACKAGE, "incidents"), **known), known)

@@ -10,7 +10,9 @@ from isr_batch.incidents.incident_story import (
     STARVED,
     incident_story,
     link_in_story,
+    made_healthy,
     silence_in_story,
+    undelivered_in_story,
     why_healthy_in_story,
 )
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
@@ -49,11 +51,15 @@ def brief_headline(own: OwnShrinks, cluster: Row) -> list[str]:
 def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
     incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
     counts = {verdict: sum(one[verdict] for one in incidents) for verdict in VERDICTS}
+    counts["unknown"] -= cluster["unknown_makers"]
     dropped = counts["spurious"] + counts["genuine"] + counts["unknown"]
     who = "your brokers" if cluster["logged"] else f"{own.rule}, replayed,"
     nobody = f"{'Your brokers' if cluster['logged'] else who} dropped no follower."
     form = _form(cluster)
-    said = [_healthy(dropped, counts, incidents, who, form) if dropped else nobody]
+    left = _left(cluster)
+    perhaps = "dropped or may have dropped" if left else "dropped"
+    every = dropped + cluster["unknown_makers"]
+    said = [_healthy(every, counts, incidents, f"{who} {perhaps}", form)] if dropped else left or [nobody]
     judged = counts["spurious"] + counts["genuine"]
     if dropped and not judged:
         none = f"None of the {dropped} followers that {who} dropped can"
@@ -68,6 +74,26 @@ def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
         cannot = f"{counts['unknown']} cannot be judged{_unjudged(cluster, form)}" if judged else ""
         if unjudged := "; ".join(filter(None, [cannot, _suspects(incidents, form)])):
             said.append(f"{unjudged}.")
+    said += left if dropped else []
+    said += _background(own, cluster, form)
+    if cluster["changes"]:
+        said.append(f"The replay agrees with the brokers on {cluster['matched']:,} of {cluster['changes']:,} changes.")
+    elif cluster["logged"] and dropped:
+        said.append("The replay was not compared with the brokers.")
+    return said
+
+
+def _left(cluster: Row) -> list[str]:
+    """Count replicas that left an ISR when no log shows whether the leader or the controller removed them."""
+    if not cluster["unknown_makers"]:
+        return []
+    replicas = count_of(cluster["unknown_makers"], "replica")
+    return [f"{replicas} left an ISR at a time without server.log of the leader: it or the controller removed them."]
+
+
+def _background(own: OwnShrinks, cluster: Row, form: str) -> list[str]:
+    """List brokers that started in this time, and changes of min.insync.replicas."""
+    said = []
     mine = (row for row in own.events if row["cluster_id"] == cluster["cluster_id"] and row["kind"] == "started")
     later = sorted((row["from_us"], row["broker_id"]) for row in mine if row["from_us"] > cluster["first_us"])
     if started := [f"broker {broker} at {utc_text(us, form)}" for us, broker in later]:
@@ -78,10 +104,6 @@ def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
         ]
         more = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
         said.append(f"min.insync.replicas was changed: {'; '.join([*named[:NAMED], *more])}.")
-    if cluster["changes"]:
-        said.append(f"The replay agrees with the brokers on {cluster['matched']:,} of {cluster['changes']:,} changes.")
-    elif cluster["logged"] and dropped:
-        said.append("The replay was not compared with the brokers.")
     return said
 
 
@@ -92,7 +114,7 @@ def _assumed(cluster: Row) -> list[str]:
     said = []
     if cluster["unlogged"]:
         theirs = brokers_text(cluster["unlogged"])
-        said.append(f"Which followers {theirs} really dropped is not known: server.log is missing.")
+        said.append(f"server.log of {theirs} is missing: a removal that the replay makes too is attributed to them.")
     if cluster["assumed_lag_time_ms"] is not None:
         ms = f"{cluster['assumed_lag_time_ms']:,}"
         said.append(
@@ -127,11 +149,11 @@ def _assumed_of_table(cluster: Row) -> list[str]:
     return lacks
 
 
-def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str, form: str) -> str:
+def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom: str, form: str) -> str:
     spurious, judged = counts["spurious"], counts["spurious"] + counts["genuine"]
     none = "none" if judged == dropped else f"none of the {judged} that can be judged"
-    of = f"Of {count_of(dropped, 'follower')} that {who} dropped, {spurious or none} {_were(spurious)} healthy"
-    guilty = [one | {"made": one["spurious"] - one["spurious_of_stopped"]} for one in incidents if one["spurious"]]
+    of = f"Of {count_of(dropped, 'follower')} that {whom}, {spurious or none} {_were(spurious)} healthy"
+    guilty = [one | {"made": made_healthy(one)} for one in incidents if one["spurious"]]
     if not guilty:
         return f"{of}."
     parts = []
@@ -155,11 +177,17 @@ def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str, form
         whom = brokers_text(sorted({replica for one in of_broker for replica in one["healthy"]}))
         why = f"{whom}: {why_healthy_in_story(of_broker, number)}"
         parts.append(f"broker {broker} dropped {number} {_moments(of_broker, form)} ({why})")
+    for broker, of_broker, number in _of_brokers(guilty, "undelivered"):
+        how = " or ".join(dict.fromkeys(undelivered_in_story(one) for one in of_broker))
+        parts.append(
+            f"broker {broker} {how} {_moments(of_broker, form)} ({number}; they were due while the leader served "
+            "others: suspect the network, or a follower that did not read)"
+        )
     elsewhere = _order(guilty, "spurious_of_stopped")
     if elsewhere:
         number = sum(one["spurious_of_stopped"] for one in guilty)
         whose = brokers_text(elsewhere)
-        parts.append(f"{number} lacked nothing there, or kept pace, while really stopped elsewhere ({whose})")
+        parts.append(f"{number} lacked nothing there, or kept pace, while away or behind elsewhere ({whose})")
     return f"{of}: {'; '.join(parts)}."
 
 

@@ -71,12 +71,26 @@ def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) 
             lanes[one.id], (one.from_us, one.until_us), one.change_us, _lag_time(one), rules[one.cluster_id]
         )
         headline, sentences = shrink_sentences(
-            facts[one.id], f"{one.topic}-{one.partition_id}", one.rule, _lag_time(one), lane.stands
+            _with_causes(facts[one.id], one, every),
+            f"{one.topic}-{one.partition_id}",
+            one.rule,
+            _lag_time(one),
+            lane.stands,
         )
         found[incident_key(incident)] = ShrinkOnPage(
             headline, sentences, lane, [_drop(row) for row in every[:LISTED]], max(0, len(every) - LISTED)
         )
     return found
+
+
+def _with_causes(facts: Sequence[Row], one: ShrinkInQuery, drops: Sequence[Row]) -> list[Row]:
+    """Give the followers the causes of the incident, which distinguishes responses that were not delivered."""
+    shrink = one.topic, one.partition_id, one.change_us
+    causes = {
+        row["replica_id"]: row["cause"] for row in drops
+        if (row["topic"], row["partition_id"], row["replayed_us"]) == shrink
+    }  # fmt: skip
+    return [row | {"primary_cause": causes.get(row["replica_id"], row["primary_cause"])} for row in facts]
 
 
 def choose_shrinks_on_page(own: OwnShrinks, drops: Mapping[Key, list[Row]]) -> tuple[list[Row], list[ShrinkInQuery]]:

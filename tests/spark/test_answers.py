@@ -5,6 +5,7 @@ reach, lossy and slow, a lossy follower, a link, a broker cut off both ways; and
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from isr_batch.incidents.better_rule import better_rule
 from isr_batch.incidents.incident_story import incident_story
 from isr_batch.incidents.own_shrinks import OwnShrinks, own_shrinks
 from isr_batch.incidents.rule_choices import read_scores_for_choices
-from isr_batch.incidents.sentences import cluster_headline
+from isr_batch.incidents.sentences import cluster_headline, incident_time
 from isr_batch.ingest.broker_logs import ingest_broker_logs
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
@@ -28,9 +29,17 @@ from isr_batch.scoring.broker_check import validate
 from isr_batch.scoring.eligible_leaders import write_eligible_leaders
 from isr_batch.scoring.scores import write_scores
 from isr_batch.settings import ReplaySettings
-from tests.recorded_faults import count_answers, recorded_faults
+from tests.recorded_faults import (
+    RecordedFault,
+    count_answers,
+    drops_of_leaders,
+    faults_of_drop,
+    recorded_faults,
+)
+from tests.said_in_answers import contradictions, said_in
 
-NETWORK: Final = Path(__file__).parents[1] / "golden" / "network"
+GOLDEN: Final = Path(__file__).parents[1] / "golden"
+NETWORK: Final = GOLDEN / "network"
 Row = dict[str, Any]
 
 
@@ -61,6 +70,41 @@ def test_every_drop_points_at_the_broker_at_fault(network_lake: Lake) -> None:
         assert f"broker {broker} could not be reached at {times} (" in said
     assert "broker 1 did not get through to broker 3 at 06:38:01 (" in said
     assert "stopped or slow was broker 3 at 06:37:26 (" in said
+
+
+def faults_of(cluster_id: str) -> list[RecordedFault]:
+    timeline = NETWORK / "timeline.jsonl" if cluster_id == "network" else GOLDEN / "faults" / f"{cluster_id}.jsonl"
+    return recorded_faults(timeline) if timeline.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("name", "drops"),
+    [("sample_lake", {"follower-stop": 58, "leader-stop": 86}), ("network_lake", {"network": 61})],
+)
+def test_two_sentences_lead_to_broker_and_time_and_nothing_contradicts_them(
+    name: str, drops: dict[str, int], request: pytest.FixtureRequest
+) -> None:
+    lake: Lake = request.getfixturevalue(name)
+    own, found = own_shrinks(lake), drops_of_leaders(lake)
+    assert {cluster: len(rows) for cluster, rows in found.items()} == drops
+    for cluster in own.clusters:
+        name = cluster["cluster_id"]
+        faults, mine = faults_of(name), found.get(name, [])
+        sentences = cluster_headline(own, cluster)
+        said = said_in(sentences[:2])
+        assert count_answers(faults, mine) == Counter(right=len(mine))
+        for drop in mine:
+            assert any(one.fits(fault) for fault in faults_of_drop(faults, drop) for one in said), (drop, sentences)
+        stories = [f"{incident_time(one)}: {incident_story(one)}" for one in own.incidents if one["cluster_id"] == name]
+        assert contradictions(said_in([*sentences, *stories])) == []
+        # Nor do the lines of server.log, which the report lists.
+        strong = {
+            (row["topic"], row["partition_id"], row["replica_id"], int(row["change_time"].timestamp() * 1e6)): row
+            for row in read_evidence_table(lake, name).to_pylist() if row["strength"] == "strong"
+        }  # fmt: skip
+        for drop in mine:
+            row = strong.get((drop["topic"], drop["partition_id"], drop["replica_id"], drop["change_us"]))
+            assert row is None or row["suspect_broker"] == drop["fault_id"], row
 
 
 class Facts:

@@ -1,5 +1,6 @@
--- For which share of its window no fetch of a pair was with the leader: neither under way there nor parked; and of the time
--- before. Fetches of a partition follow each other, but an answer may still be under way when the next one comes.
+-- For which share of its window no fetch of a pair was with the leader, neither being served nor parked; and of the time before.
+-- A response that is due and not sent does not show that the follower is there. Fetches of a partition follow each other, but a response may
+-- still be under way when the next one comes.
 WITH parts AS (
   SELECT s.*, phase,
     CASE phase WHEN 'before' THEN s.from_us ELSE s.since_us END AS begin_us,
@@ -9,10 +10,10 @@ WITH parts AS (
 clipped AS (
   SELECT
     p.window_number, p.side, p.leader_id, p.replica_id, p.phase,
-    greatest(f.arrival_us, p.begin_us) AS from_us, least(f.completed_us, p.end_us) AS until_us
+    greatest(f.arrival_us, p.begin_us) AS from_us, least(f.released_us, p.end_us) AS until_us
   FROM parts AS p
   JOIN fetches AS f ON (f.window_number, f.side, f.leader_id, f.replica_id) = (p.window_number, p.side, p.leader_id, p.replica_id)
-    AND f.arrival_us <= p.end_us AND f.completed_us >= p.begin_us
+    AND f.arrival_us <= p.end_us AND f.released_us >= p.begin_us
 ),
 present AS (
   SELECT window_number, side, leader_id, replica_id, phase, sum(greatest(0, until_us - greatest(from_us, coalesce(reached_us, from_us)))) AS us

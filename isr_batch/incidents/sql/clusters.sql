@@ -25,7 +25,7 @@ unjudged AS (
     count_if(r.broker_id IS NULL) AS without_requests
   FROM drops AS d
   LEFT JOIN requests AS r ON r.cluster_id = d.cluster_id AND r.broker_id = d.leader_id
-  WHERE d.verdict = 'unknown' AND d.cluster_id IN (SELECT cluster_id FROM requests)
+  WHERE d.verdict = 'unknown' AND d.made_by <> 'unknown' AND d.cluster_id IN (SELECT cluster_id FROM requests)
   GROUP BY ALL
 ),
 min_isr AS (
@@ -49,6 +49,7 @@ SELECT
   (SELECT mode(c.rule ORDER BY c.rule) FROM replay_check AS c WHERE c.cluster_id = t.cluster_id) AS rule,
   t.cluster_id IN (SELECT cluster_id FROM brokers_logs) AS logged,
   any_value(u.unlogged) AS unlogged,
+  (SELECT count(*) FROM drops AS d WHERE d.cluster_id = t.cluster_id AND d.made_by = 'unknown') AS unknown_makers,
   any_value(before_requests) AS before_requests, any_value(requests_from_us) AS requests_from_us,
   any_value(after_requests) AS after_requests, any_value(requests_until_us) AS requests_until_us,
   any_value(without_requests) AS without_requests,

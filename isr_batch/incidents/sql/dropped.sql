@@ -1,33 +1,82 @@
 -- Followers that left an ISR according to the brokers' logs, each with the verdict on the same shrink of their replayed
 -- rule; for clusters without broker logs, the shrinks of the rule. reassigned: the controller took the replica out of the
--- partition's assignment, or gave it a new one without it. suspect, suspect_broker, strength: by the lines of server.log.
-WITH judged AS (
+-- partition's assignment, or gave it a new one without it. Without the metadata log the assignment may only be the replicas that
+-- were seen in the term, so that a broker which leads nothing any more may be gone instead. suspect, suspect_broker, strength: by the lines of server.log.
+-- Where the leader's server.log does not cover a removal, and neither an election, nor the end of a broker, nor the metadata log
+-- shows the controller's hand, made_by is leader if the replay makes the same shrink just before, else unknown.
+WITH server AS (
+  SELECT cluster_id, broker_id, min(from_time) AS from_time, max(until_time) AS until_time
+  FROM coverage WHERE log = 'server' GROUP BY ALL
+),
+observed AS (
+  SELECT
+    o.*, o.made_by = 'controller' AND s.broker_id IS NULL
+      AND o.cluster_id NOT IN (SELECT cluster_id FROM mapped_clusters)
+      AND o.cluster_id NOT IN (SELECT cluster_id FROM controller_records WHERE kind = 'partition')
+      AND NOT EXISTS (
+        FROM leader_epochs AS t
+        WHERE (t.cluster_id, t.topic, t.partition_id) = (o.cluster_id, o.topic, o.partition_id)
+          AND o.change_time BETWEEN t.start_time - INTERVAL 1 second AND t.start_time + INTERVAL 1 second
+      )
+      AND NOT EXISTS (
+        FROM broker_events AS e
+        WHERE e.kind IN ('fenced', 'shutting_down') AND e.cluster_id = o.cluster_id AND e.broker_id = o.replica_id
+          AND o.change_time BETWEEN e.event_time - INTERVAL 1 second AND e.event_time + INTERVAL 1 minute
+      ) AS is_unsure
+  FROM observed_isr_changes AS o
+  LEFT JOIN server AS s ON s.cluster_id = o.cluster_id AND s.broker_id = o.leader_id
+    AND o.change_time BETWEEN s.from_time AND s.until_time
+  WHERE o.kind = 'shrink'
+),
+judged AS (
   SELECT v.*, c.observed_time
   FROM replay_check AS c
   JOIN shrink_verdicts AS v ON v.change_time = c.replayed_time
     AND (v.cluster_id, v.topic, v.partition_id, v.leader_epoch, v.leader_id, v.replica_id, v.rule, v.params_json)
     = (c.cluster_id, c.topic, c.partition_id, c.leader_epoch, c.leader_id, c.replica_id, c.rule, c.params_json)
   WHERE c.kind = 'shrink'
+  UNION ALL
+  -- Brokers note a removal up to some hundred milliseconds after its leader has decided on it.
+  SELECT v.*, o.change_time AS observed_time
+  FROM observed AS o
+  JOIN shrink_verdicts AS v ON v.rule = $rule AND v.made_by = 'rule'
+    AND v.change_time BETWEEN o.change_time - INTERVAL 2 seconds AND o.change_time + INTERVAL 100 milliseconds
+    AND (v.cluster_id, v.topic, v.partition_id, v.leader_id, v.replica_id)
+    = (o.cluster_id, o.topic, o.partition_id, o.leader_id, o.replica_id)
+  SEMI JOIN replay_check AS c ON (c.cluster_id, c.rule, c.params_json) = (v.cluster_id, v.rule, v.params_json)
+  WHERE o.is_unsure
+  QUALIFY row_number() OVER (
+    PARTITION BY o.cluster_id, o.topic, o.partition_id, o.leader_id, o.replica_id, o.change_time ORDER BY v.change_time DESC
+  ) = 1
 ),
 logged AS (
   SELECT
-    o.cluster_id, o.topic, o.partition_id, o.leader_id, o.replica_id, o.change_time, o.made_by,
-    CASE WHEN o.made_by = 'controller' THEN 'excluded' ELSE coalesce(j.verdict, 'unknown') END AS verdict,
-    CASE WHEN o.made_by = 'controller' THEN 'controller' ELSE coalesce(j.primary_cause, 'unknown') END AS cause,
-    j.restored_time, coalesce(j.lag_ms, epoch_ms(o.change_time) - o.last_caught_up_time_ms) AS lag_ms, j.rule,
+    o.cluster_id, o.topic, o.partition_id, o.leader_id, o.replica_id, o.change_time,
+    CASE WHEN NOT o.is_unsure THEN o.made_by WHEN j.verdict IS NULL THEN 'unknown' ELSE 'leader' END AS made_by,
+    CASE WHEN o.made_by = 'controller' AND NOT o.is_unsure THEN 'excluded' ELSE coalesce(j.verdict, 'unknown') END AS verdict,
+    CASE WHEN o.made_by = 'controller' AND NOT o.is_unsure THEN 'controller' ELSE coalesce(j.primary_cause, 'unknown') END AS cause,
+    j.restored_time, coalesce(j.lag_ms, epoch_ms(o.change_time) - o.last_caught_up_time_ms) AS lag_ms,
+    j.leader_held_ms, j.leader_silent_ms, j.rule,
     j.params_json, j.change_time AS replayed_time, j.certainty, o.source_file, o.source_line,
-    o.made_by = 'controller' AND coalesce(NOT list_contains(t.assigned, o.replica_id), false) AS reassigned
-  FROM observed_isr_changes AS o
+    o.made_by = 'controller' AND NOT o.is_unsure AND coalesce(NOT list_contains(t.assigned, o.replica_id), false) AND (
+      o.cluster_id IN (SELECT cluster_id FROM controller_records WHERE kind = 'partition')
+      OR o.cluster_id IN (SELECT cluster_id FROM mapped_clusters)
+      OR EXISTS (
+        FROM leader_epochs AS l
+        WHERE l.cluster_id = o.cluster_id AND l.leader_id = o.replica_id
+          AND o.change_time BETWEEN l.start_time AND l.end_time - INTERVAL 1 second
+      )
+    ) AS reassigned
+  FROM observed AS o
   LEFT JOIN (SELECT DISTINCT ON ($key) $key, assigned FROM leader_epochs ORDER BY ALL) AS t USING ($key)
-  LEFT JOIN judged AS j ON j.observed_time = o.change_time AND o.made_by = 'leader'
+  LEFT JOIN judged AS j ON j.observed_time = o.change_time AND (o.made_by = 'leader' OR o.is_unsure)
     AND (j.cluster_id, j.topic, j.partition_id, j.leader_id, j.replica_id)
     = (o.cluster_id, o.topic, o.partition_id, o.leader_id, o.replica_id)
-  WHERE o.kind = 'shrink'
 ),
 replayed AS (
   SELECT
     cluster_id, topic, partition_id, leader_id, replica_id, change_time, made_by, verdict, primary_cause AS cause,
-    restored_time, lag_ms, rule, params_json, change_time AS replayed_time, certainty, NULL AS source_file,
+    restored_time, lag_ms, leader_held_ms, leader_silent_ms, rule, params_json, change_time AS replayed_time, certainty, NULL AS source_file,
     NULL AS source_line, false AS reassigned
   FROM shrink_verdicts
   WHERE rule = $rule AND cluster_id NOT IN (SELECT cluster_id FROM brokers_logs)

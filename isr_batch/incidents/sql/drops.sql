@@ -49,7 +49,7 @@ blamed AS (
     WHEN verdict = 'genuine' THEN genuine_fault_id
     WHEN verdict = 'excluded' THEN replica_id
     WHEN cause = 'slow_leader' OR who = 'leader' THEN leader_id
-    WHEN who IS NOT NULL THEN replica_id
+    WHEN who IS NOT NULL OR cause = 'answer_not_delivered' THEN replica_id
     WHEN coalesce(from_genuine_ms > lag_time_ms, true) OR from_unreached_ms <= lag_time_ms THEN leader_id
     ELSE replica_id
   END AS fault_id
@@ -68,7 +68,7 @@ SELECT
   suspect, looks_spurious, reassigned, who, fault_id,
   CASE
     WHEN verdict = 'excluded' THEN 'controller'
-    WHEN who = 'link' THEN 'link'
+    WHEN who = 'link' OR (who IS NULL AND cause = 'answer_not_delivered') THEN 'link'
     WHEN fault_id = leader_id THEN 'leader'
     WHEN fault_id = replica_id THEN 'follower'
   END AS points_at, source_file, source_line,

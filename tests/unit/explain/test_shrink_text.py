@@ -102,7 +102,7 @@ def test_responses_that_were_due_while_the_leader_served_others_were_not_deliver
         cause([line.strip() for line in shrink_lines(replace(STORY, silences=silences))], "slow_leader")
         for silences in ((), ((NOW - 4 * SECOND, NOW - 3 * SECOND),), ((NOW - 4 * SECOND, NOW - 2 * SECOND),))
     ]
-    sign = "; answers were not delivered: for {} ms its responses were due, while the leader served others: suspect"
+    sign = "; answer_not_delivered: for {} ms its responses were due, while the leader served others: suspect"
     assert sign.format("3,500") in said[0]
     assert sign.format("2,500") in said[1]
     assert said[2].endswith("at most 4,000 ms remain")

@@ -20,13 +20,14 @@ from tests.own_shrinks_log import KEY, Log, at
 BROKERS = (1, 2, 3)
 PAIRS = [(follower, leader) for follower, leader in product(BROKERS, BROKERS) if follower != leader]
 STOP_S, DROP_S = 20, 25
+INSTANTS = ("arrival_us", "released_us", "completed_us")
 Pair = tuple[int, int]
 
 
 class Cluster(Log):
     """Partition N is led by broker N; a fetch takes 480 ms, and the next one comes 20 ms later."""
 
-    def __init__(self, absent: Iterable[Pair], gone: Iterable[int] = ()) -> None:
+    def __init__(self, absent: Iterable[Pair], gone: Iterable[int] = (), unsent: Iterable[Pair] = ()) -> None:
         super().__init__()
         terms = self.rows["leader_epochs"]
         terms.clear()
@@ -37,22 +38,31 @@ class Cluster(Log):
                     "assigned": list(BROKERS), "replica_lag_time_max_ms": 4000, "begins_mid_term": False,
                 }
             )  # fmt: skip
-        self.absent, self.gone = set(absent), set(gone)
+        self.absent, self.gone, self.unsent = set(absent), set(gone), set(unsent)
 
-    def drop(self, follower: int, leader: int, verdict: str = "genuine", cause: str = "follower_stopped") -> None:
-        self.shrink(DROP_S, leader, follower, verdict, cause, partition=leader, lag_ms=1000 * (DROP_S - STOP_S))
+    def drop(
+        self, follower: int, leader: int, verdict: str = "genuine", cause: str = "follower_stopped", held_ms: int = 0
+    ) -> None:
+        lag_ms = 1000 * (DROP_S - STOP_S)
+        self.shrink(DROP_S, leader, follower, verdict, cause, partition=leader, lag_ms=lag_ms, held_ms=held_ms)
 
     def fetches(self, spans: pa.Table) -> pa.Table:
-        """Fetches until the followers stop; none from a broker that is gone."""
+        """Fetches until the followers stop, or do not get the next response; none from a broker that is gone."""
         found: list[dict[str, Any]] = []
         for span in spans.to_pylist():
             pair = span["replica_id"], span["leader_id"]
             for half_second in range(80):
                 arrival_us = int(at(half_second / 2).timestamp() * 1e6)
-                missing = pair[0] in self.gone or (pair in self.absent and half_second / 2 >= STOP_S)
-                if not missing and span["from_us"] <= arrival_us + 480_000 and arrival_us <= span["until_us"]:
-                    found.append(span | {"arrival_us": arrival_us, "completed_us": arrival_us + 480_000})
-        schema = spans.schema.append(pa.field("arrival_us", pa.int64())).append(pa.field("completed_us", pa.int64()))
+                since_s = half_second / 2 - STOP_S
+                missing = pair[0] in self.gone or (pair in self.absent and since_s >= 0)
+                missing |= pair in self.unsent and since_s > 0
+                released_us = completed_us = arrival_us + 480_000
+                if pair in self.unsent and since_s == 0:
+                    completed_us = int(at(DROP_S + 1).timestamp() * 1e6)
+                if not missing and span["from_us"] <= completed_us and arrival_us <= span["until_us"]:
+                    instants = (arrival_us, released_us, completed_us)
+                    found.append(span | dict(zip(INSTANTS, instants, strict=True)))
+        schema = pa.schema([*spans.schema, *(pa.field(name, pa.int64()) for name in INSTANTS)])
         return pa.Table.from_pylist(found, schema)
 
     def answered(self) -> OwnShrinks:
@@ -92,6 +102,38 @@ def test_a_follower_that_all_leaders_miss_stopped() -> None:
     cluster.drop(3, 1)
     own = cluster.answered()
     assert incident_story(own.incidents[0]) == "Broker 3 stopped fetching; broker 1 dropped it from 1 ISR."
+
+
+@pytest.mark.parametrize(
+    ("unsent", "dropped", "points_at", "said"),
+    [
+        ([(2, 1), (3, 1)], [2, 3], "leader", "broker 1 did not get its responses through to brokers 2 and 3"),
+        ([(3, 1), (3, 2)], [3], "follower", "broker 3 did not get the responses of broker 1"),
+        ([(3, 1)], [3], "link", "broker 3 did not get the responses of broker 1"),
+    ],
+)
+def test_responses_that_were_due_and_not_sent_were_not_delivered(
+    unsent: list[Pair], dropped: list[int], points_at: str, said: str
+) -> None:
+    cluster = Cluster((), unsent=unsent)
+    for follower in dropped:
+        cluster.drop(follower, 1, "spurious", "slow_leader", held_ms=4500)
+    own = cluster.answered()
+    assert {(one["cause"], one["points_at"]) for one in own.drops.to_pylist()} == {("answer_not_delivered", points_at)}
+    n = len(dropped)
+    assert cluster_headline(own, own.clusters[0])[0].endswith(
+        f" healthy: {said} at 00:00:20 ({n}; they were due while the leader served others: suspect the network, or a "
+        "follower that did not read)."
+    )
+    assert f"B{said[1:]}: broker 1 dropped healthy followers" in incident_story(own.incidents[0])
+    # The leader stood still in that time, or held the requests themselves.
+    cluster.add(
+        "broker_events", cluster_id="c", broker_id=1, kind="silent", event_time=at(STOP_S + 1), end_time=at(DROP_S)
+    )
+    assert {one["cause"] for one in cluster.answered().drops.to_pylist()} == {"slow_leader"}
+    held = Cluster(())
+    held.drop(3, 1, "spurious", "slow_leader", held_ms=4500)
+    assert [one["cause"] for one in held.answered().drops.to_pylist()] == ["slow_leader"]
 
 
 def test_between_two_that_others_reach_it_is_the_link() -> None:

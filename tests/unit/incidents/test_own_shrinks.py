@@ -7,7 +7,7 @@ from isr_batch.incidents.sentences import cluster_headline, incidents_answer, in
 from isr_batch.phrases import times_in_words
 from isr_batch.report.cluster_timeline import TimelineTarget, cluster_timeline
 from isr_batch.report.first_screen import drop_matrix_on_screen, lag_time_bound_on_screen
-from tests.own_shrinks_log import KEY, Log, at, leader_was_silent
+from tests.own_shrinks_log import KEY, RUN, Log, at, leader_was_silent
 
 
 @pytest.fixture
@@ -53,6 +53,33 @@ def test_an_assumed_lag_time_is_no_fact(log: Log) -> None:
     assert "replica.lag.time.max.ms is in no log: 30,000" in " ".join(cluster_headline(own, own.clusters[0]))
 
 
+def test_a_removal_that_no_log_explains_is_not_the_controllers(log: Log) -> None:
+    """Only server.log shows who removed a replica; without it, the replay may show that it was the leader."""
+    for leader, follower, seconds in ((2, 3, 20.0), (2, 1, 30.0), (1, 3, 40.0)):
+        log.add("observed_isr_changes", **KEY, leader_id=leader, replica_id=follower, change_time=at(seconds),
+                kind="shrink", made_by="controller", source_file="state-change.log", source_line=7)  # fmt: skip
+    log.add("shrink_verdicts", **KEY, **RUN, leader_id=2, replica_id=3, change_time=at(19.9), made_by="rule",
+            verdict="genuine", primary_cause="follower_stopped", restored_time=at(25), lag_ms=5000)  # fmt: skip
+    log.add("replay_check", **KEY, **RUN, leader_id=2, replica_id=3, kind="expand", status="matched",
+            observed_time=at(25), replayed_time=at(25))  # fmt: skip
+
+    def made() -> list[tuple[str, str]]:
+        return [(row["made_by"], row["verdict"]) for row in log.found().drops.to_pylist()]
+
+    assert made() == [("leader", "genuine"), ("unknown", "unknown"), ("controller", "excluded")]
+    own = log.found()
+    assert cluster_headline(own, own.clusters[0])[:4] == [
+        "Of 2 followers that your brokers dropped or may have dropped, none of the 1 that can be judged was healthy.",
+        "1 was really stopped or behind: broker 3 at 00:00:15 (1, or its link to broker 2).",
+        "1 was removed by the controller: broker 3 at 00:00:40 (1).",
+        "1 replica left an ISR at a time without server.log of the leader: it or the controller removed them.",
+    ]
+    log.add("broker_events", cluster_id="c", broker_id=1, kind="fenced", event_time=at(29.5), end_time=at(29.5))
+    assert made()[1] == ("controller", "excluded")
+    log.add("controller_records", cluster_id="c", kind="partition", record_time=at(0), record_offset=1)
+    assert made()[0] == ("controller", "excluded")
+
+
 def test_missing_facts_are_named_with_the_option_to_state_them(log: Log) -> None:
     log.rows["coverage"] = []
     for broker in (1, 2):
@@ -63,7 +90,7 @@ def test_missing_facts_are_named_with_the_option_to_state_them(log: Log) -> None
     own = log.found()
     assert cluster_headline(own, own.clusters[0]) == [
         "kafka-3.7, replayed, dropped no follower.",
-        "Which followers brokers 1 and 2 really dropped is not known: server.log is missing.",
+        "server.log of brokers 1 and 2 is missing: a removal that the replay makes too is attributed to them.",
         (
             "replica.lag.time.max.ms is in no log: 4,000, Kafka's default, is assumed; add server.properties to the "
             "brokers' folders if it differs."
@@ -72,8 +99,8 @@ def test_missing_facts_are_named_with_the_option_to_state_them(log: Log) -> None
     ]
     log.add("controller_records", cluster_id="c", kind="noted", broker_id=2)
     own = log.found()
-    assert "Which followers broker 1 really dropped is not known: server.log is missing." in cluster_headline(
-        own, own.clusters[0]
+    assert any(
+        said.startswith("server.log of broker 1 is missing: ") for said in cluster_headline(own, own.clusters[0])
     )
     log.add("controller_records", cluster_id="c", kind="partition")
     own = log.found()
@@ -198,7 +225,7 @@ def test_a_stopped_follower_is_at_fault_where_it_lacked_nothing_too(log: Log) ->
     assert " ".join(cluster_headline(own, own.clusters[0])).startswith(
         "Of 4 followers that your brokers dropped, 3 were healthy: broker 1 dropped 1 at 00:00:17 (broker 3: the "
         "leader held up its fetches); broker 2 dropped 1 at 00:00:20 (broker 3: it lacked nothing); 1 lacked nothing "
-        "there, or kept pace, while really stopped elsewhere (broker 3). 1 was really stopped"
+        "there, or kept pace, while away or behind elsewhere (broker 3). 1 was really stopped"
     )
     assert incident_story(own.incidents[0]) == (
         "Broker 3 stopped fetching; broker 1 dropped it from 1 ISR (or its link to broker 1); it was dropped once from "
