@@ -47,7 +47,7 @@ $(BIN)/python:
 		"$$python" -m venv $(VENV)
 
 # The stamps are younger than the lock that the environment was made from.
-$(VENV)/run.stamp: requirements/run.lock | $(BIN)/python java
+$(VENV)/run.stamp: requirements/run.lock isr_batch/spark_home.py | $(BIN)/python java
 	$(PIP) install --quiet --require-hashes -r requirements/run.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	$(COMPILE) & compiled=$$!; \
