@@ -76,6 +76,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3600)  # Airflow alone is some 100 packages
 @pytest.mark.parametrize("tool", READS)
 def test_its_own_tool_reads_it(tool: str, python: Path, tmp_path: Path) -> None:
     code = f"import yaml\nDEPLOY = {str(DEPLOY)!r}\n{READS[tool]}"
