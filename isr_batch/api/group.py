@@ -60,7 +60,7 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
     Raises
     ------
     UsageError
-        If an argument is wrong. What is wrong with the columns is seen when the function is called.
+        If an argument is wrong. Mistakes in the columns are found when the function is called.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
 
     def shrinks_of_group(fetches: pa.Table) -> pa.Table:
         if kind_of("fetches", fetches) != "arrow":
-            raise UsageError("shrink_udf takes a pyarrow.Table, as applyInArrow gives it",
+            raise UsageError("shrink_udf is for applyInArrow, and takes a pyarrow.Table",
                              "use shrink_udf_pandas for applyInPandas")  # fmt: skip
         if fetches.num_rows > MOST_ROWS:
             raise UsageError(

@@ -274,7 +274,7 @@ def test_mistakes_of_the_other_functions(tmp_path: Path) -> None:
         isr_batch.shrink_udf(lag_time_ms=-1)
     with pytest.raises(UsageError, match=r"fetches\.columns\.leder: no such key"):
         isr_batch.shrink_udf(mapping={"leder": "leader"})
-    with pytest.raises(UsageError, match="as applyInArrow gives it"):
+    with pytest.raises(UsageError, match="shrink_udf is for applyInArrow"):
         isr_batch.shrink_udf(mapping=NAMES)(frames()["fetches"].to_pandas())  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="frames='polars' is not pandas, arrow or spark"):
         isr_batch.open(tmp_path, frames="polars")  # type: ignore[arg-type]
