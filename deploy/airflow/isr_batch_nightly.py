@@ -7,7 +7,7 @@ Two DAGs: `isr_batch_logs` for brokers' logs, `isr_batch_table` for a table of f
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.exceptions import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG, Context
 

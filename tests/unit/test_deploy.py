@@ -25,7 +25,7 @@ for dag in bag.dags.values():
     assert dag.task_ids == ["ingest", "backfill", "status", "maintain"]
     assert all(task.retries == 3 for task in dag.tasks)
 import logging, sys
-from airflow.exceptions import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 logging.disable()
 command = type(dag.get_task("ingest"))
 for code in (0, 2, 3, 4, 5, 6, 70, 137):
