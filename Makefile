@@ -5,6 +5,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c $
 FITS := 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
 VENV := .venv
 BIN := $(VENV)/bin
+SPARK_HOME_CONF := $(BIN)/spark-distribution/conf/spark-defaults.conf
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 LOGS ?= data/samples
 LAKE ?= build/lake
@@ -39,7 +40,7 @@ test-all: $(VENV)/test.stamp java chromium ## after `make test`: the long tests 
 	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --durations=0 --durations-min=10 -m "long and not nightly"
 	$(BIN)/python -m docs.generate.witnesses
 
-setup: $(VENV)/run.stamp java ## make .venv from the lock, with Delta's jars and compiled kernels; and Java where Debian has none
+setup: $(VENV)/run.stamp $(SPARK_HOME_CONF) java ## make .venv from the lock, with Delta's jars and compiled kernels; and Java where Debian has none
 
 $(BIN)/python:
 	@python="$(PYTHON)"; [ -n "$$python" ] && "$$python" -c $(FITS) || \
@@ -51,13 +52,15 @@ $(VENV)/run.stamp: requirements/run.lock | $(BIN)/python java
 	$(PIP) install --quiet --require-hashes -r requirements/run.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	$(COMPILE) & compiled=$$!; \
-		$(BIN)/python -m isr_batch.session --fetch-jars && $(BIN)/python -m isr_batch.jvm_archive && \
-		$(BIN)/python -m isr_batch.spark_home && wait $$compiled
+		$(BIN)/python -m isr_batch.session --fetch-jars && $(BIN)/python -m isr_batch.jvm_archive && wait $$compiled
 	@touch $@
 # While Java has one core, the kernels of `run` are compiled on another.
 COMPILE = { $(BIN)/python -m isr_batch.ingest.compile_ingest && $(BIN)/python -m isr_batch.replay.kernel_cache; }
 
-$(VENV)/test.stamp: requirements/test.lock $(VENV)/run.stamp
+$(SPARK_HOME_CONF): isr_batch/spark_home.py | $(VENV)/run.stamp
+	$(BIN)/python -m isr_batch.spark_home
+
+$(VENV)/test.stamp: requirements/test.lock $(VENV)/run.stamp | $(SPARK_HOME_CONF)
 	$(PIP) install --quiet --require-hashes -r requirements/test.lock
 	@touch $@
 

@@ -20,6 +20,8 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     # A metastore would be a database in the working folder.
     "spark.sql.catalogImplementation": "in-memory",
+    # Delta's log is read by 50 tasks else, which for a table of a lake take seconds, and each query asks several.
+    "spark.databricks.delta.snapshotPartitions": "2",
 }
 
 
@@ -34,12 +36,14 @@ def make_spark_home(scripts: Path, python: Path) -> Path:
         Runs drivers of jobs that name none.
     """
     home, brought = scripts / "spark-distribution", Path(pyspark.__file__).parent
-    (home / "conf").mkdir(parents=True, exist_ok=True)
+    for folder in ("conf", "warehouse"):
+        (home / folder).mkdir(parents=True, exist_ok=True)
     for part in _PARTS:
         link = home / part
         link.unlink(missing_ok=True)
         link.symlink_to(brought / part)
-    settings = {"spark.pyspark.driver.python": python, **_SETTINGS}
+    # Spark makes the folder of tables that name no location when it starts: else in the working folder.
+    settings = {"spark.pyspark.driver.python": python, "spark.sql.warehouse.dir": home / "warehouse", **_SETTINGS}
     lines = (f"{name} {value}\n" for name, value in settings.items())
     (home / "conf/spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
     return home

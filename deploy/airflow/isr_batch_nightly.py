@@ -7,15 +7,32 @@ Two DAGs: `isr_batch_logs` for brokers' logs, `isr_batch_table` for a table of f
 
 from datetime import UTC, datetime, timedelta
 
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.providers.standard.operators.bash import BashOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Context
 
+# Usage, input, quality gate, schema: an operator has to act (docs/killed-and-concurrent.md).
+NOT_RETRIED = {2, 3, 4, 5}
 LAKE = "--lake '{{ var.value.isr_batch_lake }}' --json"
 INGEST = {
     "logs": f"isr-batch ingest kafka-logs '{{{{ var.value.isr_batch_logs }}}}' {LAKE}",
     "table": "isr-batch ingest table '{{ var.value.isr_batch_table }}'"
     f" --mapping '{{{{ var.value.isr_batch_mapping }}}}' {LAKE}",
 }
+
+
+class IsrBatch(BashOperator):
+    """A command; it is tried again unless its exit code says that this would end in the same way."""
+
+    def execute(self, context: Context) -> object:
+        """Run the command."""
+        try:
+            return super().execute(context)
+        except AirflowException as error:
+            process = self.subprocess_hook.sub_process
+            if process is not None and process.returncode in NOT_RETRIED:
+                raise AirflowFailException(str(error)) from error
+            raise
 
 
 def nightly(source: str) -> DAG:
@@ -31,12 +48,12 @@ def nightly(source: str) -> DAG:
         default_args={"retries": 3, "retry_delay": timedelta(minutes=10)},
         doc_md=__doc__,
     ) as dag:
-        ingest = BashOperator(task_id="ingest", bash_command=INGEST[source])
+        ingest = IsrBatch(task_id="ingest", bash_command=INGEST[source])
         # The days before the one on which it runs; `ds` is made of the logical date, and a run by hand has none.
         until = "--to '{{ dag_run.run_after | ds }}'"
-        backfill = BashOperator(task_id="backfill", bash_command=f"isr-batch backfill {until} {LAKE}")
-        status = BashOperator(task_id="status", bash_command=f"isr-batch status {LAKE}")
-        maintain = BashOperator(
+        backfill = IsrBatch(task_id="backfill", bash_command=f"isr-batch backfill {until} {LAKE}")
+        status = IsrBatch(task_id="status", bash_command=f"isr-batch status {LAKE}")
+        maintain = IsrBatch(
             task_id="maintain",
             bash_command=f'test "$(date -u +%u)" != 7 || isr-batch maintain {LAKE}',
         )

@@ -1,12 +1,14 @@
 """Results of an analysis, as frames of the kind that was given."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from isr_batch.errors import explained_error
+from isr_batch.lake.addresses import absolute_address, require_delta_path
 from isr_batch.lake.lake import Lake
 
 F = TypeVar("F")
@@ -110,7 +112,7 @@ class Analysis(Generic[F]):
         """
         from isr_batch.report import write_report
 
-        with self._tables.lake() as lake:
+        with _faults_explained(), self._tables.lake() as lake:
             write_report(lake, Path(path))
         return Path(path)
 
@@ -133,4 +135,17 @@ class Analysis(Generic[F]):
         WriteConflictError
             If another run is writing.
         """
-        self._tables.save(str(lake))
+        require_delta_path(absolute_address(str(lake)))
+        with _faults_explained():
+            self._tables.save(str(lake))
+
+
+@contextmanager
+def _faults_explained() -> Iterator[None]:
+    """Give the errors of the command line for what a disk or a store refuses."""
+    try:
+        yield
+    except Exception as error:
+        if (known := explained_error(error)) and known is not error:
+            raise known from error
+        raise

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from isr_batch.api.analysis import Analysis
 from isr_batch.api.frames import Kind, as_arrow, one_kind, require_rows, schema_of
@@ -12,6 +12,7 @@ from isr_batch.api.stored import StoredTables, opened
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.lake import sizes
 from isr_batch.lake.tables.outputs import TABLES
+from isr_batch.phrases import listed
 
 if TYPE_CHECKING:
     from isr_batch.api.frames import Frame
@@ -83,7 +84,7 @@ def analyze(  # noqa: PLR0913 all but one have a default
     kind = one_kind(frames)
     runs = given_rules(rules)
     settings = {"replica_lag_time_max_ms": lag_time_ms, "min_insync_replicas": min_insync_replicas}
-    if engine not in {"auto", "spark", "local"}:
+    if engine not in ("auto", "spark", "local"):
         raise UsageError(f"engine={engine!r} is not auto, spark or local")
     if kind != "spark":
         frames = {name: as_arrow(name, frame) for name, frame in frames.items()}
@@ -144,6 +145,8 @@ def open_lake(
     """
     if (lake is None) == (catalog is None):
         raise UsageError("the tables are either in a folder or in a catalog", "give a folder, or catalog='CAT.SCHEMA'")
+    if frames not in (None, *get_args(Kind)):
+        raise UsageError(f"frames={frames!r} is not {listed(get_args(Kind), 'or')}")
     from pyspark.sql import SparkSession
 
     spark = SparkSession.getActiveSession()

@@ -1,12 +1,14 @@
 """The kinds of frames that are taken and given back: pandas, Arrow and Spark."""
 
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError
+from isr_batch.phrases import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,16 +37,30 @@ def kind_of(name: str, frame: object) -> Kind:
         known = getattr(sys.modules.get(module), of_class, None)
         if known is not None and isinstance(frame, known):
             return kind
-    made = type(frame)
+    rows = f"{name}.collect()" if hasattr(frame, "collect") else name  # a lazy frame exports nothing
     raise UsageError(
-        f"{name} is a {made.__module__.partition('.')[0]} {made.__qualname__}{_columns(frame)}, and a DataFrame of "
-        "Spark or pandas or a pyarrow.Table is expected",
-        f"`pyarrow.table({name})` converts any frame that exports Arrow, such as those of polars and DuckDB",
+        f"{name} is {shown_type(frame)}{_columns(frame)}, and a DataFrame of Spark or pandas or a pyarrow.Table is "
+        "expected",
+        f"`pyarrow.table({rows})` converts any frame that exports Arrow, such as those of polars and DuckDB",
+    )
+
+
+def shown_type(given: object) -> str:
+    """Name the type of an argument, after "is"."""
+    made = type(given)
+    module = made.__module__.partition(".")[0]
+    return (
+        "None"
+        if given is None
+        else f"a {made.__qualname__}"
+        if module == "builtins"
+        else f"a {module} {made.__qualname__}"
     )
 
 
 def _columns(frame: object) -> str:
-    names = getattr(frame, "columns", None)
+    """List columns; a lazy frame may have to read files for them."""
+    names = None if hasattr(frame, "collect") else getattr(frame, "column_names", getattr(frame, "columns", None))
     try:
         return f" with {', '.join(map(str, names))}" if names is not None else ""
     except TypeError:
@@ -74,19 +90,24 @@ def as_arrow(name: str, frame: Any) -> pa.Table:
 
     Raises
     ------
+    UsageError
+        If columns have the same name.
     SchemaError
-        If a column has values of several types.
+        If a column has values of several types, or of one that Arrow lacks.
     """
     kind = kind_of(name, frame)
     if kind == "arrow":
+        _require_different(name, frame.column_names)
         return frame
     if kind == "spark":
         return frame.toArrow()
-    if any(level is not None for level in frame.index.names):  # an index without a name is the row's number
+    levels = [level for level in frame.index.names if level is not None]
+    _require_different(name, [*levels, *frame.columns])
+    if levels:  # an index without a name is the row's number
         frame = frame.reset_index()
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except (pa.ArrowException, OverflowError) as error:
         detail = "; ".join(str(part) for part in reversed(error.args))
         raise SchemaError(f"{name}: {detail}", "give the column one type, as `astype` does") from error
 
@@ -96,14 +117,28 @@ def schema_of(name: str, frame: Any) -> pa.Schema:
 
     Raises
     ------
-    SchemaError
-        As `as_arrow`, or if Arrow lacks a type.
+    UsageError, SchemaError
+        As `as_arrow`.
     """
     if kind_of(name, frame) != "spark":
         return as_arrow(name, frame).schema.remove_metadata()
+    from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(frame.schema)
+    _require_different(name, frame.columns)
+    fields = []
+    for field in frame.schema:
+        try:
+            fields += to_arrow_schema(type(frame.schema)([field]))
+        except PySparkException:  # refused only if it is mapped
+            fields.append(pa.field(field.name, pa.opaque(pa.null(), field.dataType.simpleString(), "spark")))
+    return pa.schema(fields)
+
+
+def _require_different(name: str, columns: Iterable[object]) -> None:
+    several = [str(column) for column, times in Counter(columns).items() if times > 1]
+    if several:
+        raise UsageError(f"{name} has several columns named {listed(several)}", "rename or drop all but one")
 
 
 def require_rows(name: str, rows: int) -> None:

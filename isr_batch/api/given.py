@@ -1,12 +1,13 @@
 """Arguments of a caller next to the frames: a mapping of their columns, and rules."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from isr_batch.api.frames import shown_type
 from isr_batch.errors import UsageError
 from isr_batch.ingest.own_table.mapping import (
     AppendColumns,
@@ -28,6 +29,10 @@ SECTIONS: Final[dict[str, type[MappedColumns]]] = {
 }  # fmt: skip
 CLUSTER: Final = "cluster"
 """Name of a cluster that is not given one."""
+_EXAMPLE: Final = (
+    'name columns, such as mapping={"replica_id": "follower", "handled_time": {"column": "ts", "unit": "ms"}}'
+)
+_ARGUMENTS: Final = {"replica_lag_time_max_ms": "lag_time_ms"}
 _ALSO: Final = {"partition_id": "partition"}
 """Other names by which a column is found."""
 
@@ -57,7 +62,12 @@ def given_mapping(
     UsageError
         With all mistakes, or all columns that are missing.
     """
-    tree, where = _tree(mapping)
+    tree, where = mapping_tree(mapping)
+    for name, value in settings.items():
+        if isinstance(value, bool):  # which is a number to Python
+            raise UsageError(f"{_ARGUMENTS.get(name, name)}={value} is not a number")
+    if cluster_id is not None and not cluster_id:
+        raise UsageError("cluster_id is empty", "omit it, or name the cluster")
     short = tree.keys().isdisjoint(TableMapping.model_fields)
     given = {"fetches": {"columns": tree}} if short else tree
     without = [name for name in SECTIONS if name in given and name not in schemas]
@@ -74,8 +84,7 @@ def given_mapping(
             mistakes += _missing(name, schema, section["columns"])
         whole[name] = section if name == "fetches" else {**section, "path": name}
     if mistakes:
-        example = 'mapping={"replica_id": "follower", "handled_time": {"column": "ts", "unit": "ms"}}'
-        raise UsageError("\n  ".join(mistakes), f"name its columns, such as {example}")
+        raise UsageError("\n  ".join(mistakes), _EXAMPLE)
     if cluster_id is not None:
         whole["cluster_id"] = cluster_id
     elif "cluster_id" not in whole:
@@ -85,12 +94,21 @@ def given_mapping(
     return mapping_of(whole, where)
 
 
-def _tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
+def mapping_tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
+    """Return what a mapping says, unchecked, and where that is.
+
+    Raises
+    ------
+    UsageError
+        If it is neither a mapping nor a file that can be read.
+    """
     if mapping is None:
         return {}, "the mapping"
     if isinstance(mapping, Mapping):
         return dict(mapping), "the mapping"
-    return read_mapping(Path(mapping)), str(mapping)
+    if isinstance(mapping, str | PathLike):
+        return read_mapping(Path(mapping)), str(mapping)
+    raise UsageError(f"mapping is {shown_type(mapping)}, and a dict or the path of a YAML file is expected", _EXAMPLE)
 
 
 def _by_name(section: type[MappedColumns], schema: pa.Schema, known: Mapping[str, Any]) -> dict[str, str]:
@@ -119,12 +137,15 @@ def given_rules(rules: Sequence[str] | str) -> list[RuleRun]:
     Raises
     ------
     UsageError
-        If a rule is unknown.
+        If a rule is unknown, or has parameters.
     """
+    if not isinstance(rules, Iterable) or isinstance(rules, Mapping):
+        raise UsageError(f"rules is {shown_type(rules)}, and ids of rules are expected, or 'all'",
+                         "such as rules=['kafka-3.7']; `isr-batch replay --set` takes parameters of rules")  # fmt: skip
     names = list(REGISTRY) if rules == "all" else [rules] if isinstance(rules, str) else list(rules)
     for name in names:
-        if name not in REGISTRY:
-            raise UsageError(f"no rule {name}; {did_you_mean(str(name), sorted(REGISTRY))}",
+        if not isinstance(name, str) or name not in REGISTRY:
+            raise UsageError(f"no rule {name or repr(name)}; {did_you_mean(str(name), sorted(REGISTRY))}",
                              "`isr-batch rules list` names them")  # fmt: skip
     if not names:
         raise UsageError("no rule is given", "name some, or omit rules for all")

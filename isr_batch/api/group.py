@@ -1,18 +1,17 @@
 """The replay as a function for a pipeline of Spark's own: one partition of a topic in, its shrinks out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from isr_batch.api.frames import as_arrow, one_kind, require_rows, schema_of
-from isr_batch.api.given import GivenMapping, given_mapping, given_rules
+from isr_batch.api.frames import as_arrow, kind_of, one_kind, require_rows, schema_of, shown_type
+from isr_batch.api.given import GivenMapping, given_mapping, given_rules, mapping_tree
 from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, results_of, stream_of
 from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.errors import UsageError
-from isr_batch.ingest.own_table.mapping import TableMapping, read_mapping
+from isr_batch.ingest.own_table.mapping import FetchColumns, TableMapping
 from isr_batch.lake.arrow_read import contract_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.tables.outputs import SHRINK_VERDICTS
@@ -29,6 +28,7 @@ SHRINKS_DDL: Final[str] = SHRINK_VERDICTS.schema_ddl
 """The same as Spark takes it, for ``applyInArrow`` and ``applyInPandas``."""
 MOST_ROWS: Final = 2_000_000
 """Rows of one partition: a group is a table in one worker's memory, with some 0.5 kB a row."""
+_ANY_FETCHES: Final = pa.schema([(name, pa.null()) for name in FetchColumns.model_fields])
 
 
 def shrink_udf(  # noqa: PLR0913 all but one have a default
@@ -57,6 +57,11 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
     callable
         Takes all fetches of a partition, from all its leaders, up to `MOST_ROWS`; returns rows of `SHRINKS`.
 
+    Raises
+    ------
+    UsageError
+        If an argument is wrong. Mistakes in the columns are found when the function is called.
+
     Examples
     --------
     >>> shrinks = isr_batch.shrink_udf("kafka-3.7", brokers=isr_batch.broker_facts(fetches))  # doctest: +SKIP
@@ -64,11 +69,17 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
     """
     given_runs = given_rules(rules)
     settings = {"replica_lag_time_max_ms": lag_time_ms, "min_insync_replicas": min_insync_replicas}
-    sections = mapping if mapping is None or isinstance(mapping, Mapping) else read_mapping(Path(mapping))
-
+    sections, _ = mapping_tree(mapping)
+    # Mistakes that need no rows are found here, instead of in a worker.
+    given_mapping(sections, {"fetches": _ANY_FETCHES}, cluster_id, **settings)
+    if not isinstance(brokers, BrokerFacts | None):
+        raise UsageError(f"brokers is {shown_type(brokers)}, and a result of isr_batch.broker_facts is expected")
     known: dict[pa.Schema, TableMapping] = {}
 
     def shrinks_of_group(fetches: pa.Table) -> pa.Table:
+        if kind_of("fetches", fetches) != "arrow":
+            raise UsageError("shrink_udf is for applyInArrow, and takes a pyarrow.Table",
+                             "use shrink_udf_pandas for applyInPandas")  # fmt: skip
         if fetches.num_rows > MOST_ROWS:
             raise UsageError(
                 f"a group of {fetches.num_rows:,} fetches; a worker can hold {MOST_ROWS:,} of a partition",

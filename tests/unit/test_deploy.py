@@ -1,6 +1,9 @@
 """The files of deploy/, each read by its own tool; they are installed elsewhere: Airflow brings 100 packages."""
 
+import ast
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -8,6 +11,9 @@ import venv
 from pathlib import Path
 
 import pytest
+import yaml
+
+import pipelines.cli
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 TOOLS = ("apache-airflow==3.3.2", "apache-airflow-providers-standard==1.21.0", "databricks-bundles==1.22.1",
@@ -21,6 +27,16 @@ assert {*bag.dags} == {"isr_batch_logs", "isr_batch_table"}
 for dag in bag.dags.values():
     assert dag.task_ids == ["ingest", "backfill", "status", "maintain"]
     assert all(task.retries == 3 for task in dag.tasks)
+import logging, sys
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+logging.disable()
+command = type(dag.get_task("ingest"))
+for code in (0, 2, 3, 4, 5, 6, 70, 137):
+    try:
+        command(task_id=f"ends_with_{code}", bash_command=f"exit {code}").execute({})
+        assert code == 0
+    except AirflowException as error:
+        assert (type(error) is AirflowFailException) == (2 <= code <= 5), (code, error)
 """,
     "databricks": """
 from databricks.bundles.jobs import Job
@@ -63,6 +79,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3600)  # Airflow alone is some 100 packages
 @pytest.mark.parametrize("tool", READS)
 def test_its_own_tool_reads_it(tool: str, python: Path, tmp_path: Path) -> None:
     code = f"import yaml\nDEPLOY = {str(DEPLOY)!r}\n{READS[tool]}"
@@ -98,6 +115,44 @@ def test_steps_of_the_image_give_a_command_that_runs_the_samples(tmp_path: Path)
     )  # fmt: skip
     assert "Of 86 followers that your brokers dropped, 18 were healthy" in done.stdout
     assert (empty / "isr-batch-samples/report.html").is_file()
+
+
+def test_retries_are_those_of_the_docs() -> None:
+    """Airflow and Kubernetes list the codes for which an operator has to act; Databricks those to try again."""
+    page = (DEPLOY.parent / "docs/killed-and-concurrent.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| ([\d, ]+) \|.*\| (alert|retry) \|$", page, re.MULTILINE)
+    codes = {does: {int(code) for given, do in listed if do == does for code in given.split(",")} for _, does in listed}
+    assert codes == {"alert": {2, 3, 4, 5}, "retry": {6, 70, 130, 143, 137}}
+    job = yaml.safe_load((DEPLOY / "kubernetes/nightly.yaml").read_text(encoding="utf-8"))
+    (rule,) = job["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
+    assert {*rule["onExitCodes"]["values"]} == codes["alert"]
+    dag = ast.parse((DEPLOY / "airflow/isr_batch_nightly.py").read_text(encoding="utf-8"))
+    given = {ast.unparse(line.targets[0]): line.value for line in dag.body if isinstance(line, ast.Assign)}
+    assert ast.literal_eval(given["NOT_RETRIED"]) == codes["alert"]
+    of_process = {130, 143, 137}  # it has ended then
+    assert runpy.run_path(str(DEPLOY / "databricks/nightly.py"))["RETRIED"] == codes["retry"] - of_process
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "calls"),
+    [([0], None, 1), ([2], 2, 1), ([4], 4, 1), ([6, 0], None, 2), ([70, 6, 5], 5, 3), ([6, 6, 6, 6], 6, 4)],
+)
+def test_a_task_of_databricks(ends: list[int], code: int | None, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, left = [], iter(ends)
+
+    def main(args: list[str]) -> None:
+        asked.append(args)
+        raise SystemExit(next(left))
+
+    monkeypatch.setattr(pipelines.cli, "main", main)
+    run = runpy.run_path(str(DEPLOY / "databricks/nightly.py"))["run"]
+    if code is None:
+        run(["backfill"], waits_s=(0, 0, 0))
+    else:
+        with pytest.raises(SystemExit) as ended:
+            run(["backfill"], waits_s=(0, 0, 0))
+        assert ended.value.code == code
+    assert asked == [["backfill"]] * calls
 
 
 def test_lines_of_cron_are_understood_by_a_shell() -> None:

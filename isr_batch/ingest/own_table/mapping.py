@@ -271,7 +271,7 @@ class TableMapping(_Section):
     appends: AppendTable | None = None
     epochs: EpochTable | None = None
     changes: ChangeTable | None = None
-    replica_lag_time_max_ms: int = Field(default=30_000, gt=0)
+    replica_lag_time_max_ms: int = Field(default=30_000, gt=0, le=10**12)
     """For terms without their own value; so are the two below."""
     min_insync_replicas: int = Field(default=1, ge=1)
     broker_version: str | None = None

@@ -211,8 +211,40 @@ BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     ),
     "mixed": (pd.DataFrame({"topic": ["a", 1]}), {}, SchemaError, "topic"),
     "empty": (frames()["fetches"].slice(0, 0), {"mapping": NAMES}, NoInputError, "fetches has no rows"),
-    "list": ([1, 2], {}, UsageError, "fetches is a builtins list, and a DataFrame"),
+    "list": ([1, 2], {}, UsageError, "fetches is a list, and a DataFrame"),
     "series": (pd.Series([1]), {}, UsageError, "fetches is a pandas Series"),
+    "none": (None, {}, UsageError, "fetches is None, and"),
+    "batch": (
+        frames()["fetches"].to_batches()[0], {}, UsageError,
+        "fetches is a pyarrow RecordBatch with topic, partition, epoch, [a-z_, ]*,",
+    ),
+    "twice in arrow": (
+        frames()["fetches"].append_column("epoch", frames()["fetches"]["topic"]), {"mapping": NAMES}, UsageError,
+        "fetches has several columns named epoch",
+    ),
+    "twice in pandas": (
+        pd.DataFrame([[1, 2]], columns=["topic", "topic"]), {}, UsageError, "several columns named topic"
+    ),
+    "index and column": (
+        pd.DataFrame({"topic": ["a"]}, index=pd.Index(["a"], name="topic")), {}, UsageError,
+        "several columns named topic",
+    ),
+    "complex": (pd.DataFrame({"offset": [1j]}), {}, SchemaError, "offset with type complex128"),
+    "too large": (pd.DataFrame({"offset": [2**70, 1]}), {}, SchemaError, "fetches: "),
+    "map": (
+        frames()["fetches"].set_column(
+            0, "topic", pa.array([[("a", 1)]] * frames()["fetches"].num_rows, pa.map_(pa.string(), pa.int8()))
+        ),
+        {"mapping": NAMES}, SchemaError, "topic is map<.*cannot be read as text",
+    ),
+    "mapping": (frames()["fetches"], {"mapping": ["leader"]}, UsageError, "mapping is a list, and a dict"),
+    "no cluster": (frames()["fetches"], {"mapping": NAMES, "cluster_id": ""}, UsageError, "cluster_id is empty"),
+    "lag time": (frames()["fetches"], {"mapping": NAMES, "lag_time_ms": True}, UsageError, "lag_time_ms=True is not"),
+    "longest": (frames()["fetches"], {"mapping": NAMES, "lag_time_ms": 10**30}, UsageError, "less than or equal"),
+    "engines": (frames()["fetches"], {"mapping": NAMES, "engine": ["local"]}, UsageError, "not auto, spark or local"),
+    "rules": (frames()["fetches"], {"rules": None}, UsageError, "rules is None, and ids"),
+    "nested rules": (frames()["fetches"], {"rules": [["kafka-3.7"]]}, UsageError, "did you mean kafka-3.7"),
+    "parameters": (frames()["fetches"], {"rules": {"kafka-3.7": {}}}, UsageError, "rules is a dict"),
     "rule": (frames()["fetches"], {"mapping": NAMES, "rules": ["kafka-3.6"]}, UsageError, "no rule kafka-3.6"),
     "engine": (frames()["fetches"], {"mapping": NAMES, "engine": "flink"}, UsageError, "not auto, spark or local"),
     "section": (frames()["fetches"], {"mapping": SAMPLE / "mapping.yaml"}, UsageError, "appends, epochs, changes"),
@@ -233,6 +265,46 @@ def test_mistakes(name: str) -> None:
     with pytest.raises(error, match=text) as raised:
         isr_batch.analyze(rows, **options)
     assert isinstance(raised.value, isr_batch.IsrBatchError)
+
+
+def test_mistakes_of_the_other_functions(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="brokers is a pyarrow Table, and a result of"):
+        isr_batch.shrink_udf(brokers=frames()["fetches"])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="replica_lag_time_max_ms: input should be greater than 0"):
+        isr_batch.shrink_udf(lag_time_ms=-1)
+    with pytest.raises(UsageError, match=r"fetches\.columns\.leder: no such key"):
+        isr_batch.shrink_udf(mapping={"leder": "leader"})
+    with pytest.raises(UsageError, match="shrink_udf is for applyInArrow"):
+        isr_batch.shrink_udf(mapping=NAMES)(frames()["fetches"].to_pandas())  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="frames='polars' is not pandas, arrow or spark"):
+        isr_batch.open(tmp_path, frames="polars")  # type: ignore[arg-type]
+
+
+def test_places_that_cannot_be_written(by_mapping: isr_batch.Analysis[Any], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"cannot be the path of a Delta table: it has '#'"):
+        by_mapping.save(tmp_path / "a#b")
+    with pytest.raises(isr_batch.IsrBatchError, match="Not a directory"):
+        by_mapping.save(tmp_path / "file")
+
+
+class LazyFrame:
+    """A plan, as of polars: its columns are not known without a look at files."""
+
+    __module__ = "polars.lazyframe.frame"
+
+    @property
+    def columns(self) -> NoReturn:
+        raise AssertionError
+
+    def collect(self) -> NoReturn:
+        raise AssertionError
+
+
+def test_a_plan_of_another_library() -> None:
+    with pytest.raises(UsageError, match="fetches is a polars LazyFrame, and") as raised:
+        isr_batch.analyze(LazyFrame())  # type: ignore[arg-type]
+    assert "pyarrow.table(fetches.collect())" in raised.value.hint
 
 
 def test_local_refuses_more_rows_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
