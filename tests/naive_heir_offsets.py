@@ -17,7 +17,7 @@ def last(rows: Sequence[Row], at_us: int, value: str, **of: Any) -> int:
 
 
 def hidden(span: Row, partition: Sequence[Row]) -> Row:
-    """What a frozen high watermark hides in a span; None for each where no row shows a state."""
+    """Sums over the time of a span in which a frozen high watermark hides records; None where no row shows a state."""
     shown = [at_us for at_us in range(span["from_us"], span["until_us"]) if partition[0]["at_us"] <= at_us]
     if partition[0]["high_watermark"] is None or not shown:
         return dict.fromkeys(("frozen_us", "visibility_age_max_us", "visibility_age_area", "hidden_record_us"))

@@ -31,8 +31,7 @@ def hidden_records(engine: LakeEngine, spans: EngineRows, tables: Mapping[str, E
     spans : EngineRows
         Of `isr_batch.scoring.isr_path.spans_outside_isr`.
     tables : mapping of str to EngineRows
-        ``partition_timeline``, with log ends and high watermarks, and ``rule_runs``, which says of which days it has
-        rows.
+        ``partition_timeline``, with log ends and high watermarks, and ``rule_runs``, with the days of its rows.
 
     Returns
     -------
@@ -40,30 +39,32 @@ def hidden_records(engine: LakeEngine, spans: EngineRows, tables: Mapping[str, E
         The key of a span, and HIDDEN; no row for a span whose state is in no timeline.
     """
     freezing = ", ".join(engine.literal(rule.id) for rule in REGISTRY.values() if rule.may_advance is not never_frozen)
-    known = {name: tables[name] for name in ("partition_timeline", "rule_runs")}
-    return engine(_HIDDEN.format(freezing=freezing), spans=spans, **known)
+    # On its own: the timeline is a view of all columns of rule_runs.
+    frozen = engine.keep(engine(_FROZEN.format(freezing=freezing), spans=spans, rule_runs=tables["rule_runs"]))
+    return engine(_HIDDEN, frozen=frozen, partition_timeline=tables["partition_timeline"])
 
 
+_FROZEN: Final = f"""
+    SELECT {_KEY}, until_us FROM {{{{spans}}}} AS under
+    WHERE size(isr) < min_insync_replicas AND rule IN ({{freezing}}) AND EXISTS (
+      SELECT 1 FROM {{{{rule_runs}}}} AS kept WHERE kept.rule = under.rule AND kept.params_json = under.params_json
+        AND kept.event_date = CAST(timestamp_micros(under.from_us) AS DATE)
+    )
+"""
 _HIDDEN: Final = f"""
-    WITH frozen AS (
-      SELECT {_KEY}, until_us FROM {{{{spans}}}} AS under
-      WHERE size(isr) < min_insync_replicas AND rule IN ({{freezing}}) AND EXISTS (
-        SELECT 1 FROM {{{{rule_runs}}}} AS kept WHERE kept.rule = under.rule AND kept.params_json = under.params_json
-          AND kept.event_date = CAST(timestamp_micros(under.from_us) AS DATE)
-      )
-    ), states AS (
+    WITH states AS (
       SELECT {_RUN}, at_us, lead(at_us) OVER (PARTITION BY {_RUN} ORDER BY at_us) AS next_us, log_end, high_watermark
       FROM (
         -- Of several states of an instant the last one holds: neither offset decreases.
         SELECT {_RUN}, unix_micros(time) AS at_us, max(leader_log_end_offset) AS log_end,
           max(high_watermark) AS high_watermark
-        FROM {{{{partition_timeline}}}} JOIN (SELECT DISTINCT {_RUN} FROM frozen) AS wanted USING ({_RUN})
+        FROM {{partition_timeline}} JOIN (SELECT DISTINCT {_RUN} FROM {{frozen}}) AS wanted USING ({_RUN})
         WHERE leader_log_end_offset >= 0 GROUP BY {_RUN}, time
       ) AS instants
     ), stretches AS (
       SELECT {_KEY}, greatest(at_us, from_us) AS begin_us, least(coalesce(next_us, until_us), until_us) AS end_us,
         log_end, high_watermark
-      FROM frozen JOIN states USING ({_RUN})
+      FROM {{frozen}} AS frozen JOIN states USING ({_RUN})
       WHERE at_us < until_us AND coalesce(next_us, until_us) > from_us
     ), appended AS (
       -- When the oldest record above each high watermark was appended.

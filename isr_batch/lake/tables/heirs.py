@@ -28,7 +28,7 @@ ELIGIBLE_LEADERS = Table(
             elr_if_on ARRAY<INT> -- eligible leader replicas if the cluster had them from the start; null as elr
             heir_if_on INT -- the broker that would lead then; null: none, or elr_if_on is null
             heir_if_off INT -- the broker that would lead without ELR; null: none
-            active ARRAY<INT> NOT NULL -- replicas beside the leader whose brokers are active, in order of assignment:
+            active ARRAY<INT> NOT NULL -- replicas other than the leader, with active brokers, in order of assignment:
                 -- without a clean heir, an unclean election takes the first
             lost_records_max BIGINT -- for a time under min.insync.replicas: most acknowledged records that the heir
                 -- lacked (acks=all: below the high watermark; acks=0 and 1: appended); null where its log end is

@@ -131,7 +131,7 @@ def by_today_s_rule(
 
 
 def test_an_unclean_election_by_order_and_by_the_longest_log() -> None:
-    """The leader dies at 35.0: without ELR nobody is clean, 2 comes first and lacks 110 to 150, 3 lacks 120 to 150."""
+    """The leader dies at 35.0: there is no clean heir without ELR. The first, 2, lacks 110 to 150, and 3 120 to 150."""
     case = by_today_s_rule(
         35, (1.0, -1, 110), (1.1, 2, 110), (1.1, 3, 110), (2.0, 1, 120), (2.1, 3, 120), (15.9, 3, 120), (16.0, 1, 140),
         (31.0, 1, 150),
