@@ -3,6 +3,7 @@
 Any other exception is a bug: the command line shows its traceback and exits with 70.
 """
 
+import os
 import re
 from typing import ClassVar, Final
 
@@ -87,6 +88,10 @@ class AccountError(IsrBatchError):
 
 
 BUG_EXIT_CODE = 70
+RULE_FILE: Final = "ISR_BATCH_RULE_FILE"
+"""As in ``udfs.rules``, which is not imported for the messages of other errors."""
+MOST_SAID: Final = 600
+"""Characters of a compiler's message that are shown."""
 
 _NOTHING_HALF = "no table has half a commit, and incomplete days are not marked as done"
 _NO_ROOM = re.compile(r"No space left on device|File too large|Disk quota exceeded")
@@ -132,6 +137,12 @@ def explained_error(error: BaseException) -> IsrBatchError | None:
         return out_of_memory_error(in_java="java.lang." in text)
     if damaged := _NOT_READ.search(text):
         return unreadable_file_error(damaged[1] or damaged[2])
+    if type(error).__module__.startswith("numba.") and (file := os.environ.get(RULE_FILE)):
+        said = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        return UsageError(
+            f"{file} cannot be compiled: {said[:MOST_SAID]}",
+            "functions of a rule use numbers and the fields of udfs/records.py, and no objects: docs/add-a-rule.md",
+        )
     return _of_path(error)
 
 

@@ -25,6 +25,7 @@ from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 import udfs
+from udfs.rules import RULE_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,9 @@ class SourcesLocator:
             Where no folder can be written by this user alone: what came with the package, or None.
         """
         room = next((room for room in ROOMS if function.__module__.startswith(f"{udfs.__name__}.{room}.")), "")
-        name = f"isr-batch-{room or 'replay'}-{digest_of(room)[:32]}"
+        # A rule on trial does not take the place of what all other commands use.
+        kind = room or ("trial" if RULE_FILE in os.environ else "replay")
+        name = f"isr-batch-{kind}-{digest_of(room)[:32]}"
         for parent in _parents():
             if is_ours_alone(parent / name):
                 return cls(parent / name, function.__module__)
@@ -154,6 +157,8 @@ def digest_of(room: str = "") -> str:
     digest = hashlib.sha256()
     for source in _sources_in(files(udfs), room):
         digest.update(source.read_bytes())
+    if not room and (file := os.environ.get(RULE_FILE)):
+        digest.update(Path(file).read_bytes())
     return digest.hexdigest()
 
 

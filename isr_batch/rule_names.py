@@ -1,9 +1,39 @@
 """Names of rules and rule runs: as options give them, refused if unknown, and in order of release."""
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
-from isr_batch.errors import UsageError
+from isr_batch.errors import RULE_FILE, UsageError
 from isr_batch.phrases import did_you_mean
+
+
+def take_in_rule_file(file: Path | None) -> None:
+    """Register the rule of a file, before anything else needs the rules, for this process and those that it starts.
+
+    Parameters
+    ----------
+    file : Path or None
+        With a ``RULE``, as the files in ``udfs/rules``; None changes nothing.
+
+    Raises
+    ------
+    UsageError
+        When it cannot be imported, has no rule, or a rule whose name is taken or is not that of the file.
+    """
+    if file is None:
+        return
+    if not file.is_file():
+        raise UsageError(f"--rule-file {file}: there is no such file")
+    os.environ[RULE_FILE] = str(file.resolve())
+    try:
+        import udfs.rules  # noqa: F401
+    except ValueError as error:
+        raise UsageError(f"--rule-file {file}: {error}", "docs/add-a-rule.md has a file to begin with") from error
+    except Exception as error:  # it may do anything
+        raise UsageError(
+            f"--rule-file {file}: {type(error).__name__}: {error}", "Python could not import it"
+        ) from error
 
 
 def rule_names_sort_key(run: str) -> tuple[int, str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained_error
-from isr_batch.rule_names import require_rule_names
+from isr_batch.rule_names import require_rule_names, take_in_rule_file
 from isr_batch.window import parse_window
 from pipelines.explain_cli import explain_command
 from pipelines.export_cli import export_app, hand_over
@@ -25,6 +25,7 @@ from pipelines.job import (
     Json,
     LakePath,
     Quiet,
+    RuleFile,
     Rules,
     Set,
     TimelinesOf,
@@ -112,9 +113,11 @@ def generate_command(
 )
 def experiment_command(
     files: Annotated[list[Path], typer.Argument(metavar="FILE.yaml...", help="Scenario, rules, grid of parameters.")],
+    rule_file: RuleFile = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Simulate a scenario under each rule and parameter set, and report the outcomes."""
+    take_in_rule_file(rule_file)
     from isr_batch.simulation.experiments import experiment_outcome, load_experiment, run_experiment
 
     experiments = {file.stem: load_experiment(file) for file in files}
@@ -138,10 +141,12 @@ def replay_command(
         Path | None,
         typer.Option("--grid", metavar="FILE.yaml", exists=True, help="Rules and parameters, for --rules and --set."),
     ] = None,
+    rule_file: RuleFile = None,
     day: Date = None, start: From = None, end: To = None, timelines: TimelinesOf = None,
     engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Replay the lake's fetches through the rules, and judge their shrinks."""
+    take_in_rule_file(rule_file)
     window, wanted = parse_window(day, start, end), timelines_of_job(timelines)
     runs = None
     if grid:
@@ -248,9 +253,11 @@ def kip_command(
     old: Annotated[str, typer.Argument(metavar="OLD", help="Rule of today.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="Rule that is proposed.")],
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.md", help="Where to write the page.")] = None,
+    rule_file: RuleFile = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Write both rules side by side as a page in Markdown: their figures on the lake, where they part, experiments."""
+    take_in_rule_file(rule_file)
     require_rule_names(old, new)
     from isr_batch.report.kip_page import kip_page
 

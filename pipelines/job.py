@@ -33,6 +33,9 @@ Json = Annotated[bool, typer.Option("--json", help="JSON lines for programs.")]
 Env = Annotated[str | None, typer.Option("--env", help="Read conf/<env>.yaml as well.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="A rule's parameter.")]
 Rules = Annotated[str | None, typer.Option("--rules", help="all, or comma-separated names.")]
+RuleFile = Annotated[
+    Path | None, typer.Option("--rule-file", metavar="FILE.py", help="One more rule (docs/add-a-rule.md).")
+]
 EngineOf = Annotated[
     str | None,
     typer.Option(

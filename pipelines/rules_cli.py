@@ -7,7 +7,8 @@ import typer
 
 from isr_batch.errors import UsageError
 from isr_batch.phrases import did_you_mean
-from pipelines.job import Json
+from isr_batch.rule_names import take_in_rule_file
+from pipelines.job import Json, RuleFile
 from pipelines.output import Output
 
 rules_app = typer.Typer(no_args_is_help=True, help="List and describe the rules.")
@@ -32,8 +33,11 @@ def list_rules_command(as_json: Json = False) -> None:
 
 
 @rules_app.command("show", epilog="Example: isr-batch rules show kip-501-pending")
-def show_rule_command(name: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
+def show_rule_command(
+    name: Annotated[str, typer.Argument(metavar="ID")], rule_file: RuleFile = None, as_json: Json = False
+) -> None:
     """Describe a rule, its parameters and its functions, with those of the rule that it is based on."""
+    take_in_rule_file(rule_file)
     from isr_batch.rule_page import functions_of_rule
     from udfs.rules import COMMON_PARAMS, REGISTRY
 

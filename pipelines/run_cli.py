@@ -7,6 +7,7 @@ import typer
 
 from isr_batch.errors import UsageError
 from isr_batch.lake.addresses import is_address
+from isr_batch.rule_names import take_in_rule_file
 from isr_batch.shipped_files import shipped
 from isr_batch.window import Window
 from pipelines.evidence_cli import run_evidence_command
@@ -27,6 +28,7 @@ from pipelines.job import (
     LakePath,
     Quiet,
     Release,
+    RuleFile,
     Rules,
     Set,
     StampFormat,
@@ -148,11 +150,13 @@ def run_command(
         Path | None, typer.Option("--out", help="The report to write; by default report.html in the lake's folder.")
     ] = None,
     engine: EngineOf = None,
-    rules: Rules = None, params: Set = None, timelines: TimelinesOf = None, env: Env = None,
+    rules: Rules = None, params: Set = None, rule_file: RuleFile = None, timelines: TimelinesOf = None,
+    env: Env = None,
     show_all: Annotated[bool, typer.Option("--all", help="Also print tables of logs, lines and rules.")] = False,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Ingest, replay, compare and report in one go; without follower fetches, report what server.log alone shows."""
+    take_in_rule_file(rule_file)
     out = Output(quiet=quiet, as_json=as_json, brief=not show_all)
     settings, wanted = settings_of_job(env, rules, params, engine), timelines_of_job(timelines)
     if samples and logs is None and tables is None:

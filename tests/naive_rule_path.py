@@ -25,6 +25,7 @@ class Instant(NamedTuple):
     elr_if_on: frozenset[int] | None
     heir_if_on: int | None
     heir_if_off: int | None
+    active: tuple[int, ...]
 
 
 @dataclass
@@ -190,4 +191,5 @@ class World:
             None if self.unknown_if_on else frozenset(self.if_on.elr),
             one(on),
             one(off),
+            tuple(replica for replica in self.order if replica not in self.inactive and replica != self.leader),
         )

@@ -1,5 +1,9 @@
-"""Records that an heir lacks in one span of time. Also runs in Spark's workers, which lack most packages."""
+"""Records that an heir, clean or not, lacks in one span of time.
 
+Also runs in Spark's workers, which lack most packages.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,6 +16,7 @@ _TEXT: Final = frozenset({"cluster_id", "topic", "rule", "params_json"})
 FOUND: Final = pa.schema(
     [(name, pa.string() if name in _TEXT else pa.int64() if name == "from_us" else pa.int32()) for name in SPAN]
     + [("lost_records_max", pa.int64()), ("lost_us", pa.int64()), ("elr_below_high_watermark", pa.int32())]
+    + [("lost_by_first_active_max", pa.int64()), ("lost_by_longest_log_max", pa.int64())]
 )
 """Columns of `heir_lacks`."""
 
@@ -22,8 +27,9 @@ def heir_lacks(rows: pa.Table) -> pa.Table:
     Parameters
     ----------
     rows : pa.Table
-        Of one span: SPAN, ``kind``, ``at_us``, ``replica_id``, ``value``, ``elr``. Of kind span the heir and the ELR;
-        of log_end, high_watermark and acked what an offset comes to.
+        Of one span: SPAN, ``kind``, ``at_us``, ``replica_id``, ``value``, ``elr``, ``active``. Of kind span the heir,
+        the ELR, and if there is no clean heir the active replicas; of log_end, high_watermark and acked what an offset
+        comes to.
 
     Returns
     -------
@@ -32,10 +38,11 @@ def heir_lacks(rows: pa.Table) -> pa.Table:
     """
     listed: list[dict[str, Any]] = rows.sort_by([("at_us", "ascending"), ("value", "ascending")]).to_pylist()
     (span,) = (row for row in listed if row["kind"] == "span")
-    heir, elr = span["replica_id"], span["elr"] or []
+    heir, elr, active = span["replica_id"], span["elr"] or [], span["active"] or []
     log_ends: dict[int, int] = {}
     high_watermark = acked = -1
     most, most_us, below = None, None, set[int]()
+    unclean: list[tuple[int | None, int | None]] = []
     if any(row["value"] is None for row in listed if row["kind"] != "span"):
         return pa.Table.from_pylist([{name: span[name] for name in SPAN}], FOUND)
     for place, row in enumerate(listed):
@@ -53,9 +60,23 @@ def heir_lacks(rows: pa.Table) -> pa.Table:
             lacks = max(0, high_watermark - log_ends[heir], acked - log_ends[heir])
             if most is None or lacks > most:
                 most, most_us = lacks, row["at_us"]
+        unclean.append(_lost_uncleanly(active, log_ends, max(high_watermark, acked)))
     known = any(log_ends.get(one, -1) >= 0 for one in elr)
     found = {name: span[name] for name in SPAN} | {
         "lost_records_max": most, "lost_us": most_us if most else None,
         "elr_below_high_watermark": len(below) if known else None,
+        "lost_by_first_active_max": max((first for first, _ in unclean if first is not None), default=None),
+        "lost_by_longest_log_max": max((longest for _, longest in unclean if longest is not None), default=None),
     }  # fmt: skip
     return pa.Table.from_pylist([found], FOUND)
+
+
+def _lost_uncleanly(
+    active: Sequence[int], log_ends: Mapping[int, int], acknowledged: int
+) -> tuple[int | None, int | None]:
+    """Records that the first of them lacks, and the one with the longest log; None where a log end is unknown."""
+    ends = [log_ends.get(one, -1) for one in active]
+    if not ends or ends[0] < 0:
+        return None, None
+    first = max(0, acknowledged - ends[0])
+    return first, max(0, acknowledged - max(ends)) if min(ends) >= 0 else None

@@ -1,6 +1,7 @@
-"""Count the acknowledged records that an heir would lack while an ISR is below min.insync.replicas.
+"""Count the acknowledged records that an heir would lack.
 
-The high watermark is stalled at such times (since 3.7), and records with acks=0 or 1 are acknowledged above it.
+A clean heir is looked at while the ISR is below min.insync.replicas, an unclean one while there is no clean one. The
+high watermark is stalled under min.insync.replicas (since 3.7), and records with acks=0 or 1 are acknowledged above it.
 """
 
 from typing import Final
@@ -9,9 +10,10 @@ from isr_batch.lake.lake_engine import LakeEngine
 from isr_batch.lake.lake_engine import Rows as EngineRows
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.scoring.heir_lacks import FOUND, SPAN, heir_lacks
+from isr_batch.scoring.hidden_records import HIDDEN, hidden_records
 
 TABLES: Final = {
-    "partition_timeline": (*SPAN[:-1], "time", "high_watermark"),
+    "partition_timeline": (*SPAN[:-1], "time", "leader_log_end_offset", "high_watermark"),
     "replica_changes": (*SPAN[:-1], "replica_id", "time", "follower_log_end_offset"),
     "append_log": (*SET_KEY, "append_time", "log_end_offset", "acks"),
     "rule_runs": ("rule", "params_json", "event_date"),
@@ -19,14 +21,17 @@ TABLES: Final = {
 """Columns that are read of each table."""
 NOTHING_TELLS: Final = ", ".join(
     f"CAST(NULL AS {kind}) AS {name}"
-    for name, kind in (("lost_records_max", "BIGINT"), ("lost_us", "BIGINT"), ("elr_below_high_watermark", "INT"))
-)
+    for name, kind in (
+        ("lost_records_max", "BIGINT"), ("lost_us", "BIGINT"), ("elr_below_high_watermark", "INT"),
+        ("lost_by_first_active_max", "BIGINT"), ("lost_by_longest_log_max", "BIGINT"), *HIDDEN.items(),
+    )
+)  # fmt: skip
 """Its columns where there are no timelines."""
 _KEY: Final = ", ".join(SPAN)
 
 
 def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, EngineRows]) -> EngineRows:
-    """Add ``lost_records_max``, ``lost_us`` and ``elr_below_high_watermark`` to spans.
+    """Add to spans what an heir would lack, and of `isr_batch.scoring.hidden_records` what consumers do not see.
 
     Parameters
     ----------
@@ -42,9 +47,12 @@ def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, E
         engine(
             f"""
             SELECT * FROM (
-              SELECT {_KEY}, until_us, coalesce(heir_id, heir_if_on) AS heir_id, coalesce(elr, elr_if_on) AS elr
-              FROM {{spans}} WHERE size(isr) < min_insync_replicas
-            ) AS under WHERE (heir_id IS NOT NULL OR size(elr) > 0) AND EXISTS (
+              SELECT {_KEY}, until_us,
+                CASE WHEN size(isr) < min_insync_replicas THEN coalesce(heir_id, heir_if_on) END AS heir_id,
+                CASE WHEN size(isr) < min_insync_replicas THEN coalesce(elr, elr_if_on) END AS elr,
+                CASE WHEN offline_if_leader_dies THEN active END AS active
+              FROM {{spans}} AS all_spans
+            ) AS under WHERE (heir_id IS NOT NULL OR size(elr) > 0 OR size(active) > 0) AND EXISTS (
               SELECT 1 FROM {{rule_runs}} AS kept WHERE kept.rule = under.rule
                 AND kept.params_json = under.params_json
                 AND kept.event_date = CAST(timestamp_micros(under.from_us) AS DATE)
@@ -55,12 +63,15 @@ def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, E
         )
     )
     found = engine.by_key(engine(_EVENTS, watched=watched, **tables), SPAN, heir_lacks, FOUND)
+    hidden = hidden_records(engine, spans, tables)
     return engine(
         f"""
-        SELECT spans.*, lost_records_max, lost_us, elr_below_high_watermark
-        FROM {{spans}} AS spans LEFT JOIN {{found}} AS found USING ({_KEY})
+        SELECT spans.*, lost_records_max, lost_us, elr_below_high_watermark, lost_by_first_active_max,
+          lost_by_longest_log_max, {", ".join(HIDDEN)}
+        FROM {{spans}} AS spans
+        LEFT JOIN {{found}} AS found USING ({_KEY}) LEFT JOIN {{hidden}} AS hidden USING ({_KEY})
         """,
-        spans=spans, found=found,
+        spans=spans, found=found, hidden=hidden,
     )  # fmt: skip
 
 
@@ -70,7 +81,8 @@ _EVENTS: Final = f"""
     WITH ends AS (
       SELECT {_KEY}, until_us, replica_id, unix_micros(time) AS at_us, follower_log_end_offset AS value
       FROM {{watched}} AS watched JOIN {{replica_changes}} AS states USING ({_RUN})
-      WHERE unix_micros(time) < until_us AND (replica_id = heir_id OR array_contains(elr, replica_id))
+      WHERE unix_micros(time) < until_us
+        AND (replica_id = heir_id OR array_contains(elr, replica_id) OR array_contains(active, replica_id))
     ), marks AS (
       SELECT {_KEY}, until_us, unix_micros(time) AS at_us, high_watermark AS value
       FROM {{watched}} AS watched JOIN {{partition_timeline}} AS states USING ({_RUN})
@@ -80,16 +92,16 @@ _EVENTS: Final = f"""
       FROM {{watched}} AS watched JOIN {{append_log}} AS appends USING ({_SET})
       WHERE unix_micros(append_time) < until_us AND acks IN (0, 1) AND log_end_offset IS NOT NULL
     )
-    SELECT {_KEY}, 'span' AS kind, heir_id AS replica_id, from_us AS at_us, CAST(NULL AS BIGINT) AS value, elr
+    SELECT {_KEY}, 'span' AS kind, heir_id AS replica_id, from_us AS at_us, CAST(NULL AS BIGINT) AS value, elr, active
     FROM {{watched}}
     UNION ALL
-    SELECT {_KEY}, 'log_end', replica_id, greatest(at_us, from_us), max_by(value, struct(at_us, value)), NULL
+    SELECT {_KEY}, 'log_end', replica_id, greatest(at_us, from_us), max_by(value, struct(at_us, value)), NULL, NULL
     FROM ends GROUP BY {_KEY}, replica_id, greatest(at_us, from_us)
     UNION ALL
-    SELECT {_KEY}, 'high_watermark', NULL, greatest(at_us, from_us), max(value), NULL
+    SELECT {_KEY}, 'high_watermark', NULL, greatest(at_us, from_us), max(value), NULL, NULL
     FROM marks GROUP BY {_KEY}, greatest(at_us, from_us)
     UNION ALL
-    SELECT {_KEY}, 'acked', NULL, greatest(at_us, from_us), max(value), NULL
+    SELECT {_KEY}, 'acked', NULL, greatest(at_us, from_us), max(value), NULL, NULL
     FROM acked GROUP BY {_KEY}, greatest(at_us, from_us)
 """
 """For each span, the state at its start, and its changes: of several offsets at one instant, the last is used."""

@@ -24,7 +24,7 @@ SPANS: Final = pa.schema([
     ("leader_id", pa.int32()), ("rule", pa.string()), ("params_json", pa.string()), ("from_us", pa.int64()),
     ("until_us", pa.int64()), ("isr", _INTS), ("min_insync_replicas", pa.int32()), ("elr_enabled", pa.bool_()),
     ("elr_source", pa.string()), ("elr", _INTS), ("heir_id", pa.int32()), ("offline_if_leader_dies", pa.bool_()),
-    ("elr_if_on", _INTS), ("heir_if_on", pa.int32()), ("heir_if_off", pa.int32()),
+    ("elr_if_on", _INTS), ("heir_if_on", pa.int32()), ("heir_if_off", pa.int32()), ("active", _INTS),
 ])  # fmt: skip
 """Columns of `spans_outside_isr`: times in epoch microseconds."""
 
@@ -258,7 +258,7 @@ def _row(term: Mapping[str, Any], known: _Known, state: _State, cluster: Control
         "elr_enabled": enabled,
         "elr_source": cluster.source, "elr": None if enabled is None else elr,
         "heir_id": None if unknown else in_force, "offline_if_leader_dies": None if unknown else in_force is None,
-        "elr_if_on": elr_if_on, "heir_if_on": if_on, "heir_if_off": if_off,
+        "elr_if_on": elr_if_on, "heir_if_on": if_on, "heir_if_off": if_off, "active": order,
     }  # fmt: skip
 
 

@@ -77,7 +77,16 @@ AGGREGATES: Final = {
         "leader_alone_with_heir_seconds": "sum(CASE WHEN alone AND heir_id IS NOT NULL THEN us ELSE 0 END) / 1e6",
         "offline_if_leader_dies_seconds":
             "CASE WHEN count_if(offline IS NULL) = 0 THEN sum(CASE WHEN offline THEN us ELSE 0 END) / 1e6 END",
+        "unclean_needed_seconds":
+            "CASE WHEN count_if(offline IS NULL) = 0 "
+            "THEN sum(CASE WHEN offline AND others > 0 THEN us ELSE 0 END) / 1e6 END",
         "lost_if_leader_dies_records_max": "max(lost_records_max)",
+        "lost_by_first_active_records_max": "max(lost_by_first_active_max)",
+        "lost_by_longest_log_records_max": "max(lost_by_longest_log_max)",
+        "high_watermark_frozen_seconds": _seconds("frozen_us"),
+        "visibility_age_ms_max": "max(visibility_age_max_us) / 1e3",
+        "visibility_age_ms_mean": "sum(visibility_age_area) / nullif(sum(frozen_us), 0) * 1e9",
+        "hidden_record_seconds": _seconds("hidden_record_us"),
     },
     "followers": {
         "exposure_follower_hours": "sum(judged_us) / 3.6e9",
@@ -191,10 +200,12 @@ _SOURCES: Final = {
     # A run under which every ISR was whole has no row of who could lead.
     "heirs": f"""
         SELECT {_OF_PARTITION}, unix_micros(until_time) - unix_micros(from_time) AS us, size(isr) = 1 AS alone, heir_id,
-          offline_if_leader_dies AS offline, lost_records_max
+          offline_if_leader_dies AS offline, lost_records_max, size(active) AS others, lost_by_first_active_max,
+          lost_by_longest_log_max, frozen_us, visibility_age_max_us, visibility_age_area, hidden_record_us
         FROM {{eligible_leaders}}
         UNION ALL
-        SELECT {_OF_PARTITION}, 0, false, NULL, false, NULL FROM {{partition_scores}}
+        SELECT {_OF_PARTITION}, 0, false, NULL, false, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL
+        FROM {{partition_scores}}
     """,
     # Summed up over partitions first: what follows looks at each row once for each column of a score.
     "latencies": f"""

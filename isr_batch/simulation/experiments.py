@@ -188,7 +188,7 @@ def _simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell]) -> Ro
     return kept
 
 
-_INSTEAD: Final = {"offline_if_leader_dies_seconds": "leader_alone_seconds"}
+_INSTEAD: Final = dict.fromkeys(("offline_if_leader_dies_seconds", "unclean_needed_seconds"), "leader_alone_seconds")
 """A simulated cluster has no controller: no broker is fenced, and none is eligible outside the ISR."""
 _COURSE: Final = f"""
     SELECT cluster_id, (max(change_us) - {START_MS * 1000}) / 1e6 AS last_change_seconds,

@@ -1,26 +1,56 @@
-"""All rules: each module of this folder that has a ``RULE`` is registered."""
+"""All rules: each module of this folder that has a ``RULE`` is registered, and the one in a file on trial."""
 
 import importlib
+import importlib.util
 import inspect
+import os
 import pkgutil
 import re
+import sys
 from dataclasses import replace
+from types import ModuleType
 
 from udfs.rules.base import COMMON_PARAMS, CONTINUOUS, KINDS, Param, Rule
+
+RULE_FILE = "ISR_BATCH_RULE_FILE"
+"""Environment variable with the path of a file that has one more rule; processes of workers inherit it."""
 
 
 def _find() -> dict[str, Rule]:
     found: dict[str, Rule] = {}
-    for name in (module.name for module in pkgutil.iter_modules(__path__)):
-        module = importlib.import_module(f"{__name__}.{name}")
+    names = [module.name for module in pkgutil.iter_modules(__path__)]
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    if file := os.environ.get(RULE_FILE):
+        modules.append(_on_trial(file, names))
+    for module in modules:
         rule = getattr(module, "RULE", None)
         if rule is None:
             continue
+        name = module.__name__.rpartition(".")[2]
         if name != module_of(rule.id):
-            message = f"the rule {rule.id!r} belongs in udfs/rules/{module_of(rule.id)}.py, not {name}.py"
+            message = f"the rule {rule.id!r} belongs in a file {module_of(rule.id)}.py, not {name}.py"
             raise ValueError(message)
         found[rule.id] = replace(rule, doc=inspect.getdoc(module) or "")
     return dict(sorted(found.items(), key=lambda item: _place(item[1])))
+
+
+def _on_trial(file: str, taken: list[str]) -> ModuleType:
+    """Import a rule's file as if it were in this folder, so that to move it there changes nothing."""
+    name = file.rpartition(os.sep)[2]
+    stem = name.removesuffix(".py")
+    if stem in taken:
+        message = f"a rule of the name {stem} exists: give the file and its rule another one"
+        raise ValueError(message)
+    spec = importlib.util.spec_from_file_location(f"{__name__}.{stem}", file)
+    if spec is None or spec.loader is None:
+        message = f"{name} does not end with .py"
+        raise ValueError(message)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not hasattr(module, "RULE"):
+        message = f"{name} has no RULE"
+        raise ValueError(message)
+    return module
 
 
 def module_of(rule: str) -> str:
@@ -65,6 +95,6 @@ def rule_of_release(version: str) -> str:
 
 
 __all__ = [
-    "BASELINE", "COMMON_PARAMS", "CONTINUOUS", "KINDS", "REGISTRY", "RELEASED_RULES", "Param", "Rule",
+    "BASELINE", "COMMON_PARAMS", "CONTINUOUS", "KINDS", "REGISTRY", "RELEASED_RULES", "RULE_FILE", "Param", "Rule",
     "rule_of_release",
 ]  # fmt: skip

@@ -138,11 +138,22 @@ _SCORES = (
         acks_all_latency_ms_p99="the same, 99th percentile",
         acks_all_latency_ms_max="the same, longest",
         loss_exposed_seconds="time in which a clean election could lose acknowledged records",
+        unclean_needed_seconds="time in which no replica could lead cleanly if the leader died, and one could "
+        "uncleanly; null if partly unknown; in experiments, the time with the leader alone",
+        high_watermark_frozen_seconds="time in which a rule that freezes the high watermark under min.insync.replicas "
+        "hid records from consumers; null for other rules, in sweeps, in experiments, and where it never was under it",
+        visibility_age_ms_max="greatest age of the oldest record that was hidden so",
+        visibility_age_ms_mean="its mean over that time",
+        hidden_record_seconds="records hidden so, times how long each was",
     ),
     *_counts(
         loss_records_max="most acknowledged records that a clean election would lose",
         lost_if_leader_dies_records_max="most acknowledged records, also of acks=0 and 1, that the heir lacked "
         "while the ISR was under min.insync.replicas; null in sweeps, and where no log end is known then",
+        lost_by_first_active_records_max="most acknowledged records that the first active replica in order of "
+        "assignment, which an unclean election takes, lacked while there was no heir; null as the column before",
+        lost_by_longest_log_records_max="the same if the active replica with the longest log led (KIP-966, part 2); "
+        "null where an active replica's log end is unknown",
         high_watermark_decreases="violations of: the high watermark never decreases",
         isr_members_below_high_watermark="violations of: every ISR member's log end reaches the high watermark",
         lag_guarantee_violations="violations of: a follower lagging less than the lag time is in the pseudo-ISR",

@@ -43,6 +43,13 @@ SHRINKS = (
 )
 
 
+HIDDEN = {
+    "lost_by_first_active_max": 7, "lost_by_longest_log_max": 5, "frozen_us": 2_000_000,
+    "visibility_age_max_us": 3_000_000, "visibility_age_area": 4.0, "hidden_record_us": 9_000_000,
+}  # fmt: skip
+"""While there is no clean heir: the oldest hidden record is 1 s old when that begins, and 3 s two seconds later."""
+
+
 @pytest.fixture(scope="module")
 def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     nothing = {c.name: 0 for c in PARTITION_SCORES.columns if c.type == "BIGINT"}
@@ -75,7 +82,8 @@ def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
     ]
     heirs = [
         {**RUN, "topic": topic, "from_time": at(start), "until_time": at(end), "isr": isr, "heir_id": heir,
-               "offline_if_leader_dies": offline, "lost_records_max": lost, "elr_source": "recorded"}
+               "offline_if_leader_dies": offline, "lost_records_max": lost, "elr_source": "recorded", "active": [3],
+               **(HIDDEN if topic == "t" and start == 4 else {})}
         for topic, start, end, isr, heir, offline, lost in (
             ("t", 0, 4, [1], 2, False, 8), ("t", 4, 7, [1], None, True, None), ("t", 7, 8, [1, 3], 3, False, 2),
             ("u", 0, 9, [1], None, None, None),
@@ -171,6 +179,16 @@ def test_cost_of_a_leaders_death(rows: list[dict[str, Any]]) -> None:
     of = {topic: tuple(score(rows, topic=topic)[name] for name in names) for topic in ("t", "u", None)}
     assert of == {"t": (4.0, 3.0, 8), "u": (0.0, None, None), None: (4.0, None, 8)}  # u is unknown
     assert tuple(score(rows, rule="kafka-0.9")[name] for name in names) == (0.0, 0.0, None)
+
+
+def test_cost_of_an_unclean_election_and_of_a_frozen_high_watermark(rows: list[dict[str, Any]]) -> None:
+    names = (
+        "unclean_needed_seconds", "lost_by_first_active_records_max", "lost_by_longest_log_records_max",
+        "high_watermark_frozen_seconds", "visibility_age_ms_max", "visibility_age_ms_mean", "hidden_record_seconds",
+    )  # fmt: skip
+    of = {topic: tuple(score(rows, topic=topic)[name] for name in names) for topic in ("t", "u", None)}
+    frozen = (7, 5, 2.0, 3000.0, 2000.0, 9.0)
+    assert of == {"t": (3.0, *frozen), "u": (None,) * 7, None: (None, *frozen)}  # u is unknown
 
 
 def test_mistakes_of_one_block_come_and_go_together(rows: list[dict[str, Any]]) -> None:

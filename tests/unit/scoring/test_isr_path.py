@@ -45,7 +45,7 @@ def test_every_instant_is_as_sets_have_it(enabled: bool | None) -> None:
             elr, if_on = (None if each is None else frozenset(each) for each in (row["elr"], row["elr_if_on"]))
             assert (
                 frozenset(row["isr"]), elr, row["heir_id"], row["offline_if_leader_dies"], if_on,
-                row["heir_if_on"], row["heir_if_off"],
+                row["heir_if_on"], row["heir_if_off"], tuple(row["active"]),
             ) == expected, (seed, instant)  # fmt: skip
             eligible += bool(elr)
             seen += 1

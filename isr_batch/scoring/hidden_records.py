@@ -1,0 +1,88 @@
+"""Find how long a frozen high watermark hides records from consumers, for each span of time under min.insync.replicas.
+
+Since 3.7, the high watermark is frozen while the ISR is too small, and consumers see no record above it, whatever its
+acks. A consumer with read_committed also waits for the end of a transaction, which is not in the logs.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from isr_batch.lake.lake_engine import LakeEngine
+from isr_batch.lake.lake_engine import Rows as EngineRows
+from isr_batch.scoring.heir_lacks import SPAN
+from udfs.rules import REGISTRY
+from udfs.rules.base import never_frozen
+
+HIDDEN: Final = {
+    "frozen_us": "BIGINT", "visibility_age_max_us": "BIGINT", "visibility_age_area": "DOUBLE",
+    "hidden_record_us": "BIGINT",
+}  # fmt: skip
+"""Columns of `hidden_records`, with their types."""
+_KEY: Final = ", ".join(SPAN)
+_RUN: Final = ", ".join(SPAN[:-1])
+
+
+def hidden_records(engine: LakeEngine, spans: EngineRows, tables: Mapping[str, EngineRows]) -> EngineRows:
+    """Sum up, over each span under min.insync.replicas of a rule that freezes, what its high watermark hides.
+
+    Parameters
+    ----------
+    engine : LakeEngine
+    spans : EngineRows
+        Of `isr_batch.scoring.isr_path.spans_outside_isr`.
+    tables : mapping of str to EngineRows
+        ``partition_timeline``, with log ends and high watermarks, and ``rule_runs``, with the days of its rows.
+
+    Returns
+    -------
+    EngineRows
+        The key of a span, and HIDDEN; no row for a span whose state is in no timeline.
+    """
+    freezing = ", ".join(engine.literal(rule.id) for rule in REGISTRY.values() if rule.may_advance is not never_frozen)
+    # On its own: the timeline is a view of all columns of rule_runs.
+    frozen = engine.keep(engine(_FROZEN.format(freezing=freezing), spans=spans, rule_runs=tables["rule_runs"]))
+    return engine(_HIDDEN, frozen=frozen, partition_timeline=tables["partition_timeline"])
+
+
+_FROZEN: Final = f"""
+    SELECT {_KEY}, until_us FROM {{{{spans}}}} AS under
+    WHERE size(isr) < min_insync_replicas AND rule IN ({{freezing}}) AND EXISTS (
+      SELECT 1 FROM {{{{rule_runs}}}} AS kept WHERE kept.rule = under.rule AND kept.params_json = under.params_json
+        AND kept.event_date = CAST(timestamp_micros(under.from_us) AS DATE)
+    )
+"""
+_HIDDEN: Final = f"""
+    WITH states AS (
+      SELECT {_RUN}, at_us, lead(at_us) OVER (PARTITION BY {_RUN} ORDER BY at_us) AS next_us, log_end, high_watermark
+      FROM (
+        -- Of several states of an instant the last one holds: neither offset decreases.
+        SELECT {_RUN}, unix_micros(time) AS at_us, max(leader_log_end_offset) AS log_end,
+          max(high_watermark) AS high_watermark
+        FROM {{partition_timeline}} JOIN (SELECT DISTINCT {_RUN} FROM {{frozen}}) AS wanted USING ({_RUN})
+        WHERE leader_log_end_offset >= 0 GROUP BY {_RUN}, time
+      ) AS instants
+    ), stretches AS (
+      SELECT {_KEY}, greatest(at_us, from_us) AS begin_us, least(coalesce(next_us, until_us), until_us) AS end_us,
+        log_end, high_watermark
+      FROM {{frozen}} AS frozen JOIN states USING ({_RUN})
+      WHERE at_us < until_us AND coalesce(next_us, until_us) > from_us
+    ), appended AS (
+      -- When the oldest record above each high watermark was appended.
+      SELECT {_RUN}, marks.high_watermark, min(states.at_us) AS appended_us
+      FROM (SELECT DISTINCT {_RUN}, high_watermark FROM stretches) AS marks JOIN states USING ({_RUN})
+      WHERE states.log_end > marks.high_watermark GROUP BY {_RUN}, marks.high_watermark
+    ), hidden AS (
+      SELECT {_KEY}, log_end - high_watermark AS records, end_us - begin_us AS us,
+        begin_us - appended_us AS from_age_us, end_us - appended_us AS to_age_us
+      FROM stretches LEFT JOIN appended USING ({_RUN}, high_watermark)
+    )
+    SELECT {_KEY},
+      CAST(sum(CASE WHEN records > 0 THEN us ELSE 0 END) AS BIGINT) AS frozen_us,
+      CAST(max(CASE WHEN records > 0 THEN to_age_us END) AS BIGINT) AS visibility_age_max_us,
+      -- Exact in either engine, whatever the order of the sum.
+      CAST(coalesce(sum(CASE WHEN records > 0 THEN
+        CAST(us AS DECIMAL(19, 0)) * CAST(from_age_us + to_age_us AS DECIMAL(19, 0)) END), 0) AS DOUBLE) / 2e12
+        AS visibility_age_area,
+      CAST(sum(records * us) AS BIGINT) AS hidden_record_us
+    FROM hidden GROUP BY {_KEY}
+"""
