@@ -14,6 +14,7 @@ from pipelines.ingest_cli import (
     ingest_logs_of_command,
     ingest_table_of_command,
     say_nothing_to_replay,
+    show_warnings,
     table_of_command,
 )
 from pipelines.job import (
@@ -41,6 +42,8 @@ from pipelines.job import (
 from pipelines.output import Output
 
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
+    from collections.abc import Mapping, Sequence
+
     from isr_batch.incidents.own_shrinks import OwnShrinks
     from isr_batch.lake.run_log import Run
     from isr_batch.lake.tables.timelines import Timelines
@@ -82,27 +85,33 @@ def look_for_late_checks(job: Job) -> int:
         return int(facts["late_checks"])
 
 
-def write_report_of_job(job: Job, file: Path, own: "OwnShrinks | None" = None) -> None:
+def write_report_of_job(
+    job: Job, file: Path, own: "OwnShrinks | None" = None, warnings: "Mapping[str, Sequence[str]] | None" = None
+) -> None:
     """Write the report."""
     from isr_batch.report import write_report
 
     with job.out.step(f"write {file}"):
-        write_report(job.lake, file, own)
+        write_report(job.lake, file, own, warnings)
 
 
-def _answer_and_report(job: Job, file: Path) -> None:
+def _answer_and_report(job: Job, file: Path, warnings: "Mapping[str, list[str]]") -> None:
     from isr_batch.incidents.sentences import cluster_headline
     from isr_batch.report.answer import answer_of
 
     answer = answer_of(job.lake)
-    write_report_of_job(job, file, answer.own)
+    write_report_of_job(job, file, answer.own, warnings)
     if job.out.as_json:
         for cluster in answer.own.clusters:
             name = cluster["cluster_id"]
             more = (*answer.better[name], *answer.by_lines.get(name, ()))
-            job.out.say(cluster=name, answer=[*cluster_headline(answer.own, cluster), *more])
+            said = [*cluster_headline(answer.own, cluster), *more]
+            job.out.say(cluster=name, answer=said, warnings=warnings.get(name, []))
     else:
         job.out.text(answer.lines)
+        stated = " ".join(answer.lines)
+        for name, of_cluster in warnings.items():
+            show_warnings(job.out, name, [said for said in of_cluster if said not in stated])
 
 
 def rules_of_job(job: Job) -> "Rows":
@@ -163,7 +172,7 @@ def run_command(
             ingest_table_of_command(job, done, table)
             from isr_batch.scoring.broker_check import can_be_compared
 
-            _replay_and_report(job, done, file, wanted, comparable=can_be_compared(job.lake))
+            _replay_and_report(job, done, file, wanted, {}, comparable=can_be_compared(job.lake))
         return
     assert logs is not None
     found = find_logs_of_command(logs, cluster, release, stamp_format, time_zone)
@@ -174,11 +183,12 @@ def run_command(
     job = open_job(out, settings, lake, catalog, logs=logs, new=True)
     with recorded_job(job, "run") as done:
         ingest_logs_of_command(job, done, found)
-        _replay_and_report(job, done, file, wanted, comparable=True)
+        _replay_and_report(job, done, file, wanted, found.warnings(), comparable=True)
 
 
 def _replay_and_report(
-    job: Job, done: "Run", file: Path, timelines: "Timelines | None", *, comparable: bool
+    job: Job, done: "Run", file: Path, timelines: "Timelines | None", warnings: "Mapping[str, list[str]]", *,
+    comparable: bool,
 ) -> None:  # fmt: skip
     from isr_batch.scoring.broker_check import require_match
 
@@ -190,7 +200,7 @@ def _replay_and_report(
         show_rules(job, rules_of_job(job))
         if matches:
             show_match(job, matches)
-    _answer_and_report(job, file)
+    _answer_and_report(job, file, warnings)
     job.out.say(tables=job.lake.root, report=file, run=job.lake.run_id)
     if matches:
         require_match(matches, job.settings.validation.min_matched_ratio)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from isr_batch.evidence.missing_logs import missing_server_log
 from isr_batch.incidents.incident_story import (
     BROKER_EVENTS,
     ELSEWHERE,
@@ -14,6 +15,7 @@ from isr_batch.incidents.incident_story import (
     why_healthy_in_story,
 )
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
+from isr_batch.ingest.folder.folder_warnings import assumed_lag_time_sentence, release_not_logged_sentence
 from isr_batch.phrases import brokers_text, count_of, listed, seconds_text, times_in_words, utc_text
 
 CALLED: Final = {
@@ -91,16 +93,11 @@ def _assumed(cluster: Row) -> list[str]:
         return _assumed_of_table(cluster)
     said = []
     if cluster["unlogged"]:
-        theirs = brokers_text(cluster["unlogged"])
-        said.append(f"Which followers {theirs} really dropped is not known: server.log is missing.")
+        said.append(missing_server_log(cluster["unlogged"]))
     if cluster["assumed_lag_time_ms"] is not None:
-        ms = f"{cluster['assumed_lag_time_ms']:,}"
-        said.append(
-            f"replica.lag.time.max.ms is in no log: {ms}, Kafka's default, is assumed; add server.properties to the "
-            "brokers' folders if it differs."
-        )
+        said.append(assumed_lag_time_sentence(cluster["assumed_lag_time_ms"]))
     if cluster["least_release"] is not None:
-        said.append(f"The release is in no log: {cluster['least_release']} or later; state it with --release.")
+        said.append(release_not_logged_sentence(cluster["least_release"]))
     return said
 
 

@@ -63,7 +63,7 @@ def test_missing_facts_are_named_with_the_option_to_state_them(log: Log) -> None
     own = log.found()
     assert cluster_headline(own, own.clusters[0]) == [
         "kafka-3.7, replayed, dropped no follower.",
-        "Which followers brokers 1 and 2 really dropped is not known: server.log is missing.",
+        "server.log of brokers 1 and 2 is missing: what leaders dropped is only there.",
         (
             "replica.lag.time.max.ms is in no log: 4,000, Kafka's default, is assumed; add server.properties to the "
             "brokers' folders if it differs."
@@ -72,7 +72,7 @@ def test_missing_facts_are_named_with_the_option_to_state_them(log: Log) -> None
     ]
     log.add("controller_records", cluster_id="c", kind="noted", broker_id=2)
     own = log.found()
-    assert "Which followers broker 1 really dropped is not known: server.log is missing." in cluster_headline(
+    assert "server.log of broker 1 is missing: what leaders dropped is only there." in cluster_headline(
         own, own.clusters[0]
     )
     log.add("controller_records", cluster_id="c", kind="partition")
