@@ -160,15 +160,24 @@ def show_warnings(out: Output, name: str, warnings: list[str]) -> None:
 
 
 def look_command(
-    logs: Annotated[Path, typer.Argument(metavar="DIR", help="The logs of one cluster, or a folder per cluster.")],
+    logs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIR", help="The logs of one cluster, or a folder per cluster; or as `run --logs` takes them."
+        ),
+    ],
     cluster: Cluster = None, stamp_format: StampFormat = None, time_zone: TimeZone = None,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """List the contents of a folder of logs and the possible analyses, without reading it all and without Spark."""
     out = Output(quiet=quiet, as_json=as_json)
-    found = find_logs_of_command(logs, cluster, None, stamp_format, time_zone, partial(_show_files_and_warnings, out))
-    if nothing := say_nothing_to_replay(logs, found):
-        out.say(nothing_to_replay=nothing.message)
+    from isr_batch.ingest.folder.given_logs import given_logs
+
+    show = partial(_show_files_and_warnings, out)
+    with given_logs(logs) as folder:
+        found = find_logs_of_command(folder, cluster, None, stamp_format, time_zone, show)
+        if nothing := say_nothing_to_replay(folder, found):
+            out.say(nothing_to_replay=nothing.message)
 
 
 def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:

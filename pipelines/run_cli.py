@@ -138,7 +138,12 @@ def show_match(job: Job, summary: "BrokerCheckSummary") -> None:
 
 def run_command(
     logs: Annotated[
-        Path | None, typer.Option("--logs", help="Logs: a folder per broker, or per cluster with those.")
+        list[str] | None,
+        typer.Option(
+            "--logs",
+            metavar="DIR|-|NAME=FILE",
+            help="Logs: a folder per broker, or per cluster with those, also in an object store; or streams by name.",
+        ),
     ] = None,
     tables: Annotated[
         list[str] | None, typer.Option("--table", help="Instead of logs: a table of fetches, with --mapping.")
@@ -159,7 +164,7 @@ def run_command(
     """Ingest, replay, compare and report in one go; without follower fetches, report what server.log alone shows."""
     out = Output(quiet=quiet, as_json=as_json, brief=not show_all)
     settings, wanted = settings_of_job(env, rules, params, engine), timelines_of_job(timelines)
-    if (logs is None) == (tables is None) or (tables is None) != (mapping is None):
+    if (not logs) == (tables is None) or (tables is None) != (mapping is None):
         raise UsageError("nothing to replay", "give --logs DIR, or --table TABLE and --mapping FILE")
     require_lake_of_job(lake, catalog, new=True)
     file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
@@ -174,16 +179,18 @@ def run_command(
 
             _replay_and_report(job, done, file, wanted, {}, comparable=can_be_compared(job.lake))
         return
-    assert logs is not None
-    found = find_logs_of_command(logs, cluster, release, stamp_format, time_zone)
-    missing = say_nothing_to_replay(logs, found)
-    if missing:
-        run_evidence_command(open_job(out, settings, lake, catalog, logs=logs, new=True), found, file, missing)
-        return
-    job = open_job(out, settings, lake, catalog, logs=logs, new=True)
-    with recorded_job(job, "run") as done:
-        ingest_logs_of_command(job, done, found)
-        _replay_and_report(job, done, file, wanted, found.warnings(), comparable=True)
+    from isr_batch.ingest.folder.given_logs import given_logs
+
+    with given_logs(logs or []) as folder:
+        found = find_logs_of_command(folder, cluster, release, stamp_format, time_zone)
+        missing = say_nothing_to_replay(folder, found)
+        job = open_job(out, settings, lake, catalog, logs=folder, new=True)
+        if missing:
+            run_evidence_command(job, found, file, missing)
+            return
+        with recorded_job(job, "run") as done:
+            ingest_logs_of_command(job, done, found)
+            _replay_and_report(job, done, file, wanted, found.warnings(), comparable=True)
 
 
 def _replay_and_report(
