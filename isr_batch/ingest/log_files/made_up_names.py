@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from isr_batch.broker_lines import forms
+from isr_batch.broker_lines import forms, gc_log, metadata_log
 
 _TOPIC: Final = r"([A-Za-z0-9._-]+)"
 _TOPICS: Final = re.compile(
@@ -22,6 +22,7 @@ _TOPICS: Final = re.compile(
     rf"|[\w-]{{21}}[AQgw]:{_TOPIC}-\d+\b"
 )
 _INTERNAL: Final = re.compile(r"__[a-z_]+")
+_FEATURE: Final = re.compile(r"(metadata|kraft|eligible\.leader\.replicas)\.version")
 _ADDRESS: Final = re.compile(
     r"(?<![\w.])(?<!ersion )(?<!ersion: )(?<!ersion : )\d{1,3}(?:\.\d{1,3}){3}(?![\w.]*\.\d)"
     r"|(?<![\w:])(?:[0-9a-fA-F]{1,4}:){4,7}[0-9a-fA-F]{1,4}(?![\w:])|(?<![\w:])(?:[0-9a-fA-F]{1,4})?::[0-9a-fA-F:]*[0-9a-fA-F]"
@@ -48,7 +49,8 @@ _MORE_WORDS: Final = (
     "MaxBytes bytes RequestInfo PartitionFetchInfo FETCH PRODUCE FetchRequest ProducerRequest connection response "
     "totalTime requestQueueTime localTime remoteTime responseQueueTime sendTime throttleTime securityProtocol "
     "principal listener User Some None Set HashSet ArrayBuffer List Map true false null Adding Removing Creating "
-    "new adding removing previous Previous already since version "
+    "new adding removing previous Previous already since version payload CreateTime keySize valueSize sequence "
+    "headerKeys GC gc Pause info safepoint secs "
 )
 _REGULAR: Final = re.compile(r"\\[A-Za-z]|\(\?[:=!<P]\w*>?|[^A-Za-z]+")
 
@@ -57,7 +59,7 @@ _REGULAR: Final = re.compile(r"\\[A-Za-z]|\(\?[:=!<P]\w*>?|[^A-Za-z]+")
 def words_of_kafka() -> frozenset[str]:
     """Words in the forms of the lines that are read."""
     texts = [_MORE_WORDS]
-    for value in vars(forms).values():
+    for value in [*vars(forms).values(), *vars(metadata_log).values(), *vars(gc_log).values()]:
         if isinstance(value, forms.Form):
             texts += [value.mark, value.pattern]
         elif isinstance(value, str):
@@ -141,7 +143,7 @@ class MadeUpNames:
         return _STRING.sub(one, text)
 
     def _is_kept(self, value: str) -> bool:
-        return bool(_INTERNAL.fullmatch(value) or value in {forms.LAG_TIME, forms.MIN_ISR})
+        return bool(_INTERNAL.fullmatch(value) or _FEATURE.fullmatch(value) or value in {forms.LAG_TIME, forms.MIN_ISR})
 
     def _text(self, text: str) -> str:
         return _WORD.sub(
