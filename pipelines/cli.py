@@ -10,6 +10,7 @@ import typer
 from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained_error
 from isr_batch.rule_names import require_rule_names, take_in_rule_file
 from isr_batch.window import parse_window
+from pipelines.anonymize_cli import anonymize_command
 from pipelines.explain_cli import explain_command
 from pipelines.export_cli import export_app, hand_over
 from pipelines.ingest_cli import (
@@ -64,6 +65,7 @@ config_app = typer.Typer(no_args_is_help=True, help="Show the settings.")
 app.command("run", epilog="Example: isr-batch run --logs data/samples --lake build/lake")(run_command)
 app.add_typer(ingest_app, name="ingest")
 app.command("look", epilog="Example: isr-batch look data/samples")(look_command)
+app.command("anonymize", epilog="Example: isr-batch anonymize logs copy")(anonymize_command)
 app.add_typer(rules_app, name="rules")
 app.add_typer(config_app, name="config")
 app.add_typer(export_app, name="export")

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 
 def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, nothing: "NothingToReplayError") -> None:
     """Ingest the logs, and answer from table shrink_evidence; no rules are compared."""
-    from isr_batch.broker_lines.kinds import SERVER
+    from isr_batch.broker_lines.kinds import METADATA
     from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer
     from isr_batch.evidence.evidence_table import read_evidence_table
-    from isr_batch.evidence.missing_logs import metadata_alone, missing_logs
+    from isr_batch.evidence.missing_logs import metadata_alone, missing_logs, returns_alone
     from isr_batch.evidence.notes_of_brokers import notes_of_brokers
     from isr_batch.evidence.questions import answer_questions
+    from isr_batch.ingest.folder.folder_warnings import brokers_with_logs, listing_sentences
     from isr_batch.lake.arrow_read import read_columns
     from isr_batch.report.evidence_page import write_evidence_page
 
@@ -27,20 +28,24 @@ def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, nothing: "No
         missing = {
             name: missing_logs(
                 read_columns(job.lake, "coverage", ("broker_id", "log", "from_time"), {"cluster_id": name}).to_pylist(),
-                {each.broker_id for each in found.files if each.broker_id is not None},
-                {each.broker_id for each in found.of_kind(SERVER) if each.broker_id is not None},
+                *brokers_with_logs(found),
             )
             for name, (_, found) in logs.clusters.items()
         }
         for name, (_, found) in logs.clusters.items():
-            if not any(each.broker_id is not None for each in found.files):
+            has_broker_logs = any(each.broker_id is not None for each in found.files)
+            if not has_broker_logs and not found.of_kind(METADATA):
+                missing[name] = listing_sentences(found)
+            elif not has_broker_logs or not evidence[name].num_rows:
                 of_change = ("kind", "made_by", "change_time")
-                changes = read_columns(job.lake, "observed_isr_changes", of_change, {"cluster_id": name})
-                missing[name] = metadata_alone(changes.to_pylist())
+                changes = read_columns(job.lake, "observed_isr_changes", of_change, {"cluster_id": name}).to_pylist()
+                missing[name] += returns_alone(changes) if has_broker_logs else metadata_alone(changes)
         answers = {
             name: evidence_answer(rows, missing=missing[name], notes=notes_of_brokers(job.lake, name, rows))
             for name, rows in evidence.items()
         }
+        for name, warnings in logs.warnings().items():
+            answers[name] += [said for said in warnings if said not in answers[name]]
         with job.out.step(f"write {file}"):
             write_evidence_page(evidence, file, answers)
         for name, rows in evidence.items():

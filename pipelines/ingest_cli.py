@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,8 @@ from pipelines.job import (
 from pipelines.output import Output
 
 if TYPE_CHECKING:  # help should not wait for Spark, so commands import it where they need it
+    from collections.abc import Callable
+
     from isr_batch.errors import NothingToReplayError
     from isr_batch.ingest.folder.log_folder import LogFolder
     from isr_batch.ingest.folder.log_options import LogOptions
@@ -54,11 +57,27 @@ class LogsOfCommand:
     release: str | None
     options: "LogOptions"
 
+    def warnings(self) -> dict[str, list[str]]:
+        """List for each cluster what makes its results doubtful or poorer, as `look` does."""
+        from isr_batch.ingest.folder.folder_warnings import folder_warnings
+
+        return {name: folder_warnings(found) for name, (_, found) in self.clusters.items()}
+
 
 def find_logs_of_command(
-    folder: Path, cluster: str | None, release: str | None, stamp_format: str | None, zones: list[str] | None
-) -> LogsOfCommand:  # fmt: skip
-    """Find the clusters in a folder before anything is started.
+    folder: Path,
+    cluster: str | None,
+    release: str | None,
+    stamp_format: str | None,
+    zones: list[str] | None,
+    show: "Callable[[str, LogFolder], None] | None" = None,
+) -> LogsOfCommand:
+    """Find the clusters in a folder before anything is started, and judge their logs: for `look` as for `run`.
+
+    Parameters
+    ----------
+    show : callable, optional
+        Prints what a cluster's folder holds, before that is judged.
 
     Raises
     ------
@@ -81,6 +100,9 @@ def find_logs_of_command(
     require_release(release)
     options = LogOptions.parse(stamp_format, zones or [])
     clusters = find_clusters(folder, cluster, options)
+    if show:
+        for name, (_, found) in clusters.items():
+            show(name, found)
     for name, (_, found) in clusters.items():
         require_readable_logs(found)
         require_utc(found.files, name if len(clusters) > 1 else None)
@@ -93,17 +115,18 @@ def say_nothing_to_replay(folder: Path, logs: LogsOfCommand) -> "NothingToReplay
     Raises
     ------
     NothingToReplayError
-        When the folder has no server.log, state-change.log or metadata dump either.
+        When the folder has no server.log, state-change.log, metadata dump or listing of partitions either.
     """
     from isr_batch.broker_lines.kinds import METADATA, SERVER, STATE_CHANGE
     from isr_batch.errors import NothingToReplayError
     from isr_batch.ingest.folder.first_look import require_follower_fetches
+    from isr_batch.ingest.folder.log_folder import SNAPSHOT
 
     found = [found for _, found in logs.clusters.values()]
     try:
         require_follower_fetches(folder, found)
     except NothingToReplayError as missing:
-        if not any(each.of_kind(kind) for each in found for kind in (SERVER, STATE_CHANGE, METADATA)):
+        if not any(each.of_kind(kind) for each in found for kind in (SERVER, STATE_CHANGE, METADATA, SNAPSHOT)):
             raise
         return missing
     return None
@@ -121,26 +144,40 @@ def _show_files(out: Output, name: str, found: "LogFolder") -> None:
     out.details(f"Possible analyses of {name}", capabilities, overview.CAPABILITY_COLUMNS)
 
 
+def _show_files_and_warnings(out: Output, name: str, found: "LogFolder") -> None:
+    from isr_batch.ingest.folder.folder_warnings import folder_warnings
+
+    _show_files(out, name, found)
+    show_warnings(out, name, folder_warnings(found))
+
+
+def show_warnings(out: Output, name: str, warnings: list[str]) -> None:
+    """Print what makes the results doubtful or poorer."""
+    if out.as_json:
+        out.say(cluster=name, warnings=warnings)
+    else:
+        out.text(f"warning: {said}" for said in warnings)
+
+
 def look_command(
-    logs: Annotated[Path, typer.Argument(metavar="DIR", help="The logs of one cluster, or a folder per cluster.")],
+    logs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIR", help="The logs of one cluster, or a folder per cluster; or as `run --logs` takes them."
+        ),
+    ],
     cluster: Cluster = None, stamp_format: StampFormat = None, time_zone: TimeZone = None,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """List the contents of a folder of logs and the possible analyses, without reading it all and without Spark."""
     out = Output(quiet=quiet, as_json=as_json)
-    if not logs.is_dir():
-        raise NoInputError(f"{logs} is not a folder", "give the folder with the logs")
-    from isr_batch.ingest.folder.clusters import find_clusters
-    from isr_batch.ingest.folder.log_folder import require_readable_logs
-    from isr_batch.ingest.folder.log_options import LogOptions
-    from isr_batch.ingest.folder.time_zones import require_utc
+    from isr_batch.ingest.folder.given_logs import given_logs
 
-    clusters = find_clusters(logs, cluster, LogOptions.parse(stamp_format, time_zone or []))
-    for name, (_, found) in clusters.items():
-        _show_files(out, name, found)
-    for name, (_, found) in clusters.items():
-        require_readable_logs(found)
-        require_utc(found.files, name if len(clusters) > 1 else None)
+    show = partial(_show_files_and_warnings, out)
+    with given_logs(logs) as folder:
+        found = find_logs_of_command(folder, cluster, None, stamp_format, time_zone, show)
+        if nothing := say_nothing_to_replay(folder, found):
+            out.say(nothing_to_replay=nothing.message)
 
 
 def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
@@ -164,7 +201,7 @@ def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
             job.out.say(cluster=name, ingest="nothing new")
         if ingest.notes:
             job.out.details(f"Assumptions about {name}", [note._asdict() for note in ingest.notes], NOTE_COLUMNS)
-        require_clean_broker_logs(counts, job.settings.ingest.max_quarantine_ratio)
+        require_clean_broker_logs(job.lake, name, counts, job.settings.ingest.max_quarantine_ratio)
 
 
 @ingest_app.command("kafka-logs", epilog="Example: isr-batch ingest kafka-logs data/samples --lake build/lake")

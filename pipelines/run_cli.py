@@ -16,6 +16,7 @@ from pipelines.ingest_cli import (
     ingest_logs_of_command,
     ingest_table_of_command,
     say_nothing_to_replay,
+    show_warnings,
     table_of_command,
 )
 from pipelines.job import (
@@ -44,6 +45,8 @@ from pipelines.job import (
 from pipelines.output import Output
 
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
+    from collections.abc import Mapping, Sequence
+
     from isr_batch.incidents.own_shrinks import OwnShrinks
     from isr_batch.lake.run_log import Run
     from isr_batch.lake.tables.timelines import Timelines
@@ -86,27 +89,33 @@ def look_for_late_checks(job: Job) -> int:
         return int(facts["late_checks"])
 
 
-def write_report_of_job(job: Job, file: Path, own: "OwnShrinks | None" = None) -> None:
+def write_report_of_job(
+    job: Job, file: Path, own: "OwnShrinks | None" = None, warnings: "Mapping[str, Sequence[str]] | None" = None
+) -> None:
     """Write the report."""
     from isr_batch.report import write_report
 
     with job.out.step(f"write {file}"):
-        write_report(job.lake, file, own)
+        write_report(job.lake, file, own, warnings)
 
 
-def _answer_and_report(job: Job, file: Path) -> None:
+def _answer_and_report(job: Job, file: Path, warnings: "Mapping[str, list[str]]") -> None:
     from isr_batch.incidents.sentences import cluster_headline
     from isr_batch.report.answer import answer_of
 
     answer = answer_of(job.lake)
-    write_report_of_job(job, file, answer.own)
+    write_report_of_job(job, file, answer.own, warnings)
     if job.out.as_json:
         for cluster in answer.own.clusters:
             name = cluster["cluster_id"]
             more = (*answer.better[name], *answer.by_lines.get(name, ()))
-            job.out.say(cluster=name, answer=[*cluster_headline(answer.own, cluster), *more])
+            said = [*cluster_headline(answer.own, cluster), *more]
+            job.out.say(cluster=name, answer=said, warnings=warnings.get(name, []))
     else:
         job.out.text(answer.lines)
+        stated = " ".join(answer.lines)
+        for name, of_cluster in warnings.items():
+            show_warnings(job.out, name, [said for said in of_cluster if said not in stated])
 
 
 def rules_of_job(job: Job) -> "Rows":
@@ -133,7 +142,12 @@ def show_match(job: Job, summary: "BrokerCheckSummary") -> None:
 
 def run_command(
     logs: Annotated[
-        Path | None, typer.Option("--logs", help="Logs: a folder per broker, or per cluster with those.")
+        list[str] | None,
+        typer.Option(
+            "--logs",
+            metavar="DIR|-|NAME=FILE",
+            help="Logs: a folder per broker, or per cluster with those, also in an object store; or streams by name.",
+        ),
     ] = None,
     tables: Annotated[
         list[str] | None, typer.Option("--table", help="Instead of logs: a table of fetches, with --mapping.")
@@ -159,9 +173,9 @@ def run_command(
     take_in_rule_file(rule_file)
     out = Output(quiet=quiet, as_json=as_json, brief=not show_all)
     settings, wanted = settings_of_job(env, rules, params, engine), timelines_of_job(timelines)
-    if samples and logs is None and tables is None:
-        logs, lake = shipped("data/samples"), lake or (None if catalog else SAMPLES)
-    elif samples or (logs is None) == (tables is None) or (tables is None) != (mapping is None):
+    if samples and not logs and tables is None:
+        logs, lake = [str(shipped("data/samples"))], lake or (None if catalog else SAMPLES)
+    elif samples or (not logs) == (tables is None) or (tables is None) != (mapping is None):
         raise UsageError("nothing to replay", "give --logs DIR, or --table TABLE and --mapping FILE, or --samples")
     require_lake_of_job(lake, catalog, new=True)
     file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
@@ -174,22 +188,25 @@ def run_command(
             ingest_table_of_command(job, done, table)
             from isr_batch.scoring.broker_check import can_be_compared
 
-            _replay_and_report(job, done, file, wanted, comparable=can_be_compared(job.lake))
+            _replay_and_report(job, done, file, wanted, {}, comparable=can_be_compared(job.lake))
         return
-    assert logs is not None
-    found = find_logs_of_command(logs, cluster, release, stamp_format, time_zone)
-    missing = say_nothing_to_replay(logs, found)
-    if missing:
-        run_evidence_command(open_job(out, settings, lake, catalog, logs=logs, new=True), found, file, missing)
-        return
-    job = open_job(out, settings, lake, catalog, logs=logs, new=True)
-    with recorded_job(job, "run") as done:
-        ingest_logs_of_command(job, done, found)
-        _replay_and_report(job, done, file, wanted, comparable=True)
+    from isr_batch.ingest.folder.given_logs import given_logs
+
+    with given_logs(logs or []) as folder:
+        found = find_logs_of_command(folder, cluster, release, stamp_format, time_zone)
+        missing = say_nothing_to_replay(folder, found)
+        job = open_job(out, settings, lake, catalog, logs=folder, new=True)
+        if missing:
+            run_evidence_command(job, found, file, missing)
+            return
+        with recorded_job(job, "run") as done:
+            ingest_logs_of_command(job, done, found)
+            _replay_and_report(job, done, file, wanted, found.warnings(), comparable=True)
 
 
 def _replay_and_report(
-    job: Job, done: "Run", file: Path, timelines: "Timelines | None", *, comparable: bool
+    job: Job, done: "Run", file: Path, timelines: "Timelines | None", warnings: "Mapping[str, list[str]]", *,
+    comparable: bool,
 ) -> None:  # fmt: skip
     from isr_batch.scoring.broker_check import require_match
 
@@ -201,7 +218,7 @@ def _replay_and_report(
         show_rules(job, rules_of_job(job))
         if matches:
             show_match(job, matches)
-    _answer_and_report(job, file)
+    _answer_and_report(job, file, warnings)
     job.out.say(tables=job.lake.root, report=file, run=job.lake.run_id)
     if matches:
         require_match(matches, job.settings.validation.min_matched_ratio)

@@ -27,6 +27,7 @@ AS_USED = {
         "long-running, 2026-11-25 07:54:57 to 2026-11-25 07:55:43 UTC: Of 14 followers",
     ),
     "look": ("{samples}/mid-term", 0, "Logs of long-running"),
+    "anonymize": ("{root}/tests/golden/server-log-only {out}/anonymized", 0, "copy: "),
     "ingest kafka-logs": ("{root}/tests/golden/server-log-only --lake {new}", 0, "Logs of server-log-only"),
     "ingest table": (
         "{samples}/tables/fetches.parquet --mapping {samples}/tables/shortest.yaml --lake {new}",
@@ -56,7 +57,7 @@ AS_USED = {
     "doctor": ("", 2, "check +ok +found +what to do"),
 }
 """By command: its arguments, its exit code, and how the first line of its results begins."""
-WITHOUT_LAKE = {"look", "rules list", "rules show", "config show", "doctor"}
+WITHOUT_LAKE = {"look", "anonymize", "rules list", "rules show", "config show", "doctor"}
 WRITTEN = {
     "report": "report.html", "sweep": "sweep.html", "export csv": "verdicts.csv", "export prometheus": "isr.prom",
     "timeline": "timeline/replica_timeline.parquet",

@@ -1,7 +1,7 @@
 """Find missing logs that hide shrinks: a server.log, or its lines at INFO."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -28,7 +28,7 @@ def missing_logs(coverage: Iterable[Row], brokers: Collection[int], with_server_
     begins = {(row["broker_id"], row["log"]): row["from_time"] for row in coverage}
     said = []
     if none := sorted(set(brokers) - set(with_server_log)):
-        said.append(f"server.log of {brokers_text(none)} is missing: what leaders dropped is only there.")
+        said.append(missing_server_log(none))
     if silent := [broker for broker in sorted(with_server_log) if (broker, "server") not in begins]:
         said.append(
             f"server.log of {brokers_text(silent)} has lines of WARN and ERROR only, and whom leaders drop is logged "
@@ -43,6 +43,30 @@ def missing_logs(coverage: Iterable[Row], brokers: Collection[int], with_server_
         since = ", ".join(f"at {begin} ({brokers_text(ids)})" for begin, ids in sorted(late.items()))
         said.append(f"server.log begins {since}, after state-change.log: what leaders dropped before is not known.")
     return said
+
+
+def missing_server_log(brokers: Sequence[int]) -> str:
+    """Say that brokers have no server.log."""
+    return f"server.log of {brokers_text(brokers)} is missing: what leaders dropped is only there."
+
+
+def returns_alone(changes: Iterable[Row]) -> list[str]:
+    """Say that replicas came back although no line has their leaving; empty if none did.
+
+    Parameters
+    ----------
+    changes : iterable of dict
+        As for `metadata_alone`.
+    """
+    back = sorted(row["change_time"] for row in changes if row["kind"] == "expand")
+    if not back:
+        return []
+    said = (
+        f"{count_of(len(back), 'replica')} came back into an ISR from {back[0]:%Y-%m-%d} {time_of_day(back[0])} to "
+        f"{time_of_day(back[-1])} UTC, and no line here says when they left: the Shrinking ISR lines are in an earlier "
+        "file, or were filtered out."
+    )
+    return [said]
 
 
 def metadata_alone(changes: Iterable[Row]) -> list[str]:

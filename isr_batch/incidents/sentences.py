@@ -16,6 +16,7 @@ from isr_batch.incidents.incident_story import (
     why_healthy_in_story,
 )
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
+from isr_batch.ingest.folder.folder_warnings import assumed_lag_time_sentence, release_not_logged_sentence
 from isr_batch.phrases import brokers_text, count_of, listed, seconds_text, times_in_words, utc_text
 
 CALLED: Final = {
@@ -116,13 +117,9 @@ def _assumed(cluster: Row) -> list[str]:
         theirs = brokers_text(cluster["unlogged"])
         said.append(f"server.log of {theirs} is missing: a removal that the replay makes too is attributed to them.")
     if cluster["assumed_lag_time_ms"] is not None:
-        ms = f"{cluster['assumed_lag_time_ms']:,}"
-        said.append(
-            f"replica.lag.time.max.ms is in no log: {ms}, Kafka's default, is assumed; add server.properties to the "
-            "brokers' folders if it differs."
-        )
+        said.append(assumed_lag_time_sentence(cluster["assumed_lag_time_ms"]))
     if cluster["least_release"] is not None:
-        said.append(f"The release is in no log: {cluster['least_release']} or later; state it with --release.")
+        said.append(release_not_logged_sentence(cluster["least_release"]))
     return said
 
 

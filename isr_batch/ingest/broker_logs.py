@@ -1,5 +1,6 @@
 """Ingest broker logs into a lake."""
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -56,6 +57,7 @@ from isr_batch.lake.tables.inputs import (
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 from isr_batch.lake.tables.outputs import LATE_CHECKS
 from isr_batch.lake.tables.own_tables import MAPPED_CLUSTERS
+from isr_batch.phrases import count_of
 
 # Rows of these belong to a file; when their request was done says which rows of copies that overlap go.
 _DONE_AT = {
@@ -265,19 +267,33 @@ def ingested_clusters(lake: Lake) -> set[str]:
     return {*read_columns(lake, INGESTED_FILES.name, ["cluster_id"])["cluster_id"].to_pylist()}
 
 
-def require_clean_broker_logs(counts: RunCounts, max_quarantine_ratio: float) -> None:
+def require_clean_broker_logs(lake: Lake, cluster_id: str, counts: RunCounts, max_quarantine_ratio: float) -> None:
     """Fail when an ingest refused too many of its lines.
 
     Raises
     ------
     QualityGateError
-        When the share of quarantined lines is above the limit.
+        When the share of quarantined lines is above the limit; with the most frequent reason, and its first line.
     """
     ratio = counts.rows_quarantined / max(counts.rows_in, 1)
-    if ratio > max_quarantine_ratio:
-        raise QualityGateError(
-            f"{counts.rows_quarantined} of {counts.rows_in} lines or rows are in quarantine ({ratio:.2%}, "
-            f"the limit is {max_quarantine_ratio:.2%})",
-            '`isr-batch sql --lake LAKE "SELECT reason, count(*), min(raw) FROM quarantine WHERE NOT rows_kept '
-            'GROUP BY reason"` shows why; ingest.max_quarantine_ratio is the limit',
-        )
+    if ratio <= max_quarantine_ratio:
+        return
+    names = ["source_file", "source_line", "reason", "detail", "raw", "rows_kept"]
+    rows = read_columns(lake, QUARANTINE.name, names, {"cluster_id": cluster_id}).to_pylist()
+    refused = [row for row in rows if not row["rows_kept"] and row["source_line"] is not None]
+    most, times = Counter(row["reason"] for row in refused).most_common(1)[0] if refused else ("rows of no table", 0)
+    first = next((row for row in refused if row["reason"] == most), None)
+    text = (first["raw"] or first["detail"] or "")[:_SHOWN] if first else ""
+    where = (
+        f" ({count_of(times, 'line')}), first {first['source_file']}:{first['source_line']} ({text})" if first else ""
+    )
+    raise QualityGateError(
+        f"{counts.rows_quarantined} of {counts.rows_in} lines or rows are in quarantine ({ratio:.2%}, the limit is "
+        f"{max_quarantine_ratio:.2%}): {most}{where}",
+        "compare that line with those in docs/getting-logs.md. If a program has shortened or rewritten it, copy the "
+        "broker's own file; or allow more with ingest.max_quarantine_ratio. Table quarantine has all of them",
+    )
+
+
+_SHOWN = 300
+"""Characters of a line in a message."""

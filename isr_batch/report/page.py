@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -74,7 +74,9 @@ THEME: dict[str, Any] = {
 }
 
 
-def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
+def write_report(
+    lake: Lake, out: Path, own: OwnShrinks | None = None, warnings: Mapping[str, Sequence[str]] | None = None
+) -> None:
     """Write the page.
 
     Parameters
@@ -85,6 +87,8 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
         HTML file; it needs no network.
     own : OwnShrinks, optional
         Of `own_shrinks`, where the caller has it.
+    warnings : mapping of str to sequence of str, optional
+        By cluster, what `isr_batch.ingest.folder.folder_warnings.folder_warnings` says of its logs.
     """
     own = own or own_shrinks(lake)
     scores = read_scores_for_choices(lake)
@@ -103,6 +107,9 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
         deaths = leader_deaths_sentences(
             sql, {one["cluster_id"]: one | {"rule": ran[one["cluster_id"]]} for one in own.clusters}
         )
+    screens = first_screens(own, scores, found)
+    for one in screens:
+        one["headline"] += [said for said in (warnings or {}).get(one["name"], ()) if said not in one["headline"]]
     write_page(
         "report.html.j2",
         out,
@@ -110,7 +117,7 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
         scope=covered,
         called=CALLED,
         signs=SIGNS,
-        screens=first_screens(own, scores, found),
+        screens=screens,
         rules={name: _rules([row for row in scores if row["cluster_id"] == name]) for name in clusters},
         several=len({(row["rule"], row["params_json"]) for row in scores}) > len({row["rule"] for row in scores}),
         by_leader={

@@ -19,7 +19,7 @@ from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import RunCounts, write_run_log
 from isr_batch.lake.tables.contract import Table
-from isr_batch.lake.tables.inputs import APPEND_LOG
+from isr_batch.lake.tables.inputs import APPEND_LOG, QUARANTINE
 from isr_batch.lake.tables.outputs import ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES, REPLICA_SCORES
 from isr_batch.replay.days import DaysOfReplay, InputFingerprints
@@ -59,10 +59,13 @@ def frame(spark: SparkSession, table: Table, *rows: dict[str, Any]) -> DataFrame
     return spark.createDataFrame(given(table, *rows))
 
 
-def test_too_much_in_quarantine_fails() -> None:
-    broker_logs.require_clean_broker_logs(RunCounts(100, 0, 1), 0.01)
-    with pytest.raises(QualityGateError, match=r"2 of 100 .*2.00%"):
-        broker_logs.require_clean_broker_logs(RunCounts(100, 0, 2), 0.01)
+def test_too_much_in_quarantine_fails_with_the_reason_and_its_first_line(lake: Lake) -> None:
+    refused = {"source_file": "a.log", "source_line": 7, "reason": "odd", "raw": "x y", "rows_kept": False,
+               "ingest_run": "r"}  # fmt: skip
+    put(lake, QUARANTINE, refused)
+    broker_logs.require_clean_broker_logs(lake, "c", RunCounts(100, 0, 1), 0.01)
+    with pytest.raises(QualityGateError, match=r"2 of 100 .*2.00%, .*\): odd \(1 line\), first a.log:7 \(x y\)"):
+        broker_logs.require_clean_broker_logs(lake, "c", RunCounts(100, 0, 2), 0.01)
 
 
 def test_failed_run_is_recorded_where_there_is_a_lake(lake: Lake) -> None:
@@ -183,7 +186,7 @@ def test_run_ends_with_tables_report_and_exit_code(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The parts are stand-ins here: this is about how they are put together."""
-    monkeypatch.setattr("isr_batch.report.write_report", lambda _lake, file, _own: file.write_text("page"))
+    monkeypatch.setattr("isr_batch.report.write_report", lambda _lake, file, *_: file.write_text("page"))
     monkeypatch.setattr("isr_batch.scoring.broker_check.validate", summary)
     found = LogsOfCommand({"c": (tmp_path, LogFolder())}, None, LogOptions())
     monkeypatch.setattr(run_cli, "find_logs_of_command", lambda *_, **__: found)

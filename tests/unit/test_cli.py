@@ -32,6 +32,7 @@ from tests.unit.test_documented_commands import check
 COMMANDS = [
     "run",
     "look",
+    "anonymize",
     "ingest kafka-logs",
     "ingest table",
     "replay",

@@ -75,6 +75,7 @@ def _without_dates(name: str) -> str:
     return re.sub(DATE, "", name)
 
 
+NO_PROPERTIES = "no server.properties"
 SHARED = 2
 """Number of brokers with lines in one folder."""
 
@@ -133,9 +134,9 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
 def _remarks(
     label: str, by_lines: int | None, stated: int | None, in_names: int | None, beside: Sequence[int]
 ) -> Iterator[Refused]:
-    properties = f"{label}/server.properties"
+    properties = str(Path(label, "server.properties"))
     if by_lines is None and stated is None and in_names is None:
-        yield Refused(label, "no broker id", "its logs were left out")
+        yield Refused(label or "the folder", "no broker id", "its logs were left out")
     elif stated is None:
         how = (
             f"broker {by_lines} by the lines of its logs"
@@ -144,13 +145,13 @@ def _remarks(
         )
         if len(beside) >= SHARED:
             how = f"brokers {', '.join(map(str, beside))} by the lines of their logs"
-        yield Refused(properties, "no server.properties", f"assigned to {how}")
+        yield Refused(properties, NO_PROPERTIES, f"assigned to {how}")
     elif by_lines not in {None, stated}:
         detail = f"it is of broker {stated}, but the lines of the logs next to it are of broker {by_lines}"
         yield Refused(properties, "another broker's server.properties", detail)
     if by_lines is not None and in_names not in {None, by_lines}:
         detail = f"the lines are of broker {by_lines}, the name says {in_names}"
-        yield Refused(label, "a name with another number", detail)
+        yield Refused(label or "the folder", "a name with another number", detail)
 
 
 def broker_id_of(properties: Mapping[str, str]) -> str:

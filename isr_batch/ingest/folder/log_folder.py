@@ -151,12 +151,10 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
             candidates += _candidates(found, folder, path, options)
     _add_candidates(found, folder, candidates, properties, options)
     _find_brokers_of_jvms(found)
-    if not any(file.broker_id is not None or file.kind == METADATA for file in found.files) and not found.unreadable:
-        listings = [
-            Refused(file.name, "a listing of partitions", "it shows the ISR at one moment, and not its changes")
-            for file in found.of_kind(SNAPSHOT)
-        ]
-        unread = found.refused + listings + found.left_out
+    if not any(file.broker_id is not None or file.kind in {METADATA, SNAPSHOT} for file in found.files) and (
+        not found.unreadable
+    ):
+        unread = found.refused + found.left_out
         left = "; ".join(
             f"{each.source_file}: {each.reason}" + (f" ({each.detail})" if each.detail else "")
             for each in unread[:SHOWN]
@@ -308,7 +306,9 @@ def _find_brokers_of_jvms(found: LogFolder) -> None:
         if len(brokers) == 1:
             found.files.append(replace(jvm, broker_id=brokers.pop()))
         else:
-            found.left_out.append(Refused(jvm.name, "log of a JVM", "not in the folder of one broker"))
+            found.left_out.append(
+                Refused(jvm.name, "log of a JVM", "its pauses explain shrinks only with server.log in the same folder")
+            )
 
 
 def require_readable_logs(found: LogFolder) -> None:

@@ -1,13 +1,15 @@
 """Describe a folder of logs without reading it all: files, layouts, brokers, times, and what can be analysed."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE
+from isr_batch.broker_lines.kinds import BROKER_KINDS, METADATA, REQUEST, SERVER, STATE_CHANGE
 from isr_batch.broker_lines.vendors import vendor_release
+from isr_batch.ingest.folder.broker_ids import NO_PROPERTIES
 from isr_batch.ingest.folder.first_look import has_follower_fetch
+from isr_batch.ingest.folder.folder_warnings import listing_sentences
 from isr_batch.ingest.folder.log_folder import LogFolder
 from isr_batch.ingest.log_files.archives import file_on_disk
 from isr_batch.ingest.log_files.look import SeenByLook
@@ -54,7 +56,10 @@ def left_out_rows(found: LogFolder) -> list[dict[str, Any]]:
 
 def capabilities(found: LogFolder) -> Iterator[Capability]:
     """Say what can be analysed with these logs, what is missing, and what is contradictory."""
-    yield from (Capability(each.source_file, f"{each.reason}: {each.detail}", "") for each in found.refused)
+    yield from (
+        Capability(each.source_file, f"{each.reason}: {each.detail}", "")
+        for each in found.refused if each.reason == NO_PROPERTIES
+    )  # fmt: skip
     logs: dict[int, set[str]] = defaultdict(set)
     fetched: set[int] = set()
     versions: set[str] = set()
@@ -69,37 +74,31 @@ def capabilities(found: LogFolder) -> Iterator[Capability]:
         yield Capability("replay", f"the partitions that broker {_list(fetched)} leads, under every rule", "")
     without = set(logs) - fetched
     if without:
-        what = "only what server.log shows of shrinks" if any(SERVER in logs[b] for b in without) else "nothing"
+        what = _of_logs(set().union(*(logs[broker] for broker in without)))
         yield Capability(
             f"broker {_list(without)}", f"no follower fetches: {what}", "docs/getting-logs.md: request log"
         )
-    lacking = {b for b in fetched if SERVER not in logs[b]}
-    if lacking:
-        yield Capability(
-            f"broker {_list(lacking)}", "no server.log: the replay cannot be compared with what the broker did",
-            "add server.log",
-        )  # fmt: skip
     lacking = {b for b in fetched if STATE_CHANGE not in logs[b]}
     if lacking:
         yield Capability(
             f"broker {_list(lacking)}", "no state-change.log: leader epochs are inferred from fetches",
             "add state-change.log, or the output of kafka-topics --describe",
         )  # fmt: skip
-    yield from _releases(found.given.release, versions)
-
-
-def _releases(given: str | None, versions: set[str]) -> Iterator[Capability]:
-    named = {version: vendor_release(version) for version in sorted(versions)}
-    unknown = [version for version, release in named.items() if release is None]
-    releases = [given] if given else [release for release in named.values() if release]
-    if unknown and not given:
-        yield Capability("release", f"{', '.join(unknown)} is not a known release", "--release X.Y.Z")
-    if releases:
+    if found.of_kind(METADATA):
+        yield Capability("metadata log", "every ISR change, and whether leader or controller made it", "")
+    yield from (Capability("listing", said, "") for said in listing_sentences(found))
+    if releases := _releases(found.given.release, versions):
         yield Capability("release", ", ".join(releases), "")
-    elif not unknown:
-        yield Capability(
-            "release", "not in the lines that were read", "--release X.Y.Z, if ingest does not find it either"
-        )
+
+
+def _releases(given: str | None, versions: Iterable[str]) -> list[str]:
+    return [given] if given else [release for release in map(vendor_release, sorted(versions)) if release]
+
+
+def _of_logs(logs: set[str]) -> str:
+    if SERVER in logs:
+        return "only what server.log shows of shrinks"
+    return "only whom the controller removed, by state-change.log" if STATE_CHANGE in logs else "nothing"
 
 
 def _until(seen: SeenByLook) -> str:

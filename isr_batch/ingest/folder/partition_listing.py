@@ -97,6 +97,28 @@ def parse_listing(lines: Iterable[str]) -> Listing:
     return found
 
 
+def listing_sentence(name: str, listing: Listing) -> str:
+    """List the replicas outside the ISR at the time of a listing, which shows nothing else."""
+    out: dict[int, list[str]] = {}
+    for each in listing.partitions:
+        for broker in sorted(set(each.replicas) - set(each.isr)):
+            out.setdefault(broker, []).append(f"{each.topic}-{each.partition_id}")
+    of = [
+        f"broker {broker} of {', '.join(names[:_NAMED])}"
+        + (f" and {len(names) - _NAMED} more" if names[_NAMED:] else "")
+        for broker, names in sorted(out.items())
+    ]
+    whom = f"Out of the ISR by {name}: {'; '.join(of)}" if out else f"By {name} all replicas are in their ISR"
+    without = [f"{each.topic}-{each.partition_id}" for each in listing.partitions if each.leader_id < 0]
+    none = f" Without a leader: {', '.join(without[:_NAMED])}{', ...' if without[_NAMED:] else ''}." if without else ""
+    return (
+        f"{whom} ({len(listing.partitions)} partitions).{none} A listing shows one moment: since when and why is in "
+        "server.log of the leaders."
+    )
+
+
+_NAMED = 5
+"""Partitions that are named."""
 _ID_CHARACTERS = 22
 _NOT_TOLD = "N/A"
 

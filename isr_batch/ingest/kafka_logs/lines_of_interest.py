@@ -164,10 +164,10 @@ def _read(engine: Engine, files: Sequence[LogFile]) -> pa.Table:
 
 def _choose(overlapping: frozenset[int | None], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield from _chosen(_read_as_log_lines(batch), overlapping)
+        yield from _chosen(read_as_log_lines(batch), overlapping)
 
 
-def _read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
+def read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Build the input of `_chosen`: message of lines of interest; stamp_us and line_hash of those with one."""
     kind, value = batch["log"], batch["value"]
     stamps, hashes = request_stamps_and_hashes(value)

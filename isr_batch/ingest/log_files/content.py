@@ -73,6 +73,8 @@ class Fingerprint:
 
 PACKED = (".gz", ".zst", ".xz", ".bz2")
 _NEWLINE = ord("\n")
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""Marks at the beginning of a text in UTF-16, as a shell of Windows writes it."""
 
 
 def is_packed(path: str) -> bool:
@@ -122,6 +124,8 @@ def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
     try:
         unpacked = 0
         for chunk in _packed(path) if is_packed(path) else _plain(path, start, end):
+            if start + unpacked == 0 and chunk.startswith(UTF_16):
+                raise BadFileError("text in UTF-16", "write it in UTF-8: iconv -f UTF-16 -t UTF-8 FILE")
             if start + unpacked == 0 and b"\0" in chunk.partition(b"\n")[0]:
                 raise BadFileError("binary file", "a zero byte in its first line")
             unpacked += len(chunk)

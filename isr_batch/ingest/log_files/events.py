@@ -161,6 +161,12 @@ def names_of_fields(events: Sequence[Mapping[str, object]], most: int = 12) -> s
 _LOOKED_AT: Final = 20
 
 
+def _whole_numbers(texts: pa.StringArray) -> pa.Int64Array:
+    """Parse numbers of up to ten digits; null for any other text."""
+    is_number = pc.match_substring_regex(texts, r"^\d{1,10}$")
+    return pc.if_else(pc.fill_null(is_number, False), texts, None).cast(pa.int64())
+
+
 class EventTexts(NamedTuple):
     """Parts of events, one row per event; null where it has none."""
 
@@ -178,8 +184,8 @@ def event_texts(values: pa.StringArray, fields: EventFields) -> EventTexts:
     columns = dict(zip(paths, read_json_fields(values, paths), strict=True))
     message, stamp, nanos = columns[fields.message], columns[fields.stamp], columns.get(_NANOS)
     if nanos is not None:
-        millis = pc.divide(pc.fill_null(nanos.cast(pa.int64()), 0), 1_000_000)
-        stamp = pc.add(pc.multiply(stamp.cast(pa.int64()), 1000), millis).cast(pa.string())
+        millis = pc.divide(pc.fill_null(_whole_numbers(nanos), 0), 1_000_000)
+        stamp = pc.add(pc.multiply(_whole_numbers(stamp), 1000), millis).cast(pa.string())
     if fields.front:
         front = columns[fields.front]
         has_front = pc.fill_null(pc.and_(pc.not_equal(front, _NO_COMPONENT), pc.not_equal(front, "")), False)

@@ -106,4 +106,6 @@ def json_value_at(each: object, path: str) -> object:
 def json_text_at(each: object, path: str) -> str | None:
     """Read a field of a parsed object as text; None if it is missing."""
     found = json_value_at(each, path)
-    return None if found is None or isinstance(found, dict | list) else str(found)
+    if found is None or isinstance(found, dict | list):
+        return None
+    return str(found).encode("utf-8", "replace").decode()  # half of a surrogate pair is no text

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.broker_lines.forms import SERVER_LINES, SETTING, STATE_CHANGE_LINES, VERSION, WRITER
+from isr_batch.broker_lines.forms import LAG_TIME, SERVER_LINES, SETTING, STATE_CHANGE_LINES, VERSION, WRITER
 from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE, LogKindFinder
 from isr_batch.ingest.log_files.archives import file_on_disk
 from isr_batch.ingest.log_files.content import content_chunks, is_export_file, is_packed
@@ -24,6 +24,7 @@ HEAD_BYTES = 1 << 20
 """Bytes read at the start of a file, and at the end if it is not compressed."""
 LAYOUT_LINES = 400
 
+_AT_INFO = r"^\[[^\]]*\] INFO "
 _WRITER = re.compile(WRITER)
 _VERSION = re.compile(VERSION.pattern)
 STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3})\]")
@@ -47,6 +48,14 @@ class SeenByLook:
     last: str | None = None
     goes_on: bool = False
     """The file goes on after ``last``."""
+    whole: bool = True
+    """All of its lines were seen."""
+    first_of: dict[str, str] = field(default_factory=dict)
+    """The first timestamp, by log."""
+    informs: bool = False
+    """server.log has a line at INFO, the level at which leaders log shrinks."""
+    has_lag_time: bool = False
+    """A line prints replica.lag.time.max.ms."""
 
     @property
     def broker_id(self) -> int | None:
@@ -102,10 +111,9 @@ def _look(
     size = key[0] if key else 0
     parts, goes_on = _parts(path, size)
     head = [line for line in parts[0][:LAYOUT_LINES] if line.strip()] if parts else []
-    if not head and (bad := _unread_export(path)):
-        return Look(path, UnreadableLayout(bad.reason, bad.detail or ""), size, {None: SeenByLook()})
     if not head:
-        return Look(path, UnreadableLayout("binary file" if size else "empty file", ""), size, {None: SeenByLook()})
+        bad = _why_unread(path) or BadFileError("binary file" if size else "empty file", "")
+        return Look(path, UnreadableLayout(bad.reason, bad.detail or ""), size, {None: SeenByLook()})
     layout = layout_of(head, stamp_format, events)
     if isinstance(layout, UnreadableLayout):
         return Look(path, layout, size, {None: SeenByLook()})
@@ -117,6 +125,7 @@ def _look(
     sources: dict[str | None, SeenByLook] = {}
     for name in sorted(named) if len(named) > 1 else [None]:
         converter, seen = LayoutConverter(layout, name), SeenByLook(goes_on=goes_on and len(named) < 2)  # noqa: PLR2004
+        seen.whole = len(named) > 1 or not (goes_on or len(parts) > 1)
         for part in _all_lines(path) if len(named) > 1 else parts:
             _note(seen, converter.convert(pa.array(part, pa.string()), np.arange(len(part))).values, default)
         sources[name] = seen
@@ -134,11 +143,13 @@ def _note(seen: SeenByLook, values: pa.StringArray, default: str) -> None:
             seen.of_use[kind] += used or 0
             if kind != REQUEST:
                 _note_brokers(seen, own)
-    stamped = values.filter(pc.match_substring_regex(values, STAMP.pattern))
-    if len(stamped):
-        stamps = pc.utf8_slice_codeunits(stamped, 1, 24)
-        seen.first = min(filter(None, (seen.first, pc.min(stamps).as_py())))
-        seen.last = max(filter(None, (seen.last, pc.max(stamps).as_py())))
+                seen.informs |= pc.any(pc.match_substring_regex(own, _AT_INFO)).as_py() and kind == SERVER
+                seen.has_lag_time |= pc.any(pc.match_substring(own, LAG_TIME)).as_py()
+            stamps = pc.utf8_slice_codeunits(own.filter(pc.match_substring_regex(own, STAMP.pattern)), 1, 24)
+            if len(stamps):
+                first, last = pc.min(stamps).as_py(), pc.max(stamps).as_py()
+                seen.first_of[kind] = min(first, seen.first_of.get(kind, first))
+                seen.first, seen.last = min(first, seen.first or first), max(last, seen.last or last)
     seen.of_use = +seen.of_use
 
 
@@ -163,11 +174,10 @@ def _parts(path: str, size: int) -> tuple[list[list[str]], bool]:
     return [part for part in parts if part], goes_on
 
 
-def _unread_export(path: str) -> BadFileError | None:
-    """Report why an export is not read at all; no other step would, because its name is not that of a log."""
+def _why_unread(path: str) -> BadFileError | None:
+    """Report why nothing of a file is read; no other step would, if its name is not that of a log."""
     try:
-        if is_export_file(path):
-            next(content_chunks(path), b"")
+        next(content_chunks(path), b"")
     except BadFileError as bad:
         return bad
     return None

@@ -30,6 +30,8 @@ SHRINKS = {
     + "(brokerId: 3, endOffset: 5, lastCaughtUpTimeMs: 77).",
     "3.0, of a replica without state": IDENT + "Shrinking ISR from 1,2,3 to 1,2" + LEADER_2_2
     + "(brokerId: 3, endOffset: unknown, lastCaughtUpTimeMs: unknown).",
+    "3.6, cut behind the last parenthesis": IDENT + "Shrinking ISR from 1,2,3 to 1,2" + LEADER_2_2
+    + "(brokerId: 3, endOffset: 5, lastCaughtUpTimeMs: 77)",
 }  # fmt: skip
 
 
@@ -39,9 +41,9 @@ def test_shrinking_lines_of_every_release(sql: ArrowSql) -> None:
     assert [(r["topic"], r["partition_id"], r["isr_before"], r["isr_after"]) for r in rows] == [
         ("t-x", 1, [1, 2, 3], [1, 2])
     ] * len(SHRINKS)
-    assert [(r["high_watermark"], r["leader_log_end_offset"]) for r in rows] == [(None, None)] * 3 + [(3, 9)] * 3
+    assert [(r["high_watermark"], r["leader_log_end_offset"]) for r in rows] == [(None, None)] * 3 + [(3, 9)] * 4
     dropped = [tuple(d.values()) for r in rows for d in r["dropped"]]
-    assert dropped == [(3, None, None)] * 3 + [(3, 5, None), (3, 5, 77), (3, None, None)]
+    assert dropped == [(3, None, None)] * 3 + [(3, 5, None), (3, 5, 77), (3, None, None), (3, 5, 77)]
     assert server_log.unreadable_lines(sql, server, lines()).num_rows == 0
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer
 from isr_batch.evidence.evidence_table import evidence_rows
-from isr_batch.evidence.missing_logs import metadata_alone, missing_logs
+from isr_batch.evidence.missing_logs import metadata_alone, missing_logs, returns_alone
 from isr_batch.report.evidence_page import write_evidence_page
 from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, found_in, of_brokers, of_folder
 
@@ -149,6 +149,8 @@ def test_a_metadata_log_alone_gives_who_left_and_by_whom() -> None:
         "2 replicas left the ISR from 2026-01-01 00:00:03.000 to 00:00:05.000 UTC: 1 dropped by their"
     )
     assert metadata_alone(changes[1:2])[0].startswith("No replica left an ISR.")
+    assert returns_alone(changes)[0].startswith("1 replica came back into an ISR from 2026-01-01 00:00:09.000 to")
+    assert not returns_alone(changes[:1])
 
 
 def test_missing_logs_are_named() -> None:

@@ -8,7 +8,7 @@ import pytest
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.ingest.folder.first_look import require_follower_fetches
 from isr_batch.ingest.folder.log_folder import METADATA, SNAPSHOT, find_logs
-from isr_batch.ingest.folder.partition_listing import Listed, is_listing, parse_listing, read_listing
+from isr_batch.ingest.folder.partition_listing import Listed, is_listing, listing_sentence, parse_listing, read_listing
 from isr_batch.ingest.folder.settings_files import ClusterSettings, is_release
 
 NEW = """\
@@ -20,6 +20,14 @@ OLD = """\
 Topic:busy\tPartitionCount:1\tReplicationFactor:3\tConfigs:
 \tTopic: busy\tPartition: 0\tLeader: 1\tReplicas: 1,2,3\tIsr: 1,3
 """
+
+
+def test_a_listing_says_who_is_out_of_the_isr() -> None:
+    said = listing_sentence("d.txt", parse_listing(NEW.splitlines()))
+    assert said.startswith("Out of the ISR by d.txt: broker 1 of busy-1; broker 2 of busy-1 (2 partitions). Without a ")
+    assert "leader: busy-1." in said
+    whole = listing_sentence("d.txt", parse_listing(NEW.splitlines()[:2]))
+    assert whole.startswith("By d.txt all replicas are in their ISR (1 partitions). A listing")
 
 
 def test_a_listing_of_today_is_read() -> None:

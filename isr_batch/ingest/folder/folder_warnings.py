@@ -1,0 +1,94 @@
+"""Warn of what a folder of logs lacks or contradicts: `look` before a run, and `run` in its answer and report."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST, SERVER
+from isr_batch.broker_lines.vendors import default_lag_time_ms, vendor_release
+from isr_batch.evidence.missing_logs import missing_logs
+from isr_batch.ingest.folder.broker_ids import NO_PROPERTIES, Refused
+from isr_batch.ingest.folder.log_folder import SNAPSHOT, LogFolder
+from isr_batch.ingest.folder.partition_listing import listing_sentence, read_listing
+
+
+def folder_warnings(found: LogFolder) -> list[str]:
+    """List in sentences what makes the results doubtful or poorer, by the first and last lines of each file."""
+    return [*map(refusal_sentence, _doubtful(found)), *_releases(found), *_logs(found)]
+
+
+def refusal_sentence(refused: Refused) -> str:
+    """Say what is wrong with a file."""
+    return f"{refused.source_file}: {refused.reason}{f' ({refused.detail})' if refused.detail else ''}."
+
+
+def release_unknown_sentence(printed: str) -> str:
+    """Say that a version is not known."""
+    return f"{printed} is not a known release: state the release of Kafka with --release."
+
+
+def release_not_logged_sentence(least: str | None = None) -> str:
+    """Say that no line names the release."""
+    return f"The release is in no log{f': {least} or later' if least else ''}; state it with --release."
+
+
+def assumed_lag_time_sentence(ms: int) -> str:
+    """Say which lag time is assumed."""
+    return (
+        f"replica.lag.time.max.ms is in no log: {ms:,}, Kafka's default, is assumed; add server.properties to the "
+        "brokers' folders if it differs."
+    )
+
+
+def _doubtful(found: LogFolder) -> Iterator[Refused]:
+    """Files that were refused; a missing server.properties only matters where the lag time is assumed."""
+    yield from (each for each in found.refused if each.reason != NO_PROPERTIES)
+
+
+def _releases(found: LogFolder) -> Iterator[str]:
+    """The release of leaders whose fetches are replayed, and the lag time that depends on it."""
+    files = [file for file in found.files if file.broker_id is not None and file.kind in BROKER_KINDS]
+    versions = {version for file in files for version in found.seen(file).versions}
+    unknown = sorted(version for version in versions if vendor_release(version) is None)
+    if unknown and not found.given.release:
+        yield release_unknown_sentence(", ".join(unknown))
+    # The middle of a longer log is only read by `run`.
+    if any(file.kind == REQUEST for file in files) and all(found.seen(file).whole for file in files):
+        if not versions and not found.given.release:
+            yield release_not_logged_sentence()
+        elif not unknown and not any(found.seen(file).has_lag_time for file in files) and _no_lag_time(found):
+            releases = [found.given.release] if found.given.release else sorted(map(vendor_release, versions), key=str)
+            yield assumed_lag_time_sentence(max(map(default_lag_time_ms, releases)))
+
+
+def _no_lag_time(found: LogFolder) -> bool:
+    return found.given.replica_lag_time_max_ms is None and any(
+        broker.replica_lag_time_max_ms is None for broker in found.brokers.values()
+    )
+
+
+def _logs(found: LogFolder) -> list[str]:
+    """Logs that hide shrinks, as `run` finds them in the tables."""
+    begins: dict[tuple[int, str], list[datetime]] = defaultdict(list)
+    for file in found.files:
+        if file.broker_id is None or file.kind not in BROKER_KINDS:
+            continue
+        seen = found.seen(file)
+        if (first := seen.first_of.get(file.kind)) and (file.kind != SERVER or seen.informs or not seen.whole):
+            begins[file.broker_id, file.kind].append(datetime.fromisoformat(first.replace(",", ".")))
+    rows = [{"broker_id": broker, "log": log, "from_time": min(of)} for (broker, log), of in begins.items()]
+    return missing_logs(rows, *brokers_with_logs(found))
+
+
+def listing_sentences(found: LogFolder) -> list[str]:
+    """List the replicas outside the ISR by the listings of partitions in a folder."""
+    return [listing_sentence(file.name, read_listing(Path(file.path))[0]) for file in found.of_kind(SNAPSHOT)]
+
+
+def brokers_with_logs(found: LogFolder) -> tuple[set[int], set[int]]:
+    """Find the brokers with logs, and those of them with lines of server.log."""
+    of_kind = [(file.broker_id, file) for file in found.files if file.broker_id is not None]
+    return {broker for broker, _ in of_kind}, {
+        broker for broker, file in of_kind if file.kind == SERVER and found.seen(file).first_of
+    }

@@ -1,0 +1,104 @@
+"""Logs as an operator gives them: a folder, streams such as the output of kubectl, or a folder in an object store."""
+
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from isr_batch.errors import NoInputError, UsageError
+from isr_batch.lake.addresses import is_address
+from isr_batch.lake.delta_files.stores import store_of
+
+STDIN = "-"
+_NAMED = re.compile(r"([\w][\w.-]*)=(.+)")
+_HOW = "give one folder, or streams: --logs - or --logs kafka-0=FILE --logs kafka-1=FILE"
+_COPIED_BYTES = 1 << 22
+
+
+@contextmanager
+def given_logs(places: Sequence[str]) -> Iterator[Path]:
+    """Give the folder with the logs; streams, and logs in a store, are copied into one that is removed at the end.
+
+    Parameters
+    ----------
+    places : sequence of str
+        A folder; an address, as of a lake; ``-`` for stdin; or ``NAME=-`` and ``NAME=FILE``, where FILE may be a pipe.
+
+    Raises
+    ------
+    UsageError
+        When they do not go together.
+    NoInputError
+        When a file or an address cannot be read.
+    """
+    streams = [_stream(place) for place in places]
+    if len(places) == 1 and streams == [None] and not is_address(places[0]):
+        yield Path(places[0])
+        return
+    if len(places) != 1 and None in streams:
+        raise UsageError(f"{', '.join(places)} do not go together", _HOW)
+    named = [stream for stream in streams if stream]
+    if sum(source == STDIN for _, source in named) > 1 or len({name for name, _ in named}) < len(named):
+        raise UsageError("each stream needs its own name, and only one can be stdin", _HOW)
+    with tempfile.TemporaryDirectory(prefix="isr-batch-logs-") as top:
+        folder = Path(top) / (PurePosixPath(places[0]).name if not named else "logs")
+        folder.mkdir()
+        if named:
+            for name, source in named:
+                _copy_stream(source, folder / name)
+        else:
+            _copy_store(places[0], folder)
+        yield folder
+
+
+def _stream(place: str) -> tuple[str, str] | None:
+    """Name and source of a stream; None for a folder."""
+    if place == STDIN:
+        return "stdin", STDIN
+    found = None if Path(place).exists() or is_address(place) else _NAMED.fullmatch(place)
+    return (found[1], found[2]) if found else None
+
+
+def _copy_stream(source: str, folder: Path) -> None:
+    folder.mkdir()
+    to = folder / "stdout.log"
+    if source == STDIN:
+        _copy(sys.stdin.buffer, to)
+        return
+    try:
+        with Path(source).open("rb") as stream:
+            _copy(stream, to)
+    except OSError as error:
+        raise NoInputError(f"{source} cannot be read: {error.strerror}", _HOW) from error
+
+
+def _copy_store(address: str, folder: Path) -> None:
+    """Copy the files below an address; credentials are those of the environment."""
+    store = store_of(address, lambda _: None)
+    try:
+        if store.is_folder and not Path(store.uri).is_dir():
+            raise NoInputError(f"there is no folder {address}", _HOW)
+        files = store.files() if not address.startswith("hdfs:") else fs.FileSystem.from_uri(address)[0]
+        top = fs.FileSystem.from_uri(address)[1] if address.startswith("hdfs:") else ""
+        for info in files.get_file_info(fs.FileSelector(top, recursive=True)):
+            name = PurePosixPath(info.path).relative_to(top) if top else PurePosixPath(info.path.lstrip("/"))
+            if info.type == fs.FileType.File and ".." not in name.parts:
+                to = folder / name
+                to.parent.mkdir(parents=True, exist_ok=True)
+                with files.open_input_stream(info.path, compression=None) as stream:
+                    _copy(stream, to)
+    except (OSError, pa.ArrowInvalid, ValueError) as error:
+        reason = str(error).strip().splitlines()[-1][:200]
+        raise NoInputError(f"{address} cannot be read: {reason}", "check the address and the credentials") from error
+
+
+def _copy(stream: IO[bytes] | Any, to: Path) -> None:  # noqa: ANN401 pyarrow's streams have no type
+    with to.open("wb") as written:
+        shutil.copyfileobj(stream, written, _COPIED_BYTES)

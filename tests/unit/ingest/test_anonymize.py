@@ -1,0 +1,126 @@
+"""A copy with made-up names gives the same tables but for the names, and no original name is left in it."""
+
+import gzip
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from isr_batch.broker_lines.log_sql import log_sql
+from isr_batch.ingest.engine.engine import Here
+from isr_batch.ingest.folder.log_folder import find_logs
+from isr_batch.ingest.kafka_logs.anonymize import find_names, write_copy
+from isr_batch.ingest.kafka_logs.read import read_kafka_logs
+from isr_batch.ingest.log_files.made_up_names import MadeUpNames
+from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
+from isr_batch.lake.tables.leaders import LEADER_EPOCHS
+from tests.pipeline_events import EVENTS
+from tests.unit.command_line import Run
+
+SAMPLE = Path(__file__).parents[3] / "data" / "samples" / "leader-stop"
+REQUESTS = 400
+TABLES = (FETCH_LOG, APPEND_LOG, OBSERVED_ISR_CHANGES, BROKER_EVENTS, LEADER_EPOCHS)
+_PLACE = {"source_file", "source_line", "ingest_run"}
+_NAMES = {"topic", "client_id"}
+SECRETS = {
+    "busy": "acme-payments", "sparse": "leader", "bursty": "INFO", "idle": "audit.v2_x", "drv-0": "BILLING app",
+    "ANONYMOUS": "CN=alice,O=acme", "127.0.0.1": "192.168.7.11", "apache-kafka-java": "acme-client",
+    "/var/lib/kafka": "/data/acme",
+}  # fmt: skip
+WHOLLY = ("acme", "audit.v2", "BILLING", "alice", "192.168.7.11", "127.0.0.1", "secret-host", "kafka-1.acme.example")
+LINE = re.compile(r"\[(\S+) (\S+),(\d{3})\] ([A-Z]+) (.*) \(([\w.$]+)\)$")
+STRANGE = (
+    "[2026-11-21 16:31:40,000] WARN [Controller id=1] acme-payments on secret-host.acme.example:9092 (kafka.x.Y)",
+    (
+        "[2026-11-21 16:31:40,100] WARN [ReplicaFetcher replicaId=1, leaderId=2, fetcherId=0] Error in response for "
+        "fetch request to kafka-1.acme.example:9092 (id: 2 rack: secret-host) fe80:0:0:0:1:2:3:4 (kafka.server.Fetcher)"
+    ),
+)
+SHRINK = "[2026-11-21 16:30:1{0},123] INFO [Partition acme-{0} broker=1] Shrinking ISR from 1,2 to 1 (kafka.Partition)"
+
+
+def secret(text: str) -> str:
+    for name, other in SECRETS.items():
+        text = re.sub(rf"(?<![a-zA-Z]){re.escape(name)}(?![a-z])", other, text)
+    return text
+
+
+def write_logs(folder: Path, kind: str | None) -> Path:
+    """Write the sample with other names, in Kafka's own layout or as events."""
+    for log in sorted(SAMPLE.glob("broker-*/*.log.gz")):
+        text = secret(gzip.decompress(log.read_bytes()).decode())
+        to = folder / log.parent.name.replace("broker", "secret-host")
+        to.mkdir(parents=True, exist_ok=True)
+        lines = text.splitlines()[-REQUESTS if log.name.startswith("request") else 0 :]
+        lines += STRANGE if log.name.startswith("server") else ()
+        if kind:
+            found = (LINE.fullmatch(line) for line in lines)
+            lines = [EVENTS[kind](*one.groups()) for one in found if one]
+        (to / log.name.removesuffix(".gz")).write_text("\n".join(lines) + "\n")
+    dump = SAMPLE / "metadata-dump.txt.gz"
+    (folder / "metadata-dump.txt").write_text(secret(gzip.decompress(dump.read_bytes()).decode()))
+    (folder / "secret-host-1" / "server.properties").write_text(
+        "node.id=1\nreplica.lag.time.max.ms=4000\nadvertised.listeners=PLAINTEXT://kafka-1.acme.example:9092\n"
+    )
+    (folder / "cluster.yaml").write_text("release: 4.1.0\n")
+    (folder / "describe.txt").write_text("Topic: acme-payments Partition: 0 Leader: 1 Replicas: 1,2,3 Isr: 1,2,3\n")
+    return folder
+
+
+def tables(folder: Path) -> dict[str, list[dict[str, object]]]:
+    with log_sql() as sql:
+        logs = read_kafka_logs(Here(sql), folder, "c", "run", sql=sql)
+        logs.account()
+        found = {}
+        for table in TABLES:
+            rows = logs.tables[table.name]
+            assert isinstance(rows, pa.Table)
+            found[table.name] = [
+                {name: value for name, value in row.items() if name not in _PLACE} for row in rows.to_pylist()
+            ]
+        return found
+
+
+@pytest.mark.parametrize("kind", [None, "Filebeat's module for Kafka", "OTLP, parsed"])
+def test_the_copy_gives_the_same_tables_and_has_no_name(tmp_path: Path, kind: str | None) -> None:
+    found = find_logs(write_logs(tmp_path / "logs", kind))
+    names = MadeUpNames(b"key")
+    find_names(found, names)
+    write_copy(found, names, tmp_path / "copy")
+    for path in (tmp_path / "copy").rglob("*"):
+        assert not any(name in str(path.relative_to(tmp_path)) for name in WHOLLY)
+        if path.is_file():
+            content = path.read_bytes().decode()
+            assert not [name for name in WHOLLY if name in content], path
+            assert not re.search(r"(leader|INFO)-\d+ broker=|fe80", content)
+    original, copy = tables(tmp_path / "logs"), tables(tmp_path / "copy")
+    for table in TABLES:
+        renamed = Counter(
+            str({name: names.names.get(value, value) if name in _NAMES else value for name, value in row.items()})
+            for row in original[table.name]
+        )
+        assert renamed == Counter(map(str, copy[table.name])), table.name
+        assert renamed
+
+
+def test_equal_names_are_replaced_by_equal_ones_and_the_list_is_only_written_when_asked_for(
+    isr_batch: Run, tmp_path: Path
+) -> None:
+    logs = tmp_path / "logs" / "kafka-1"
+    logs.mkdir(parents=True)
+    (logs / "server.log").write_text(f"{SHRINK.format(0)}\n{SHRINK.format(1)}\n")
+    code, _, _ = isr_batch("anonymize", str(tmp_path / "logs"), str(tmp_path / "copy"))
+    assert code == 0
+    assert not list(tmp_path.glob("*.json"))
+    topics = set(re.findall(r"topic-\w+(?=-[01] broker)", (tmp_path / "copy" / "broker-1" / "server.log").read_text()))
+    assert len(topics) == 1
+    code, _, err = isr_batch("anonymize", str(tmp_path / "logs"), str(tmp_path / "copy"))
+    assert code == 2
+    assert "exists" in err
+    isr_batch("anonymize", str(tmp_path / "logs"), str(tmp_path / "two"), "--names", str(tmp_path / "names.json"))
+    stated = json.loads((tmp_path / "names.json").read_text())
+    assert "acme" in stated.values()
+    assert not topics & set(stated)

@@ -1,0 +1,52 @@
+"""Streams, and folders by their address, as a folder of logs."""
+
+import io
+import os
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from isr_batch.errors import NoInputError, UsageError
+from isr_batch.ingest.folder.given_logs import given_logs
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_is_itself(tmp_path: Path) -> None:
+    with given_logs([str(tmp_path)]) as folder:
+        assert folder == tmp_path
+
+
+def test_streams_are_copied_under_their_names_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"one\n")))
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"two\n",))
+    writer.start()
+    with given_logs(["kafka-0=-", f"kafka-1={tmp_path}/pipe"]) as folder:
+        assert content(folder) == {"kafka-0/stdout.log": b"one\n", "kafka-1/stdout.log": b"two\n"}
+    writer.join()
+    assert not folder.exists()
+
+
+def test_a_folder_by_its_address_is_copied(tmp_path: Path) -> None:
+    (tmp_path / "cluster-a" / "broker-1").mkdir(parents=True)
+    (tmp_path / "cluster-a" / "broker-1" / "server.log.gz").write_bytes(b"\x1f\x8bx")
+    with given_logs([f"file://{tmp_path}/cluster-a"]) as folder:
+        assert folder.name == "cluster-a"
+        assert content(folder) == {"broker-1/server.log.gz": b"\x1f\x8bx"}
+
+
+@pytest.mark.parametrize("places", [["-", "a=-"], ["a=x", "a=y"], ["somewhere", "-"], ["s3://b/k", "-"]])
+def test_what_does_not_go_together(places: list[str]) -> None:
+    with pytest.raises(UsageError), given_logs(places):
+        pass
+
+
+@pytest.mark.parametrize("place", ["a=/no/such/file", "file:///no/such/folder"])
+def test_what_is_not_there(place: str) -> None:
+    with pytest.raises(NoInputError), given_logs([place]):
+        pass
