@@ -82,6 +82,6 @@ def test_an_answer_has_at_most_ten_lines(log: Log) -> None:
     lines = incidents_answer(log.found())
     assert len(lines) == 10
     assert lines[0].startswith("c, ")
-    assert lines[-1] == "3 more clusters are in the report."
+    assert lines[-1] == "The report has 3 more clusters."
     assert "none was healthy. 12 were really stopped or behind: broker 3" in lines[0]
     assert "The replay agrees" not in lines[0]
