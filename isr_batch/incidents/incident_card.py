@@ -87,10 +87,8 @@ def incident_markdown(card: IncidentCard, cluster_id: str, picture: str = "") ->
     picture : str, optional
         Path of its picture.
     """
-    counts = ", ".join(f"{number:,} {CALLED[verdict]}" for verdict, number in card.counts)
     lines = [f"**{_marked(cluster_id)}: {_marked(card.title)}**", ""]
-    lines += [f"- When: {card.when} UTC", f"- Dropped followers: {counts}"]
-    lines += [f"- {heading}: {_marked(text)}" for heading, text in card.rows]
+    lines += [f"- {heading}: {_marked(text)}" for heading, text in _rows(card)]
     if card.evidence:
         lines.append(f"- Evidence: {', '.join(_code(line) for line in card.evidence)}")
     if card.command:
@@ -98,6 +96,18 @@ def incident_markdown(card: IncidentCard, cluster_id: str, picture: str = "") ->
     if picture:
         lines += ["", f"![{_marked(card.title)}](<{printable(picture).replace('>', '%3E')}>)"]
     return "\n".join(lines) + "\n"
+
+
+def incident_text(card: IncidentCard, cluster_id: str, picture: str = "") -> str:
+    """Write a card as plain text; parameters as `incident_markdown`."""
+    rows = [*_rows(card), ("Evidence", ", ".join(card.evidence)), ("Picture", picture), ("In full", card.command)]
+    lines = [f"{cluster_id}: {card.title}", *(f"  {heading}: {text}" for heading, text in rows if text)]
+    return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def _rows(card: IncidentCard) -> list[tuple[str, str]]:
+    counts = ", ".join(f"{number:,} {CALLED[verdict]}" for verdict, number in card.counts)
+    return [("When", f"{card.when} UTC"), ("Dropped followers", counts), *card.rows]
 
 
 def _sentence(statements: str) -> str:
