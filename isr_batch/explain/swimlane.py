@@ -17,6 +17,12 @@ _MARKS: Final = {"caught up": "#636363", "shrink": INK, "back": "#636363"}
 _UNLOGGED: Final = "#d9d9d9"
 OWN: Final = "this rule"
 OTHERS: Final = "other rules"
+_DARK: Final = (
+    "@media (prefers-color-scheme: dark) { svg, body { background: #16181c } svg > rect { fill: #16181c } "
+    f"text {{ fill: #e4e4e4 }} [fill='{INK}'] {{ fill: #e4e4e4 }} [stroke='{INK}'] {{ stroke: #e4e4e4 }} "
+    "[stroke='#dddddd'] { stroke: #3a3d43 } [stroke='#636363'] { stroke: #b5b5b5 } }"
+)
+"""What an SVG looks like in dark mode."""
 _WIDTH: Final = 900
 _ROW: Final = 18
 PICTURES: Final = (".svg", ".png", ".html")
@@ -44,9 +50,11 @@ def draw_swimlane(scene: SwimlaneScene, story: ShrinkStory, file: Path) -> None:
     if file.suffix == ".png":
         file.write_bytes(vl_convert.vegalite_to_png(chart, vl_version=version, scale=2))
     elif file.suffix == ".svg":
-        file.write_text(vl_convert.vegalite_to_svg(chart, vl_version=version), encoding="utf-8")
+        svg = vl_convert.vegalite_to_svg(chart, vl_version=version)
+        file.write_text(svg.replace(">", f"><style>{_DARK}</style>", 1), encoding="utf-8")
     else:
-        file.write_text(vl_convert.vegalite_to_html(chart, vl_version=version, bundle=True), encoding="utf-8")
+        html = vl_convert.vegalite_to_html(chart, vl_version=version, bundle=True)
+        file.write_text(html.replace("</head>", f"<style>{_DARK}</style></head>", 1), encoding="utf-8")
 
 
 def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
@@ -65,6 +73,8 @@ def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
         anchor="start",
     )
     chart = alt.vconcat(*lanes, spacing=12).resolve_scale(x="shared", color="independent").properties(title=title)
+    # DejaVu and Verdana are equally wide: text that is measured with one is not clipped where the other draws it.
+    chart = chart.configure(font="DejaVu Sans, Verdana, sans-serif", padding=12, background="white")
     return dict(chart.configure_view(stroke="#dddddd").configure_axis(grid=False).to_dict())
 
 
@@ -218,7 +228,7 @@ def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.
             x=_x(scene, "from", last=last),
             x2="until:T",
             y=alt.Y(
-                "runs:N", title=f"broker {replica} in the ISR", sort=labels, scale=alt.Scale(domain=labels),
+                "runs:N", title=None, sort=labels, scale=alt.Scale(domain=labels),
                 axis=alt.Axis(labelLimit=300, maxExtent=330),
             ),
             color=alt.Color("whose:N", scale=scale, legend=alt.Legend(title=None) if last else None),
@@ -228,8 +238,11 @@ def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.
     lane: alt.LayerChart = (
         alt.layer(bars, _instants(scene, story, last=last))
         .resolve_scale(color="independent")
-        .properties(width=_WIDTH, height=_ROW * len(labels))
-    )
+        .properties(
+            width=_WIDTH, height=_ROW * len(labels),
+            title=alt.Title(f"broker {replica} in the ISR", anchor="start", fontSize=11),
+        )
+    )  # fmt: skip
     return lane
 
 

@@ -28,7 +28,7 @@ SUSPECT_COLOURS: Final = {
     "leader": LEADER, "follower": FOLLOWER, "link or follower": "#d6c84a", "controller": VERDICT_COLOURS["excluded"],
 }  # fmt: skip
 """Brokers that the lines of server.log point at."""
-PHASE_COLOURS: Final = {"queue": "#a56fc0", "work": LEADER, "wait": "#e0d5e8", "overdue or sent": "#4a1d5c"}
+PHASE_COLOURS: Final = {"queue": "#a56fc0", "work": LEADER, "wait": "#c9b3d6", "overdue or sent": "#4a1d5c"}
 """Phases of a fetch in the leader."""
 INK: Final = "#252525"
 MEMBER_COLOURS: Final = (INK, "#6b6b6b", "#b5b5b5")

@@ -18,7 +18,7 @@ TOGETHER = {
     "timeline": [*colours.VERDICT_COLOURS.values(), colours.SILENT],
     "followers": [*colours.FOLLOWER_LINES],
     "suspects": [*colours.SUSPECT_COLOURS.values()],
-    "phases": [*colours.PHASE_COLOURS.values(), colours.SILENT],
+    "phases": [*colours.PHASE_COLOURS.values(), colours.SILENT, "#d9d9d9"],
     "members": [*colours.MEMBER_COLOURS],
     "ages": [*colours.AGE_COLOURS.values()],
 }
