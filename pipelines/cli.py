@@ -42,6 +42,7 @@ from pipelines.run_cli import (
     MATCH_COLUMNS,
     compare_with_brokers,
     look_for_late_checks,
+    match_sentence,
     rules_of_job,
     run_command,
     show_match,
@@ -52,13 +53,32 @@ from pipelines.signals import ended_by_signals
 from pipelines.sweep_cli import sweep_command
 from pipelines.timeline_cli import timeline_command
 
+
+def _show_version(asked: bool) -> None:  # noqa: FBT001
+    if asked:
+        from importlib.metadata import version
+
+        Output().text([f"isr-batch {version('isr-batch')}"])
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="isr-batch",
-    help="Replay Kafka fetch logs through every ISR rule, and say which shrinks were spurious.",
     epilog="Example: isr-batch run --logs data/samples --lake build/lake",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def main_options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Replay Kafka fetch logs through every ISR rule, and say which shrinks were spurious."""
+
+
 config_app = typer.Typer(no_args_is_help=True, help="Show the settings.")
 app.command("run", epilog="Example: isr-batch run --logs data/samples --lake build/lake")(run_command)
 app.add_typer(ingest_app, name="ingest")
@@ -185,6 +205,8 @@ def validate_command(
             with job.out.step("replay without pins"):
                 predicted = predict_broker_changes(job.lake)
             job.out.table("The same without times taken from logged changes", predicted.rows, MATCH_COLUMNS)
+        if not job.out.as_json:
+            job.out.text([match_sentence(matches, job.settings.validation.min_matched_ratio)])
         require_match(matches, job.settings.validation.min_matched_ratio)
 
 
