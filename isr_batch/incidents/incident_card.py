@@ -56,25 +56,33 @@ def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> In
     lake : str
         As the command names it.
     """
-    if incident["fault_id"] is None:
-        title, more = f"{count_of(incident['unknown'], 'follower')} dropped; the logs do not say why", ""
-    else:
-        # Lines in its own log explain the rest, and come after it.
-        statements = sorted(incident_statements(incident), key=lambda one: one[1] in {"paused", "troubled"})
-        first, *others = (said for said, _ in statements)
-        title, more = f"Broker {incident['fault_id']} {first}", "; ".join(others)
     rows = {
-        "What": _sentence(more),
+        "What": _sentence("; ".join(_statements(incident)[1:])),
         "Why": _why(drops),
         "How sure": _how_sure(drops),
         "Cost": _cost(incident, drops),
         "Check next": what_to_check(incident),
     }
     return IncidentCard(
-        title, incident_time(incident), [(verdict, incident[verdict]) for verdict in VERDICTS if incident[verdict]],
+        incident_title(incident), incident_time(incident),
+        [(verdict, incident[verdict]) for verdict in VERDICTS if incident[verdict]],
         [(heading, text) for heading, text in rows.items() if text], _evidence(incident, drops),
         listed_explain_command(incident, lake) if incident["rule"] else "",
     )  # fmt: skip
+
+
+def incident_title(incident: Row) -> str:
+    """Name the broker that an incident points at, and what it did."""
+    if incident["fault_id"] is None:
+        return f"{count_of(incident['unknown'], 'follower')} dropped; the logs do not say why"
+    return f"Broker {incident['fault_id']} {_statements(incident)[0]}"
+
+
+def _statements(incident: Row) -> list[str]:
+    if incident["fault_id"] is None:
+        return []
+    # Lines in its own log explain the rest, and come after it.
+    return [said for said, _ in sorted(incident_statements(incident), key=lambda one: one[1] in {"paused", "troubled"})]
 
 
 def incident_markdown(card: IncidentCard, cluster_id: str, picture: str = "") -> str:
