@@ -96,7 +96,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Suggest the closest known name, or list the first of all, as the end of a sentence."""
     known = list(known)
     if not known:
-        return "there is none"
+        return "none is known"
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if close:
         return f"did you mean {close[0]}?"

@@ -10,6 +10,7 @@ import typer
 from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained_error
 from isr_batch.rule_names import require_rule_names
 from isr_batch.window import parse_window
+from pipelines.completion import complete_rule
 from pipelines.explain_cli import explain_command
 from pipelines.export_cli import export_app, hand_over
 from pipelines.ingest_cli import (
@@ -252,8 +253,8 @@ def views_command(
 
 @app.command("compare", epilog="Example: isr-batch compare kafka-3.7 kip-501-pending --lake build/lake")
 def compare_command(
-    first: Annotated[str, typer.Argument(metavar="A", help="First rule.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Second rule.")],
+    first: Annotated[str, typer.Argument(metavar="A", autocompletion=complete_rule, help="First rule.")],
+    second: Annotated[str, typer.Argument(metavar="B", autocompletion=complete_rule, help="Second rule.")],
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Count the shrinks that one rule makes and the other does not, by primary cause."""
@@ -267,8 +268,8 @@ def compare_command(
 
 @app.command("kip", epilog="Example: isr-batch kip kafka-3.7 kip-501-pending --lake build/lake --out page.md")
 def kip_command(
-    old: Annotated[str, typer.Argument(metavar="OLD", help="Rule of today.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Rule that is proposed.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", autocompletion=complete_rule, help="Rule of today.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", autocompletion=complete_rule, help="Rule that is proposed.")],
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.md", help="Where to write the page.")] = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip

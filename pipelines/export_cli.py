@@ -8,6 +8,7 @@ import typer
 
 from isr_batch.errors import NoInputError
 from isr_batch.window import parse_asked_time
+from pipelines.completion import complete_broker
 from pipelines.job import Catalog, Env, Job, LakePath, Quiet, open_job, settings_of_job
 from pipelines.output import Output
 
@@ -54,7 +55,10 @@ def export_incident_command(
     at: Annotated[
         str | None, typer.Option("--at", metavar="TIME", help="The nearest to it; by default the worst one.")
     ] = None,
-    broker: Annotated[int | None, typer.Option(min=0, help="Only incidents that this broker has to do with.")] = None,
+    broker: Annotated[
+        int | None,
+        typer.Option(min=0, autocompletion=complete_broker, help="Only incidents that this broker has to do with."),
+    ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="For a chat, an issue or a postmortem.")] = False,
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="FILE.svg", help="Also draw a shrink of it: svg, png or html.")

@@ -7,6 +7,7 @@ import typer
 
 from isr_batch.errors import UsageError
 from isr_batch.phrases import did_you_mean
+from pipelines.completion import complete_rule
 from pipelines.job import Json
 from pipelines.output import Output
 
@@ -32,7 +33,9 @@ def list_rules_command(as_json: Json = False) -> None:
 
 
 @rules_app.command("show", epilog="Example: isr-batch rules show kip-501-pending")
-def show_rule_command(name: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
+def show_rule_command(
+    name: Annotated[str, typer.Argument(metavar="ID", autocompletion=complete_rule)], as_json: Json = False
+) -> None:
     """Describe a rule, its parameters and its functions, with those of the rule that it is based on."""
     from isr_batch.rule_page import functions_of_rule
     from udfs.rules import COMMON_PARAMS, REGISTRY

@@ -7,12 +7,13 @@ import typer
 
 from isr_batch.errors import UsageError
 from isr_batch.window import parse_window
+from pipelines.completion import complete_topic
 from pipelines.job import Catalog, Date, Env, Json, LakePath, Quiet, Rules, Set, open_job, settings_of_job
 from pipelines.output import Output
 
 
 def timeline_command(
-    topic: Annotated[str, typer.Option(help="Name of the topic.")],
+    topic: Annotated[str, typer.Option(autocompletion=complete_topic, help="Name of the topic.")],
     partition: Annotated[int, typer.Option(min=0, help="Number of the partition.")],
     file: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for Parquet files, instead of printing.")

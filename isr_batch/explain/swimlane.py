@@ -22,7 +22,7 @@ _DARK: Final = (
     f"text {{ fill: #e4e4e4 }} [fill='{INK}'] {{ fill: #e4e4e4 }} [stroke='{INK}'] {{ stroke: #e4e4e4 }} "
     "[stroke='#dddddd'] { stroke: #3a3d43 } [stroke='#636363'] { stroke: #b5b5b5 } }"
 )
-"""What an SVG looks like in dark mode."""
+"""Style of an SVG in dark mode."""
 _WIDTH: Final = 900
 _ROW: Final = 18
 PICTURES: Final = (".svg", ".png", ".html")
