@@ -1,4 +1,4 @@
-"""What a terminal shows and completes, without Spark."""
+"""Suggestions, completions and last sentences in a terminal, without Spark."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ def test_of_many_names_the_first_are_listed() -> None:
     assert did_you_mean("name-2", many) == "did you mean name-2?"
     assert did_you_mean("zzz", many).endswith(", name-11 and 9 more")
     assert did_you_mean("zzz", ["a", "b"]) == "there are a, b"
-    assert did_you_mean("zzz", []) == "there is none"
+    assert did_you_mean("zzz", []) == "none is known"
 
 
 @pytest.mark.parametrize(
