@@ -125,8 +125,9 @@ def cluster_timeline(
 def _with_room(shaded: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Keep a label if the narrowest page has room for it, up to the next shading of the lane or the end."""
     ordered = sorted(shaded, key=lambda one: (one["y"], one["x"]))
-    for one, after in zip(ordered, [*ordered[1:], None], strict=True):
-        until = after["x"] if after and after["y"] == one["y"] else 100
+    for number, one in enumerate(ordered):
+        later = [other["x"] for other in ordered[number + 1 : number + 2] if other["y"] == one["y"]]
+        until = later[0] if later else 100
         if 100 * LETTER * len(one["label"]) > (until - one["x"]) * NARROWEST_PAGE:
             one["label"] = ""
     return ordered
