@@ -13,6 +13,7 @@ from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES, RULE_DISAGREEMENTS
 from isr_batch.lake.tables.scores import RULE_SCORES, RULE_SCORES_BY_BROKER
 from isr_batch.lake.tables.timelines import Timelines
+from isr_batch.phrases import count_of
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import replay
 from isr_batch.replay.timeline_tables import take_out_unnamed
@@ -75,7 +76,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     lake.require(OUTPUT_TABLES)
     with leased(lake) as turn:
         derive_tables(lake)  # an ingest may have been cut off before
-        with step(f"replay {len(runs)} rules") as shown:
+        with step(f"replay {count_of(len(runs), 'rule')}") as shown:
             summary = replay(lake, runs, window, timelines=timelines)
             counts = RunCounts(summary.rows_in, sum(summary.rows_out.values()))
             run.add(counts)

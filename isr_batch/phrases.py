@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+NAMES: Final = 12
+"""Names that are listed where none is similar."""
 _TIMES: Final = ("", "once", "twice", "three times", "four times", "five times", "six times")
 
 
@@ -91,7 +93,12 @@ def rounded(value: object) -> object:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Suggest the closest known name, or list all of them, as the end of a sentence."""
+    """Suggest the closest known name, or list the first of all, as the end of a sentence."""
     known = list(known)
+    if not known:
+        return "none is known"
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+    if close:
+        return f"did you mean {close[0]}?"
+    more = f" and {len(known) - NAMES} more" if len(known) > NAMES + 1 else ""
+    return f"there are {', '.join(known[:NAMES] if more else known)}{more}"

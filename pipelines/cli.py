@@ -11,6 +11,7 @@ from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained_error
 from isr_batch.rule_names import require_rule_names, take_in_rule_file
 from isr_batch.window import parse_window
 from pipelines.anonymize_cli import anonymize_command
+from pipelines.completion import complete_rule
 from pipelines.explain_cli import explain_command
 from pipelines.export_cli import export_app, hand_over
 from pipelines.ingest_cli import (
@@ -44,6 +45,7 @@ from pipelines.run_cli import (
     MATCH_COLUMNS,
     compare_with_brokers,
     look_for_late_checks,
+    match_sentence,
     rules_of_job,
     run_command,
     show_match,
@@ -54,13 +56,32 @@ from pipelines.signals import ended_by_signals
 from pipelines.sweep_cli import sweep_command
 from pipelines.timeline_cli import timeline_command
 
+
+def _show_version(asked: bool) -> None:  # noqa: FBT001
+    if asked:
+        from importlib.metadata import version
+
+        Output().text([f"isr-batch {version('isr-batch')}"])
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="isr-batch",
-    help="Replay Kafka fetch logs through every ISR rule, and say which shrinks were spurious.",
     epilog="Example: isr-batch run --logs data/samples --lake build/lake",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def main_options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Replay Kafka fetch logs through every ISR rule, and say which shrinks were spurious."""
+
+
 config_app = typer.Typer(no_args_is_help=True, help="Show the settings.")
 app.command("run", epilog="Example: isr-batch run --logs data/samples --lake build/lake")(run_command)
 app.add_typer(ingest_app, name="ingest")
@@ -192,6 +213,8 @@ def validate_command(
             with job.out.step("replay without pins"):
                 predicted = predict_broker_changes(job.lake)
             job.out.table("The same without times taken from logged changes", predicted.rows, MATCH_COLUMNS)
+        if not job.out.as_json:
+            job.out.text([match_sentence(matches, job.settings.validation.min_matched_ratio)])
         require_match(matches, job.settings.validation.min_matched_ratio)
 
 
@@ -237,8 +260,8 @@ def views_command(
 
 @app.command("compare", epilog="Example: isr-batch compare kafka-3.7 kip-501-pending --lake build/lake")
 def compare_command(
-    first: Annotated[str, typer.Argument(metavar="A", help="First rule.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Second rule.")],
+    first: Annotated[str, typer.Argument(metavar="A", autocompletion=complete_rule, help="First rule.")],
+    second: Annotated[str, typer.Argument(metavar="B", autocompletion=complete_rule, help="Second rule.")],
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Count the shrinks that one rule makes and the other does not, by primary cause."""
@@ -252,8 +275,8 @@ def compare_command(
 
 @app.command("kip", epilog="Example: isr-batch kip kafka-3.7 kip-501-pending --lake build/lake --out page.md")
 def kip_command(
-    old: Annotated[str, typer.Argument(metavar="OLD", help="Rule of today.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Rule that is proposed.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", autocompletion=complete_rule, help="Rule of today.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", autocompletion=complete_rule, help="Rule that is proposed.")],
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.md", help="Where to write the page.")] = None,
     rule_file: RuleFile = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,

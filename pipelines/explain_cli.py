@@ -8,12 +8,13 @@ import typer
 from isr_batch.errors import UsageError
 from isr_batch.rule_names import require_rule_names
 from isr_batch.window import AskedTime, parse_asked_time
+from pipelines.completion import complete_broker, complete_rule, complete_topic
 from pipelines.job import Catalog, Env, Job, Json, LakePath, Quiet, open_job, settings_of_job
 from pipelines.output import Output
 
 
 def explain_command(
-    topic: Annotated[str | None, typer.Option(help="Topic of the shrink.")] = None,
+    topic: Annotated[str | None, typer.Option(autocompletion=complete_topic, help="Topic of the shrink.")] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="Its partition.")] = None,
     at: Annotated[
         str | None,
@@ -22,9 +23,16 @@ def explain_command(
         ),
     ] = None,
     broker: Annotated[
-        int | None, typer.Option(min=0, help="Without a topic: only incidents with this broker as leader or follower.")
+        int | None,
+        typer.Option(
+            min=0, autocompletion=complete_broker,
+            help="Without a topic: only incidents with this broker as leader or follower.",
+        ),
     ] = None,
-    rule: Annotated[str | None, typer.Option(help="Rule that made the shrink; by default today's.")] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(autocompletion=complete_rule, help="Rule that made the shrink; by default today's."),
+    ] = None,
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.svg", help="Picture: svg, png or html.")] = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip

@@ -1,15 +1,20 @@
-"""`isr-batch export`: verdicts and scores for other programs."""
+"""`isr-batch export`: verdicts, scores and incidents for other programs and people."""
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from pipelines.job import Catalog, Env, LakePath, Quiet, open_job, settings_of_job
+from isr_batch.errors import NoInputError
+from isr_batch.window import parse_asked_time
+from pipelines.completion import complete_broker
+from pipelines.job import Catalog, Env, Job, LakePath, Quiet, open_job, settings_of_job
 from pipelines.output import Output
 
-export_app = typer.Typer(no_args_is_help=True, help="Export verdicts and scores to other programs.")
+export_app = typer.Typer(
+    no_args_is_help=True, help="Export verdicts, scores and incidents to other programs and people."
+)
 
 
 @export_app.command("prometheus", epilog="Example: isr-batch export prometheus --lake build/lake --out isr_batch.prom")
@@ -43,6 +48,59 @@ def export_csv_command(
     with job.out.step("read the tables"):
         text = verdicts_csv(own_shrinks(job.lake), job.lake.root)
     hand_over(text, file, job.out)
+
+
+@export_app.command(name="incident", epilog="Example: isr-batch export incident --markdown --lake build/lake")
+def export_incident_command(
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="The nearest to it; by default the worst one.")
+    ] = None,
+    broker: Annotated[
+        int | None,
+        typer.Option(min=0, autocompletion=complete_broker, help="Only incidents that this broker has to do with."),
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="For a chat, an issue or a postmortem.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE.svg", help="Also draw a shrink of it: svg, png or html.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.md", help="Where to write the text.")] = None,
+    lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
+) -> None:  # fmt: skip
+    """Write one incident in some ten lines: who, when, what, why, how sure; without --out, to the terminal."""
+    asked = parse_asked_time("--at", at) if at is not None else None
+    if picture:
+        from isr_batch.explain.swimlane import require_swimlane_file
+
+        require_swimlane_file(picture)
+    job = open_job(Output(quiet=quiet), settings_of_job(env), lake, catalog)
+    from isr_batch.incidents.incident_card import incident_card, incident_markdown, incident_text
+    from isr_batch.incidents.listing import chosen_incidents
+    from isr_batch.incidents.own_shrinks import drops_of_incidents, incident_key, own_shrinks
+
+    with job.out.step("read the tables"):
+        own = own_shrinks(job.lake)
+        found = chosen_incidents(own, broker, asked)
+        if not found:
+            raise NoInputError("no follower was dropped", "there is no incident to export")
+        incident = found[0]
+        card = incident_card(incident, drops_of_incidents(own)[incident_key(incident)], job.lake.root)
+    if picture:
+        if not incident["rule"]:
+            raise NoInputError("no rule made a shrink in this incident", "omit --picture, or choose another with --at")
+        _draw(job, incident, picture)
+    write = incident_markdown if markdown else incident_text
+    hand_over(write(card, incident["cluster_id"], str(picture or "")), file, job.out)
+
+
+def _draw(job: Job, incident: dict[str, Any], picture: Path) -> None:
+    from isr_batch.explain.shrink_data import explain_shrink
+    from isr_batch.explain.swimlane import draw_swimlane
+    from isr_batch.explain.swimlane_data import swimlane_scene
+
+    at = parse_asked_time("--at", str(incident["example_us"] // 1000))
+    with job.out.step(f"draw {picture}"):
+        story = explain_shrink(job.lake, incident["topic"], incident["partition_id"], at, incident["rule"])
+        draw_swimlane(swimlane_scene(job.lake, story), story, picture)
 
 
 def hand_over(text: str, file: Path | None, out: Output) -> None:

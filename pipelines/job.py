@@ -15,6 +15,7 @@ from isr_batch.lake.tables.timelines import Timelines
 from isr_batch.memory import require_address_space
 from isr_batch.rule_names import parse_rule_params
 from isr_batch.window import Window
+from pipelines.completion import complete_rules
 from pipelines.output import Output
 
 if TYPE_CHECKING:  # help and small commands should not wait for Spark or pydantic: commands import what they need
@@ -32,7 +33,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, results only.
 Json = Annotated[bool, typer.Option("--json", help="JSON lines for programs.")]
 Env = Annotated[str | None, typer.Option("--env", help="Read conf/<env>.yaml as well.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="A rule's parameter.")]
-Rules = Annotated[str | None, typer.Option("--rules", help="all, or comma-separated names.")]
+Rules = Annotated[
+    str | None, typer.Option("--rules", autocompletion=complete_rules, help="all, or comma-separated names.")
+]
 RuleFile = Annotated[
     Path | None, typer.Option("--rule-file", metavar="FILE.py", help="One more rule (docs/add-a-rule.md).")
 ]

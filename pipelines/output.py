@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -21,12 +22,14 @@ from isr_batch.progress import WorkDone, progress_now
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-# A file or a pipe has no width; tables there should not be folded.
+# Without COLUMNS a file or a pipe has no width; tables there should not be folded.
 PLAIN_WIDTH = 200
 GAP = 2
 """Between two columns of a table."""
 LEAST_TEXT, LEAST_HEADING = 12, 6
 """Width of a text column, and of a heading, if there is not enough room."""
+MANY_LINES = 4
+"""Lines of a row, on average, beyond which its cells are below one another instead."""
 MOST_SHOWN = 1000
 """Rows of a table that are shown: a hundred thousand take minutes, and are of no use."""
 POLLS = 0.5
@@ -55,8 +58,9 @@ class Output:
         self.watched: Callable[[], tuple[tuple[int, ...], int, int]] | None = None
         """Returns the running stages, and their completed and total tasks; polled while a step is shown."""
         self._stdout = Console(
-            width=None if sys.stdout.isatty() else PLAIN_WIDTH, markup=False, highlight=False, emoji=False
-        )
+            width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH,
+            markup=False, highlight=False, emoji=False,
+        )  # fmt: skip
         self._stderr = Console(stderr=True, markup=False, highlight=False, emoji=False)
 
     @cached_property
@@ -205,6 +209,10 @@ class Output:
         kept = [number or name == columns[0] for number, name in zip(numeric, columns, strict=True)]
         titles = [printable(name.replace("_", " ")) for name in columns]
         widths = _widths(titles, cells, kept, self._stdout.width)
+        if cells and _is_cramped(cells, widths, self._stdout.width):
+            self._records(title, titles, cells)
+            self._note_cut(given, len(rows))
+            return
         table = Table(title=printable(title) or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for heading, width, number in zip(titles, widths, numeric, strict=True):
             table.add_column(heading, width=width, justify="right" if number else "left", overflow="fold")
@@ -212,8 +220,19 @@ class Output:
             table.add_row(*row_cells)
         table.width = sum(widths) + GAP * len(widths) + 1
         self._stdout.print(table, crop=False)
-        if given > len(rows):
-            self._stdout.print(f"{len(rows):,} of {given:,} rows are shown: --json prints all\n", soft_wrap=True)
+        self._note_cut(given, len(rows))
+
+    def _note_cut(self, given: int, shown: int) -> None:
+        if given > shown:
+            self._stdout.print(f"{shown:,} of {given:,} rows are shown: --json prints all\n", soft_wrap=True)
+
+    def _records(self, title: str, titles: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+        """Print each row as lines of name and value, without those that are empty."""
+        longest = max(map(len, titles))
+        lines = [printable(title)] if title else []
+        for row in cells:
+            lines += ["", *(f"{name:{longest}}  {cell}" for name, cell in zip(titles, row, strict=True) if cell)]
+        self._stdout.print("\n".join([*lines, ""]), soft_wrap=True)
 
     def details(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
         """Show rows, unless the output is brief."""
@@ -272,6 +291,14 @@ def _widths(titles: Sequence[str], cells: Sequence[Sequence[str]], kept: Sequenc
     share = max(share, LEAST_TEXT)
     of_all = zip(longest, heads, kept, strict=True)
     return [max(head, most if keep else min(most, share)) for most, head, keep in of_all]
+
+
+def _is_cramped(cells: Sequence[Sequence[str]], widths: Sequence[int], room: int) -> bool:
+    """Whether the columns do not fit, or the usual row takes many lines."""
+    if sum(widths) + GAP * len(widths) + 1 > room:
+        return True
+    lines = [max(-(-len(cell) // width) for cell, width in zip(row, widths, strict=True) if width) for row in cells]
+    return sum(lines) > MANY_LINES * len(lines)
 
 
 def _clock(seconds: float) -> str:

@@ -8,6 +8,7 @@ import typer
 from isr_batch.errors import UsageError
 from isr_batch.phrases import did_you_mean
 from isr_batch.rule_names import take_in_rule_file
+from pipelines.completion import complete_rule
 from pipelines.job import Json, RuleFile
 from pipelines.output import Output
 
@@ -34,7 +35,9 @@ def list_rules_command(as_json: Json = False) -> None:
 
 @rules_app.command("show", epilog="Example: isr-batch rules show kip-501-pending")
 def show_rule_command(
-    name: Annotated[str, typer.Argument(metavar="ID")], rule_file: RuleFile = None, as_json: Json = False
+    name: Annotated[str, typer.Argument(metavar="ID", autocompletion=complete_rule)],
+    rule_file: RuleFile = None,
+    as_json: Json = False,
 ) -> None:
     """Describe a rule, its parameters and its functions, with those of the rule that it is based on."""
     take_in_rule_file(rule_file)

@@ -7,9 +7,10 @@ import typer
 
 from isr_batch.errors import UsageError
 from isr_batch.lake.addresses import is_address
+from isr_batch.phrases import count_of
 from isr_batch.rule_names import take_in_rule_file
 from isr_batch.shipped_files import shipped
-from isr_batch.window import Window
+from isr_batch.window import Window, parse_window
 from pipelines.evidence_cli import run_evidence_command
 from pipelines.ingest_cli import (
     find_logs_of_command,
@@ -24,6 +25,7 @@ from pipelines.job import (
     Cluster,
     EngineOf,
     Env,
+    From,
     Job,
     Json,
     LakePath,
@@ -35,6 +37,7 @@ from pipelines.job import (
     StampFormat,
     TimelinesOf,
     TimeZone,
+    To,
     open_job,
     recorded_job,
     replay_window_of_job,
@@ -140,6 +143,17 @@ def show_match(job: Job, summary: "BrokerCheckSummary") -> None:
     job.out.table("ISR changes of the replay and of the brokers", summary.rows, MATCH_COLUMNS)
 
 
+def match_sentence(summary: "BrokerCheckSummary", least: float) -> str:
+    """Say how far the replay agrees with the brokers, and whether to trust its verdicts."""
+    changes = sum(row["matched"] + row["missing"] + row["extra"] for row in summary.rows)
+    if not changes:
+        return "The brokers logged no ISR change, and the replay makes none: there is nothing to compare."
+    share = f"{summary.matched:,} of {count_of(changes, 'ISR change')}"
+    if summary.matched_ratio >= least:
+        return f"The replay agrees with the brokers on {share}: the verdicts can be trusted."
+    return f"The replay agrees with the brokers on only {share}, and the limit is {least:.0%}: trust no verdict."
+
+
 def run_command(
     logs: Annotated[
         list[str] | None,
@@ -164,13 +178,18 @@ def run_command(
         Path | None, typer.Option("--out", help="The report to write; by default report.html in the lake's folder.")
     ] = None,
     engine: EngineOf = None,
-    rules: Rules = None, params: Set = None, rule_file: RuleFile = None, timelines: TimelinesOf = None,
+    rules: Rules = None, params: Set = None, rule_file: RuleFile = None, start: From = None, end: To = None,
+    timelines: TimelinesOf = None,
     env: Env = None,
     show_all: Annotated[bool, typer.Option("--all", help="Also print tables of logs, lines and rules.")] = False,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Ingest, replay, compare and report in one go; without follower fetches, report what server.log alone shows."""
+    """Ingest, replay, compare and report in one go; without follower fetches, report what server.log alone shows.
+
+    --from and --to choose the days that are replayed; of logs all are ingested.
+    """
     take_in_rule_file(rule_file)
+    window = parse_window(None, start, end)
     out = Output(quiet=quiet, as_json=as_json, brief=not show_all)
     settings, wanted = settings_of_job(env, rules, params, engine), timelines_of_job(timelines)
     if samples and not logs and tables is None:
@@ -182,13 +201,13 @@ def run_command(
     if tables is not None and mapping is not None:
         if release or stamp_format or time_zone:
             raise UsageError("--release, --stamp-format and --time-zone apply to logs", "set these in the mapping")
-        table = table_of_command(tables, mapping, cluster, Window())
+        table = table_of_command(tables, mapping, cluster, window)
         job = open_job(out, settings, lake, catalog, new=True)
         with recorded_job(job, "run") as done:
             ingest_table_of_command(job, done, table)
             from isr_batch.scoring.broker_check import can_be_compared
 
-            _replay_and_report(job, done, file, wanted, {}, comparable=can_be_compared(job.lake))
+            _replay_and_report(job, done, file, window, wanted, {}, comparable=can_be_compared(job.lake))
         return
     from isr_batch.ingest.folder.given_logs import given_logs
 
@@ -201,18 +220,18 @@ def run_command(
             return
         with recorded_job(job, "run") as done:
             ingest_logs_of_command(job, done, found)
-            _replay_and_report(job, done, file, wanted, found.warnings(), comparable=True)
+            _replay_and_report(job, done, file, window, wanted, found.warnings(), comparable=True)
 
 
 def _replay_and_report(
-    job: Job, done: "Run", file: Path, timelines: "Timelines | None", warnings: "Mapping[str, list[str]]", *,
-    comparable: bool,
+    job: Job, done: "Run", file: Path, window: Window, timelines: "Timelines | None",
+    warnings: "Mapping[str, list[str]]", *, comparable: bool,
 ) -> None:  # fmt: skip
     from isr_batch.scoring.broker_check import require_match
 
-    replay_window_of_job(job, done, Window(), timelines=timelines)
+    replay_window_of_job(job, done, window, timelines=timelines)
     if comparable and look_for_late_checks(job):
-        replay_window_of_job(job, done, Window(), timelines=timelines)
+        replay_window_of_job(job, done, window, timelines=timelines)
     matches = compare_with_brokers(job, done) if comparable else None
     if not job.out.brief:
         show_rules(job, rules_of_job(job))

@@ -5,13 +5,15 @@ from typing import Annotated
 
 import typer
 
+from isr_batch.errors import UsageError
 from isr_batch.window import parse_window
+from pipelines.completion import complete_topic
 from pipelines.job import Catalog, Date, Env, Json, LakePath, Quiet, Rules, Set, open_job, settings_of_job
 from pipelines.output import Output
 
 
 def timeline_command(
-    topic: Annotated[str, typer.Option(help="Name of the topic.")],
+    topic: Annotated[str, typer.Option(autocompletion=complete_topic, help="Name of the topic.")],
     partition: Annotated[int, typer.Option(min=0, help="Number of the partition.")],
     file: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for Parquet files, instead of printing.")
@@ -25,6 +27,11 @@ def timeline_command(
     Only the first of very many rows are shown; --out writes all.
     """
     window = parse_window(day, None, None)
+    if file and file.suffix in {".html", ".svg", ".png", ".parquet", ".csv", ".json"} and not file.is_dir():
+        raise UsageError(
+            f"--out {file}: the timelines are written as Parquet files, into a folder",
+            "name a folder; isr-batch explain --out draws a shrink, and the report has a picture of each incident",
+        )
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params), lake, catalog)
     from isr_batch.replay.one_partition import timelines_of_one_partition, write_parquet_of_one_partition
     from isr_batch.replay.replay import rule_runs

@@ -26,10 +26,10 @@ def take(report: Path, folder: Path = IMAGES) -> None:
         tab.size(1280, 900)
         tab.media("screen", "light")
         tab.value(
-            "document.querySelectorAll('.incidents details[id]').forEach("
+            "document.querySelectorAll('.card > details').forEach("
             f"e => {{ e.open = e.textContent.includes('{SHRINK}'); }})"
         )
-        tab.screenshot(folder / "shrink.png", ".incidents details[open]")
+        tab.screenshot(folder / "shrink.png", ".card > details[open]")
 
 
 if __name__ == "__main__":

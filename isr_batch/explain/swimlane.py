@@ -1,6 +1,6 @@
 """Draw one shrink as a swim lane: offsets, fetches in the leader, its silences, and ISR membership over time."""
 
-from itertools import pairwise
+from itertools import cycle, islice, pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,16 +10,19 @@ import vl_convert
 from isr_batch.errors import UsageError
 from isr_batch.explain.shrink_text import FetchInText, ShrinkStory, shrink_headline
 from isr_batch.explain.swimlane_data import BROKERS, SwimlaneScene
+from isr_batch.incidents.colours import FOLLOWER_LINES, INK, MEMBER_COLOURS, PHASE_COLOURS, SILENT
 
-PHASES: Final = {"queue": "#e08214", "work": "#b35806", "wait": "#c7d8e8", "overdue or sent": "#7f3b08"}
-"""Phases of a fetch in the leader; the leader's delays are brown."""
-_LINES: Final = {"leader": "#252525", "high watermark": "#969696"}
-_FOLLOWERS: Final = ("#2166ac", "#1b7837", "#762a83", "#c51b7d")
-_MARKS: Final = {"caught up": "#636363", "shrink": "#b2182b", "back": "#4d9221"}
-_SILENT: Final = "#b2182b"
+_LINES: Final = {"leader": INK, "high watermark": "#969696"}
+_MARKS: Final = {"caught up": "#636363", "shrink": INK, "back": "#636363"}
 _UNLOGGED: Final = "#d9d9d9"
 OWN: Final = "this rule"
 OTHERS: Final = "other rules"
+_DARK: Final = (
+    "@media (prefers-color-scheme: dark) { svg, body { background: #16181c } svg > rect { fill: #16181c } "
+    f"text {{ fill: #e4e4e4 }} [fill='{INK}'] {{ fill: #e4e4e4 }} [stroke='{INK}'] {{ stroke: #e4e4e4 }} "
+    "[stroke='#dddddd'] { stroke: #3a3d43 } [stroke='#636363'] { stroke: #b5b5b5 } }"
+)
+"""Style of an SVG in dark mode."""
 _WIDTH: Final = 900
 _ROW: Final = 18
 PICTURES: Final = (".svg", ".png", ".html")
@@ -47,9 +50,11 @@ def draw_swimlane(scene: SwimlaneScene, story: ShrinkStory, file: Path) -> None:
     if file.suffix == ".png":
         file.write_bytes(vl_convert.vegalite_to_png(chart, vl_version=version, scale=2))
     elif file.suffix == ".svg":
-        file.write_text(vl_convert.vegalite_to_svg(chart, vl_version=version), encoding="utf-8")
+        svg = vl_convert.vegalite_to_svg(chart, vl_version=version)
+        file.write_text(svg.replace(">", f"><style>{_DARK}</style>", 1), encoding="utf-8")
     else:
-        file.write_text(vl_convert.vegalite_to_html(chart, vl_version=version, bundle=True), encoding="utf-8")
+        html = vl_convert.vegalite_to_html(chart, vl_version=version, bundle=True)
+        file.write_text(html.replace("</head>", f"<style>{_DARK}</style></head>", 1), encoding="utf-8")
 
 
 def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
@@ -68,6 +73,8 @@ def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
         anchor="start",
     )
     chart = alt.vconcat(*lanes, spacing=12).resolve_scale(x="shared", color="independent").properties(title=title)
+    # DejaVu and Verdana are equally wide: text that is measured with one is not clipped where the other draws it.
+    chart = chart.configure(font="DejaVu Sans, Verdana, sans-serif", padding=12, background="white")
     return dict(chart.configure_view(stroke="#dddddd").configure_axis(grid=False).to_dict())
 
 
@@ -114,7 +121,7 @@ def _offsets(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
         lines["leader"].append((at_us, log_end))
         lines["high watermark"].append((at_us, high_watermark))
     rows: Rows = [row for name, points in lines.items() for row in _steps(name, points, scene)]
-    colours = [*_LINES.values(), *_FOLLOWERS[: len(scene.fetches)]]
+    colours = [*_LINES.values(), *islice(cycle(FOLLOWER_LINES), len(scene.fetches))]
     dashes = [[1, 0], [5, 3], *([1, 0] for _ in scene.fetches)]
     steps = (
         alt.Chart({"values": rows})
@@ -170,7 +177,7 @@ def _stays(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
         for start, end in spans
     ]
     names = [leader, *(f"fetches of {replica}" for replica in scene.fetches)]
-    scale = alt.Scale(domain=["silent", "no log", *PHASES], range=[_SILENT, _UNLOGGED, *PHASES.values()])
+    scale = alt.Scale(domain=["silent", "no log", *PHASE_COLOURS], range=[SILENT, _UNLOGGED, *PHASE_COLOURS.values()])
     bars = (
         alt.Chart({"values": rows})
         .mark_bar(clip=True, height=_ROW - 4)
@@ -193,7 +200,7 @@ def _stays(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
 def fetch_phases_on_lane(fetch: FetchInText) -> list[tuple[str, int, int]]:
     """Split a fetch into its phases in the leader, with start and end."""
     instants = (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.released_us, fetch.completed_us)
-    return [(what, *stay) for what, stay in zip(PHASES, pairwise(instants), strict=True)]
+    return [(what, *stay) for what, stay in zip(PHASE_COLOURS, pairwise(instants), strict=True)]
 
 
 def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.LayerChart:
@@ -213,7 +220,7 @@ def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.
     ]  # fmt: skip
     last = replica == story.dropped[-1].replica_id
     labels = [_label(names) for names in groups]
-    scale = alt.Scale(domain=[BROKERS, OWN, OTHERS], range=["#252525", "#2166ac", "#92c5de"])
+    scale = alt.Scale(domain=[BROKERS, OWN, OTHERS], range=[*MEMBER_COLOURS])
     bars = (
         alt.Chart({"values": rows})
         .mark_bar(clip=True, height=_ROW - 8)
@@ -221,7 +228,7 @@ def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.
             x=_x(scene, "from", last=last),
             x2="until:T",
             y=alt.Y(
-                "runs:N", title=f"broker {replica} in the ISR", sort=labels, scale=alt.Scale(domain=labels),
+                "runs:N", title=None, sort=labels, scale=alt.Scale(domain=labels),
                 axis=alt.Axis(labelLimit=300, maxExtent=330),
             ),
             color=alt.Color("whose:N", scale=scale, legend=alt.Legend(title=None) if last else None),
@@ -231,8 +238,11 @@ def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.
     lane: alt.LayerChart = (
         alt.layer(bars, _instants(scene, story, last=last))
         .resolve_scale(color="independent")
-        .properties(width=_WIDTH, height=_ROW * len(labels))
-    )
+        .properties(
+            width=_WIDTH, height=_ROW * len(labels),
+            title=alt.Title(f"broker {replica} in the ISR", anchor="start", fontSize=11),
+        )
+    )  # fmt: skip
     return lane
 
 

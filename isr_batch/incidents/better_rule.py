@@ -80,6 +80,7 @@ def _price(best: RuleChoice, yours: RuleChoice) -> list[str]:
             lost_records_at_most(yours.lost_records),
         ),
     ]
+    said = [price for price in said if not price.endswith((": 0 s", ": none"))]
     if best.relinquishes:
         said.append(f"leadership given up {times_in_words(best.relinquishes)}")
     return said

@@ -5,7 +5,7 @@ from typing import Final
 
 from isr_batch.evidence.broker_troubles import pauses_in_words, trouble_in_words
 from isr_batch.incidents.own_shrinks import Row
-from isr_batch.phrases import brokers_text, count_of, seconds_text, times_in_words, utc_text
+from isr_batch.phrases import brokers_text, count_of, seconds_text, utc_text
 
 CAUSES_IN_STORY: Final = {
     "caught_up": "it lacked nothing",
@@ -20,7 +20,7 @@ CAUSES_IN_STORY: Final = {
 }
 BROKER_EVENTS: Final = {
     "shutting_down": "shut down",
-    "fenced": "fenced without a heartbeat",
+    "fenced": "fenced after its heartbeats stopped",
     "started": "started again",
 }
 STARVED: Final = 3
@@ -39,12 +39,13 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
     """Describe it statement by statement, each with the kind of its rows as named in `incident_lines`."""
     said = _fell_behind(incident)
     if incident["spurious_of_stopped"]:
-        times = times_in_words(incident["spurious_of_stopped"])
-        said.append((f"it was dropped {times} from where it lacked nothing or kept pace", "spared"))
+        number = incident["spurious_of_stopped"]
+        drops = f"{number:,} of its drops were" if number > 1 else "one of its drops was"
+        said.append((f"{drops} spurious: it lacked nothing there, or kept pace", "spared"))
     if incident["undelivered"]:
         by = brokers_text(incident["undelivered_by"])
-        times = times_in_words(incident["undelivered"])
-        said.append((f"{undelivered_in_story(incident)}: {by} dropped healthy followers {times} for it", "undelivered"))
+        followers = count_of(incident["undelivered"], "healthy follower")
+        said.append((f"{undelivered_in_story(incident)}: {by} dropped {followers} for it", "undelivered"))
     made = made_healthy(incident)
     if made:
         why = "" if incident["silent_ms"] else f", although {why_healthy_in_story([incident], made)}"

@@ -8,7 +8,7 @@ from isr_batch.incidents.incident_lines import incident_lines
 from isr_batch.incidents.incident_story import incident_story
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_own_shrinks, incident_key
 from isr_batch.incidents.sentences import NOTHING, incident_time, incidents_worst_first
-from isr_batch.phrases import count_of
+from isr_batch.phrases import count_of, listed
 from isr_batch.printable import shell_word
 from isr_batch.window import AskedTime
 
@@ -47,7 +47,7 @@ def _require_broker(own: OwnShrinks, broker: int) -> None:
     there = {row["leader_id"] for row in terms} | {replica for row in terms for replica in row["assigned"]}
     there |= {row[side] for row in own.drops.to_pylist() for side in ("leader_id", "replica_id")}
     if broker not in there:
-        raise NoInputError(f"no broker {broker} in these logs", f"there are {', '.join(map(str, sorted(there)))}")
+        raise NoInputError(f"no broker {broker} in these logs", f"the brokers are {listed(sorted(there))}")
 
 
 def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) -> int:

@@ -7,7 +7,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from isr_batch.incidents.incident_card import incident_title
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
+from isr_batch.incidents.sentences import incidents_worst_first
 from isr_batch.printable import printable
 
 
@@ -20,6 +22,8 @@ class PrometheusMetric(NamedTuple):
 
 
 PREFIX: Final = "isr_batch_"
+INCIDENTS: Final = 100
+"""Incidents of a cluster that are exported, the worst of them: each is a series."""
 
 
 def prometheus_exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:
@@ -71,6 +75,24 @@ def _of_brokers(own: OwnShrinks) -> Iterator[PrometheusMetric]:
         ({"cluster": one["cluster_id"]}, one["last_us"] / 1e6) for one in own.clusters
     ]
     yield PrometheusMetric("log_end_timestamp_seconds", "Until when the logs reach.", ends)
+    begun: list[tuple[dict[str, object], float]] = [
+        (
+            {
+                "cluster": one["cluster_id"], "broker": _or_none(one["fault_id"]), "incident": one["number"],
+                "verdict": next(verdict for verdict in VERDICTS if one[verdict]), "title": incident_title(one),
+            },
+            one["since_us"] / 1e6,
+        )
+        for cluster in own.clusters
+        for one in incidents_worst_first(
+            one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]
+        )[:INCIDENTS]
+    ]  # fmt: skip
+    yield PrometheusMetric("incident_timestamp_seconds", "When an incident began.", begun)
+
+
+def _or_none(broker: int | None) -> str:
+    return "none" if broker is None else str(broker)
 
 
 def _of_rules(scores: list[Row]) -> Iterator[PrometheusMetric]:

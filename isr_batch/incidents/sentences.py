@@ -76,7 +76,7 @@ def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
         if unjudged := "; ".join(filter(None, [cannot, _suspects(incidents, form)])):
             said.append(f"{unjudged}.")
     said += left if dropped else []
-    said += _background(own, cluster, form)
+    said += _happened(own, cluster)
     if cluster["changes"]:
         said.append(f"The replay agrees with the brokers on {cluster['matched']:,} of {cluster['changes']:,} changes.")
     elif cluster["logged"] and dropped:
@@ -92,9 +92,22 @@ def _left(cluster: Row) -> list[str]:
     return [f"{replicas} left an ISR at a time without server.log of the leader: it or the controller removed them."]
 
 
-def _background(own: OwnShrinks, cluster: Row, form: str) -> list[str]:
-    """List brokers that started in this time, and changes of min.insync.replicas."""
-    said = []
+def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
+    """Say what no incident says: drops that cannot be judged, starts of brokers, changed settings, assumptions."""
+    incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
+    said = _left(cluster)
+    if not any(one["spurious"] + one["genuine"] for one in incidents):
+        said = _sentences(own, cluster)[:1]
+    unknown = sum(one["unknown"] for one in incidents)
+    why = _unjudged(cluster, _form(cluster))
+    if unknown and why and not said:
+        said.append(f"{unknown:,} cannot be judged{why}.")
+    return said + _happened(own, cluster) + _assumed(cluster)
+
+
+def _happened(own: OwnShrinks, cluster: Row) -> list[str]:
+    """Name starts of brokers and changes of min.insync.replicas."""
+    said, form = [], _form(cluster)
     mine = (row for row in own.events if row["cluster_id"] == cluster["cluster_id"] and row["kind"] == "started")
     later = sorted((row["from_us"], row["broker_id"]) for row in mine if row["from_us"] > cluster["first_us"])
     if started := [f"broker {broker} at {utc_text(us, form)}" for us, broker in later]:
@@ -319,7 +332,7 @@ def incidents_answer(
     if not lines:
         return [NOTHING]
     if len(lines) > most:
-        return [*lines[: most - 1], f"{len(lines) - most + 1} more clusters are in the report."]
+        return [*lines[: most - 1], f"The report has {len(lines) - most + 1} more clusters."]
     if len(lines) == 1 and (said_by_lines := (by_lines or {}).get(clusters[0]["cluster_id"])):
         lines += [f"  {line}" for line in said_by_lines]
     elif len(lines) == 1:
@@ -328,7 +341,8 @@ def incidents_answer(
             f"  {incident_time(one)}: {incident_story(one)}" for one in sorted(worst, key=lambda one: one["first_us"])
         ]
         if len(worst) < len(own.incidents):
-            lines.append(f"  {len(own.incidents) - len(worst)} more incidents: isr-batch explain --lake LAKE")
+            more = count_of(len(own.incidents) - len(worst), "more incident")
+            lines.append(f"  {more}: isr-batch explain --lake LAKE")
     return lines
 
 

@@ -13,8 +13,10 @@ from isr_batch.lake.arrow_sql import ArrowSql, ArrowView
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.sql_files import views_for_duckdb
 from isr_batch.lake.tables.outputs import TABLES
+from isr_batch.phrases import did_you_mean
 
 _OWN: Final = "rows_of_"
+_MISSING: Final = re.compile(r"Table with name (\S+) does not exist")
 _QUERY: Final = re.compile(
     r"(?is)(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*"
     r"(SELECT|FROM|WITH|VALUES|TABLE|DESCRIBE|EXPLAIN|SHOW|SUMMARIZE|PIVOT|UNPIVOT)\b"
@@ -75,8 +77,11 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
         with ArrowSql() as sql:
             found = sql(text, **{name: _view(lake, name) for name in names if name in asked})
     except duckdb.Error as error:
-        there = f"the lake has {', '.join(names) or 'no table'}; --engine spark takes Spark's SQL"
-        raise UsageError(f"DuckDB: {str(error).strip().partition(chr(10))[0]}", there) from error
+        missing = _MISSING.search(str(error))
+        if missing:
+            raise UsageError(f"no table {missing[1]}", did_you_mean(missing[1], names)) from error
+        hint = "docs/tables.md describes the tables; --engine spark takes Spark's SQL"
+        raise UsageError(f"DuckDB: {str(error).strip().partition(chr(10))[0]}", hint) from error
     rows = found.to_pylist(maps_as_pydicts="strict")
     # The sum of whole numbers is wider than an integer of Arrow.
     for name in (field.name for field in found.schema if pa.types.is_decimal(field.type) and not field.type.scale):

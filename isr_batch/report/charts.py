@@ -7,22 +7,10 @@ from typing import Any
 
 import altair as alt
 
+from isr_batch.incidents.colours import AGE_COLOURS, CAUSE_COLOURS
 from isr_batch.incidents.rule_choices import LAG_TIME
 from isr_batch.rule_names import rule_names_by_release
 
-CAUSE_COLOURS = {
-    "caught_up": "#7f3b08",
-    "keeping_pace": "#b35806",
-    "slow_leader": "#e08214",
-    "unacked_only": "#fdb863",
-    "controller": "#bdbdbd",
-    "follower_stopped": "#2166ac",
-    "follower_slow": "#67a9cf",
-    "unknown": "#737373",
-}
-"""Spurious causes are brown, genuine ones blue, the rest grey."""
-VERDICT_COLOURS = {"spurious": "#e08214", "genuine": "#3f7fb5", "excluded": "#bdbdbd", "unknown": "#737373"}
-"""The same families, without distinguishing causes."""
 AS_LOGGED = "as logged"
 """Shown instead of a cause for shrinks in the brokers' logs, which have none."""
 NAMES = alt.Axis(labelLimit=320)
@@ -38,14 +26,11 @@ COSTS = {
     "records_at_risk": "acknowledged records at risk",
 }
 
-AGES = {0.0: "#5aae61", 0.1: "#d9ef8b", 0.5: "#fee08b", 1.0: "#d73027", 2.0: "#7f0000"}
-"""Colours of the time since caught up, by lower limit in lag times; from 1 on it is red."""
-
 STRONG = [
-    "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf",
-    "#3953a4", "#b8860b", "#00876c", "#a0145a", "#6a51e0", "#c2673a",
+    "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf", "#3953a4",
+    "#b8860b", "#00876c", "#a0145a", "#6a51e0", "#c2673a",
 ]  # fmt: skip
-"""Colours of rules, none of them pale; reused if there are more rules."""
+"""Colours of rules, none of them pale or that of a verdict; reused if there are more rules."""
 TIME_FORMAT = {
     "milliseconds": "%H:%M:%S.%L", "seconds": "%H:%M:%S", "minutes": "%H:%M", "hours": "%H:%M",
     "day": "%d %b", "date": "%d %b", "week": "%d %b", "month": "%b %Y", "quarter": "%b %Y", "year": "%Y",
@@ -233,10 +218,10 @@ def costs_chart(rows: Rows) -> Spec:
 
 def heat_map(rows: Rows) -> Spec:
     """Heat map: time since each follower was caught up."""
-    limits = list(AGES)[1:]
+    limits = list(AGE_COLOURS)[1:]
     colour = alt.Color(
         "lag_times:Q",
-        scale=alt.Scale(type="threshold", domain=limits, range=list(AGES.values())),
+        scale=alt.Scale(type="threshold", domain=limits, range=list(AGE_COLOURS.values())),
         legend=alt.Legend(title="lag times", format="~g"),
     )
     chart = (

@@ -18,6 +18,10 @@ NARROWEST: Final = 0.42
 EDGE: Final = 3
 """Percent at either end of an axis without room for a centred label."""
 TICKS: Final = 9
+NARROWEST_PAGE: Final = 650
+"""Width of the timeline, in pixels, on a page of 800."""
+LETTER: Final = 6.5
+"""Width of a letter of a label, in pixels."""
 STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 """Seconds between two ticks; days for longer logs."""
 SIGNS: Final = {
@@ -38,6 +42,7 @@ class ClusterTimeline(NamedTuple):
     signs: list[dict[str, Any]]
     ticks: list[dict[str, Any]]
     verdicts: list[str]
+    meanings: list[tuple[str, str]]
 
 
 class TimelineTarget(NamedTuple):
@@ -94,13 +99,15 @@ def cluster_timeline(
             "y": middle[row["broker_id"]] - LANE // 2 + 3,
             "says": f"{utc_text(row['from_us'], '%H:%M:%S')}: broker {row['broker_id']} was silent for "
             f"{seconds_text([(row['until_us'] - row['from_us']) // 1000])}",
+            "label": f"silent {seconds_text([(row['until_us'] - row['from_us']) // 1000])}",
         }
         for row in events if row["kind"] == "silent"
     ]  # fmt: skip
     coverage = of(own.tables["coverage"].to_pylist())
     no_log = [
         {"x": x(start), "width": round(x(end) - x(start), 2), "y": middle[broker] - LANE // 2 + 3,
-         "says": f"broker {broker}: no request log from {utc_text(start, '%H:%M:%S')} to {utc_text(end, '%H:%M:%S')}"}
+         "says": f"broker {broker}: no request log from {utc_text(start, '%H:%M:%S')} to {utc_text(end, '%H:%M:%S')}",
+         "label": "no request log"}
         for broker in brokers
         for start, end in uncovered_time(coverage, broker, (first, last)) if x(end) - x(start) >= NARROWEST
     ]  # fmt: skip
@@ -108,9 +115,22 @@ def cluster_timeline(
     marks = [{"x": x(us), "text": text} for us, text in timeline_ticks(first, last) if EDGE < x(us) < 100 - EDGE]
     there = {row["verdict"] for row in drops}
     return ClusterTimeline(
-        LANE * len(brokers) + 26, lanes, _bars(drops, middle, (first, last), targets), silences, no_log, signs, marks,
+        LANE * len(brokers) + 26, lanes, _bars(drops, middle, (first, last), targets), _with_room(silences),
+        _with_room(no_log), signs, marks,
         [verdict for verdict in VERDICTS if verdict in there],
+        [SIGNS[kind] for kind in SIGNS if any(row["kind"] == kind for row in happened)],
     )  # fmt: skip
+
+
+def _with_room(shaded: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Keep a label if the narrowest page has room for it, up to the next shading of the lane or the end."""
+    ordered = sorted(shaded, key=lambda one: (one["y"], one["x"]))
+    for number, one in enumerate(ordered):
+        later = [other["x"] for other in ordered[number + 1 : number + 2] if other["y"] == one["y"]]
+        until = later[0] if later else 100
+        if 100 * LETTER * len(one["label"]) > (until - one["x"]) * NARROWEST_PAGE:
+            one["label"] = ""
+    return ordered
 
 
 def share_of_timeline(us: float, within: tuple[int, int]) -> float:

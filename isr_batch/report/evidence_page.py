@@ -10,6 +10,7 @@ import pyarrow as pa
 from isr_batch.evidence.answer import answer_table
 from isr_batch.evidence.questions import answer_questions, question_rows
 from isr_batch.evidence.storms import storms
+from isr_batch.incidents.colours import SUSPECT_COLOURS
 from isr_batch.report.charts import WHOLE, Spec, chart_tooltips, utc_axis
 from isr_batch.report.page import write_page
 
@@ -17,8 +18,6 @@ MOST = 500
 """Shrinks of a cluster that are listed."""
 DRAWN = 5_000
 """Shrinks of a cluster that are drawn."""
-SUSPECTS = {"leader": "#e08214", "follower": "#2166ac", "link or follower": "#67a9cf", "controller": "#9e9e9e"}
-"""Colours: suspected spurious shrinks are brown, like the spurious causes of a replay."""
 
 
 def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path, answers: Mapping[str, Sequence[str]]) -> None:
@@ -61,7 +60,7 @@ def _drops_in_time(rows: pa.Table) -> Spec:
         for row in rows.slice(0, DRAWN).to_pylist()
     ]  # fmt: skip
     there = {value["suspect"] for value in values}
-    colours = {suspect: colour for suspect, colour in SUSPECTS.items() if suspect in there}
+    colours = {suspect: colour for suspect, colour in SUSPECT_COLOURS.items() if suspect in there}
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     chart = (
         alt.Chart({"values": values})

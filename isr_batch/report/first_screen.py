@@ -1,26 +1,25 @@
 """Put together the first screen of each cluster: headline, timeline, incidents, who dropped whom, better rules."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from isr_batch.incidents.better_rule import better_rule
-from isr_batch.incidents.incident_story import incident_story
-from isr_batch.incidents.listing import listed_explain_command
-from isr_batch.incidents.own_shrinks import VERDICTS, Key, OwnShrinks, Row, incident_key
+from isr_batch.incidents.incident_card import incident_card, incident_markdown
+from isr_batch.incidents.own_shrinks import VERDICTS, Key, OwnShrinks, Row, drops_of_incidents, incident_key
 from isr_batch.incidents.rule_choices import RuleChoice, Span, rule_choices
 from isr_batch.incidents.sentences import (
     brief_headline,
-    cluster_headline,
+    cluster_notes,
     clusters_worst_first,
-    incident_time,
     incidents_worst_first,
     span_of_terms,
 )
-from isr_batch.phrases import count_of, later_or_sooner, lost_records_at_most, seconds_text, times_in_words
+from isr_batch.phrases import later_or_sooner, lost_records_at_most, times_in_words
 from isr_batch.report.cluster_timeline import TimelineTarget, cluster_timeline
 from isr_batch.report.shrinks_on_page import ShrinkOnPage
 
-SHOWN: Final = 8
+SHOWN: Final = 6
 """Incidents that are listed at once; up to MOST others follow in a collapsed section."""
 MOST: Final = 100
 
@@ -36,37 +35,97 @@ def first_screens(own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, Sh
     found : mapping of Key to ShrinkOnPage
         Of `isr_batch.report.shrinks_on_page.shrinks_on_page`.
     """
-    return [_screen(number, own, cluster, scores, found) for number, cluster in enumerate(clusters_worst_first(own))]
+    drops = drops_of_incidents(own)
+    screens = []
+    for number, cluster in enumerate(clusters_worst_first(own)):
+        worst = incidents_worst_first(one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"])
+        keys = map(incident_key, worst)
+        cells = [_incident(one, number, found.get(key), drops[key]) for one, key in zip(worst, keys, strict=True)]
+        screens.append(_screen(own, cluster, scores, worst, cells) | {"place": f"cluster-{number}"})
+    return screens
 
 
 def _screen(
-    number: int, own: OwnShrinks, cluster: Row, scores: Sequence[Row], found: Mapping[Key, ShrinkOnPage]
+    own: OwnShrinks, cluster: Row, scores: Sequence[Row], worst: Sequence[Row], cells: list[dict[str, Any]]
 ) -> dict[str, Any]:
     name = cluster["cluster_id"]
-    incidents = [one for one in own.incidents if one["cluster_id"] == name]
-    worst = incidents_worst_first(incidents)
-    cells = [_incident(one, number, found.get(incident_key(one))) for one in worst]
     listed = {
         incident_key(one)[1:]: f"{'s-' if cell['shrink'] else ''}{cell['id']}"
         for one, cell in zip(worst[:MOST], cells, strict=False)
     }
     targets = {
-        incident_key(one)[1:]: TimelineTarget(listed.get(incident_key(one)[1:], ""), cell["command"])
+        incident_key(one)[1:]: TimelineTarget(listed.get(incident_key(one)[1:], ""), cell["card"].command)
         for one, cell in zip(worst, cells, strict=True)
     }
-    shown = sorted(zip(worst[:SHOWN], cells, strict=False), key=lambda both: both[0]["first_us"])
     choices = rule_choices(own, scores, name)
     return {
-        "name": name, "place": f"cluster-{number}",
-        "headline": [*cluster_headline(own, cluster), *better_rule(own, scores, name)],
+        "name": name,
+        "figures": figures_on_screen(worst, cluster), "notes": cluster_notes(own, cluster),
+        "better": " ".join(better_rule(own, scores, name)),
         "brief": " ".join(brief_headline(own, cluster)),
         "when": span_of_terms(cluster),
         "timeline": cluster_timeline(own, cluster, targets), "matrix": drop_matrix_on_screen(own.pairs, name),
-        "incidents": [cell for _, cell in shown],
-        "more": cells[SHOWN:MOST], "count": len(incidents),
+        "incidents": cells[:SHOWN],
+        "more": cells[SHOWN:MOST], "count": len(worst),
         "choices": [_cells(one, choices[0], known=cluster["logged"]) for one in choices],
-        "bound": lag_time_bound_on_screen(incidents, cluster),
+        "bound": lag_time_bound_on_screen(worst, cluster),
     }  # fmt: skip
+
+
+def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, str]]:
+    """Choose the row of figures: what it is called, its value, a remark, and a verdict for its colour.
+
+    Parameters
+    ----------
+    incidents : sequence of dict
+        Those of the cluster.
+    cluster : dict
+        One of ``own.clusters``.
+    """
+    counts = {verdict: sum(one[verdict] for one in incidents) for verdict in VERDICTS}
+    dropped = sum(counts.values()) - counts["excluded"]
+
+    def figure(name: str, value: str, remark: str = "", verdict: str = "") -> dict[str, str]:
+        return {"name": name, "value": value, "remark": remark, "verdict": verdict}
+
+    shown = [figure("dropped by leaders", f"{dropped:,}", "" if cluster["logged"] else "by the replay")]
+    if dropped:
+        share = f"{100 * counts['spurious'] / dropped:.0f} % of them" if counts["spurious"] else ""
+        shown += [
+            figure("healthy", f"{counts['spurious']:,}", share, "spurious"),
+            figure("really behind", f"{counts['genuine']:,}", "", "genuine"),
+            figure("not judged", f"{counts['unknown']:,}", "", "unknown"),
+        ]
+    if counts["excluded"]:
+        shown.append(figure("removed by the controller", f"{counts['excluded']:,}", "", "excluded"))
+    if (culprit := _culprit(incidents, counts)) is not None:
+        shown.append(figure("likely culprit", *culprit))
+    if cluster["changes"]:
+        same = f"{cluster['matched']:,} of {cluster['changes']:,} changes"
+        shown.append(figure("agrees with the brokers", f"{int(100 * cluster['matched'] / cluster['changes'])} %", same))
+    elif cluster["logged"] and dropped:
+        shown.append(figure("agrees with the brokers", "not compared"))
+    return shown
+
+
+def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, str] | None:
+    """Name the broker that most of the healthy drops point at, or without any most of the others."""
+    kinds = {"spurious": "healthy", "genuine": "behind", "unknown": "not judged"}
+    verdict = next((verdict for verdict in kinds if counts[verdict]), None)
+    if verdict is None:
+        return None
+    drops: Counter[int] = Counter()
+    for one in incidents:
+        if one["fault_id"] is not None:
+            drops[one["fault_id"]] += one[verdict]
+    (broker, most), *others = drops.most_common() or [(None, 0)]
+    if broker is None or not most:
+        return "no broker", ""
+    of = f"{most:,} of {counts[verdict]:,} {kinds[verdict]}"
+    if 2 * most <= counts[verdict]:
+        rest = ", ".join(f"{other} ({number:,})" for other, number in others[:2] if number)
+        return "no single broker", f"most at {broker} ({most:,}){', ' if rest else ''}{rest}"
+    return f"broker {broker}", of
 
 
 def drop_matrix_on_screen(pairs: Sequence[Row], cluster_id: str) -> dict[str, Any]:
@@ -116,15 +175,12 @@ def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
     )
 
 
-def _incident(one: Row, number: int, shrink: ShrinkOnPage | None) -> dict[str, Any]:
-    back = one["restored_us"]
-    judged = one["spurious"] + one["genuine"] > 0
-    whole = seconds_text([(back - one["first_us"]) // 1000]) if back else "not in the log"
+def _incident(one: Row, number: int, shrink: ShrinkOnPage | None, drops: Sequence[Row]) -> dict[str, Any]:
+    card = incident_card(one, drops)
     return {
-        "id": f"i{number}-{one['fault_id']}-{one['incident']}", "shrink": shrink,
-        "when": incident_time(one), "story": incident_story(one),
-        "partitions": count_of(one["partitions"], "partition"), "whole": whole if judged else "",
-        "command": listed_explain_command(one) if one["rule"] else "",
+        "id": f"i{number}-{one['fault_id']}-{one['incident']}", "shrink": shrink, "card": card,
+        "markdown": incident_markdown(card, one["cluster_id"]),
+        "brokers": sorted({*one["droppers"], *one["replicas"]}),
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ _SUMS: Final = ("leader_alone_us", "offline_without_elr_us", "offline_with_elr_u
 
 
 def leader_deaths_sentences(sql: LakeSql, clusters: Mapping[str, Row]) -> dict[str, list[str]]:
-    """Write two sentences per cluster; none without such results in the lake.
+    """Write two sentences per cluster; none where no partition would have been offline.
 
     Parameters
     ----------
@@ -46,8 +46,8 @@ def _is_own(row: Row, own: Row) -> bool:
 
 
 def _sentences(rows: list[Row], enabled: bool | None) -> list[str]:  # noqa: FBT001
-    if not rows:
-        return ["At no time was a replica outside the ISR: had a leader died, another replica would have led."]
+    if not sum(row["offline_without_elr_us"] for row in rows):
+        return []
     alone, without, with_elr = (_seconds(sum(row[name] for row in rows)) for name in _SUMS)
     off = f"Without eligible leader replicas, a leader's death would have left its partition offline in {without}"
     return [f"{off} (leader alone: {alone}).", f"With them: in {with_elr}; {_HAS[enabled]}."]

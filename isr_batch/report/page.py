@@ -19,6 +19,7 @@ from isr_batch.evidence.answer import evidence_answer
 from isr_batch.evidence.notes_of_brokers import notes_of_brokers
 from isr_batch.evidence.questions import answer_questions, question_rows
 from isr_batch.evidence.questions_with_requests import collect_with_requests
+from isr_batch.incidents.colours import FOLLOWER_LINES, SILENT, VERDICT_COLOURS
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_own_shrinks, own_shrinks
 from isr_batch.incidents.rule_choices import alike_choices, name_of_choice, read_scores_for_choices
 from isr_batch.incidents.sentences import CALLED, clusters_worst_first
@@ -29,11 +30,10 @@ from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 from isr_batch.own_files import is_only_ours
 from isr_batch.phrases import rounded, utc_text
 from isr_batch.printable import printable_lines
-from isr_batch.report.charts import INK, VERDICT_COLOURS, Spec
-from isr_batch.report.cluster_timeline import SIGNS
+from isr_batch.report.charts import INK, Spec
 from isr_batch.report.first_screen import first_screens
 from isr_batch.report.leader_deaths import leader_deaths_sentences
-from isr_batch.report.pictures import MOST, draw_pictures
+from isr_batch.report.pictures import MOST, OF_OWN_RULE, draw_pictures
 from isr_batch.report.shrinks_on_page import shrinks_on_page
 from isr_batch.rule_names import rule_names_by_release
 
@@ -109,14 +109,14 @@ def write_report(
         )
     screens = first_screens(own, scores, found)
     for one in screens:
-        one["headline"] += [said for said in (warnings or {}).get(one["name"], ()) if said not in one["headline"]]
+        one["notes"] += [said for said in (warnings or {}).get(one["name"], ()) if said not in one["notes"]]
     write_page(
         "report.html.j2",
         out,
         {one.place: one.chart for of_cluster in drawn.values() for one in of_cluster if one.chart},
         scope=covered,
         called=CALLED,
-        signs=SIGNS,
+        own_pictures=OF_OWN_RULE,
         screens=screens,
         rules={name: _rules([row for row in scores if row["cluster_id"] == name]) for name in clusters},
         several=len({(row["rule"], row["params_json"]) for row in scores}) > len({row["rule"] for row in scores}),
@@ -185,6 +185,8 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
     )
     html = page.get_template(template).render(
         verdict_colours=VERDICT_COLOURS,
+        silent_colour=SILENT,
+        follower_colours=FOLLOWER_LINES,
         charts=_data({place: _themed(chart) for place, chart in charts.items()}),
         scripts=_safe(_vega()),
         **content,

@@ -13,6 +13,8 @@ from isr_batch.rule_names import rule_names_by_release
 
 MOST: Final = 2_500
 """Most rows in a chart; more could not be distinguished and would make the page slow to open."""
+OF_OWN_RULE: Final = ("heat", "held")
+"""Charts of the rule that the brokers ran; the others compare rules."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,6 @@ class Picture:
         Its query, for all clusters, as `isr-batch sql` takes it.
     draw : callable
         Turns the rows of one cluster into Vega-Lite.
-    nothing : str
-        Shown instead if there are no rows.
     """
 
     name: str
@@ -38,7 +38,6 @@ class Picture:
     how: str
     sql: str
     draw: Callable[[Rows], Spec]
-    nothing: str
 
 
 @dataclass(frozen=True)
@@ -114,8 +113,8 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
     """
     own = "the rule that the brokers ran"
 
-    def made(name: str, title: str, how: str, draw: Callable[[Rows], Spec], nothing: str) -> Picture:
-        return Picture(name, title, how, lake_sql_for_spark(sql_of_picture(name), **_values(ran)), draw, nothing)
+    def made(name: str, title: str, how: str, draw: Callable[[Rows], Spec]) -> Picture:
+        return Picture(name, title, how, lake_sql_for_spark(sql_of_picture(name), **_values(ran)), draw)
 
     return [
         made(
@@ -123,7 +122,7 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
             "Each bar is a rule, its segments are the primary causes: orange and brown for spurious shrinks, blue for "
             "followers that had really stopped or fallen behind, grey for shrinks by the controller or that cannot be "
             "judged.",
-            alike_rules_in_picture(charts.shrinks_by_cause_chart), "No rule makes a shrink.",
+            alike_rules_in_picture(charts.shrinks_by_cause_chart),
         ),
         made(
             "tradeoff", "Mistakes against detection",
@@ -132,43 +131,41 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
             "interval; rules with equal results share a mark. A hollow mark is a rule without mistakes, drawn at the "
             "upper end of its interval. Rules that detected no failure are not shown.",
             alike_rules_in_picture(charts.tradeoff_chart),
-            "No rule has detected a genuine failure, so there is no detection time to show.",
         ),
         made(
             "sweeps", "The same along the lag time",
             "Each curve is a rule, each mark one of its lag times, in seconds; otherwise as above. "
             "Where a curve is flat, a longer lag time has no benefit.",
-            charts.sweeps_chart, "This cluster has no sweep: `isr-batch sweep` makes one.",
+            charts.sweeps_chart,
         ),
         made(
             "in_time", "When",
             "Each mark is one or more followers dropped at that time, in the colour of the cause; the last row "
             "shows what the brokers logged. Marks in one column are the same event under several rules.",
             alike_rules_in_picture(charts.shrinks_in_time_chart),
-            "No rule makes a shrink, and the brokers logged none.",
         ),
         made(
             "heat", "Time since caught up",
             f"Each cell is the longest time since lastCaughtUpTimeMs of a follower under {own} on any partition, in "
-            f"lag times: red is beyond the limit, where the rule drops it. Up to 2.0 the time grows between any two "
+            f"lag times: dark is beyond the limit, where the rule drops it. Up to 2.0 the time grows between any two "
             f"fetches, also while the follower lacks nothing; since 2.1 it is 0 then. If all followers of one leader "
-            f"turn red together, the leader is the likely cause; if one follower turns red with all leaders, the "
+            f"turn dark together, the leader is the likely cause; if one follower turns dark with all leaders, the "
             f"follower is. Nothing is drawn where no term has the follower.",
-            charts.heat_map, f"The replay has no timeline of {own}.",
+            charts.heat_map,
         ),
         made(
             "durations", "How long mistakes last, and how long until the next",
             "The line goes from the shortest to the longest mistake, the box from the first to the third quartile, and "
             "the tick is the median. A mistake that is over in milliseconds "
             "only costs two ISR writes; one of several seconds alerts the operators.",
-            alike_rules_in_picture(charts.durations_chart), "No rule makes a mistake that was undone in the log.",
+            alike_rules_in_picture(charts.durations_chart),
         ),
         made(
             "disagreements", "Who disagrees with whom",
             "Each number counts the shrinks that the rule of the row makes, and that the rule of the column does not "
             "make although it had the follower in the ISR. A rule with an empty column drops every follower that "
             "others drop.",
-            charts.disagreement_chart, "No two rules disagree about a shrink.",
+            charts.disagreement_chart,
         ),
         made(
             "held", "How much of the delay was the leader's",
@@ -176,7 +173,7 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
             f"follower was caught up in which its fetches were in the leader or the leader was silent. On the upper "
             f"dashed line the leader caused all of it; above the lower one less than a lag time is left for the "
             f"follower to answer for.",
-            charts.held_by_leader_chart, "No follower was dropped whose delay is known.",
+            charts.held_by_leader_chart,
         ),
         made(
             "costs", "Costs of a rule other than its mistakes",
@@ -184,6 +181,6 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
             "refused, time in which the high watermark is stalled below the log end offset, and acknowledged records "
             "that a clean election could lose. A rule that another one beats in every panel has no advantage. Rules "
             "with equal results share a mark.",
-            alike_rules_in_picture(charts.costs_chart), "There are no scores.",
+            alike_rules_in_picture(charts.costs_chart),
         ),
     ]  # fmt: skip

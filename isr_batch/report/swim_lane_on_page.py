@@ -13,8 +13,8 @@ HEIGHTS: Final = {"offset": 96, "lag": 56}
 WIDE: Final = 1000
 TOP: Final = 3
 BROKERS: Final = "the brokers"
-COLOURS: Final = 4
-"""Followers with a separate colour."""
+COLOURS: Final = 6
+"""Different lines of followers: three colours, solid and dashed."""
 
 Span = tuple[int, int]
 

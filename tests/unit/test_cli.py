@@ -52,6 +52,7 @@ COMMANDS = [
     "explain",
     "export prometheus",
     "export csv",
+    "export incident",
     "rules list",
     "rules show",
     "config show",
@@ -389,9 +390,10 @@ def test_no_terminal_is_too_narrow_for_a_number_or_a_rule(width: int) -> None:
     out.table("", rows, list(rows[0]))
     assert isinstance(out._stdout.file, io.StringIO)
     lines = out._stdout.file.getvalue().splitlines()
+    as_table = width >= 80  # else each cell has its line, and nothing is cut into pieces
     for rule in ("kafka-3.7", "kip-501-relinquish"):
         (line,) = (line for line in lines if rule in line)
-        assert line.split()[:2] == [rule, "12345"]
-        assert line.split()[-1] == "123,457"
-    assert max(map(len, lines)) <= max(width, 60)
+        assert line.split() == [rule, "12345", *line.split()[2:-1], "123,457"] if as_table else ["rule", rule]
+    assert sum(line.split()[-1:] == ["123,457"] for line in lines) == 2
+    assert max(map(len, lines)) <= width or not as_table
     assert "".join(lines).count("say") == 40

@@ -32,7 +32,7 @@ def test_each_statement_has_its_lines_and_its_query() -> None:
         "    broker-2/server.log line 100",
         "  it dropped 4 healthy followers (brokers 2 and 3)",
         "    broker-1/server.log lines 101, 102, 103, 104",
-        "  was fenced without a heartbeat",
+        "  was fenced after its heartbeats stopped",
         "  was removed from 1 ISR by the controller",
         "  1 drop cannot be judged, and server.log points at it",
         "    broker-1/server.log line 105",

@@ -25,7 +25,7 @@ def test_incidents_are_chosen_by_broker_and_time(log: Log) -> None:
     assert [(one["fault_id"], one["incident"]) for one in chosen_incidents(own, broker=2)] == [(1, 1), (3, 2)]
     with pytest.raises(NoInputError, match="no broker 4") as refused:
         chosen_incidents(own, broker=4)
-    assert refused.value.hint == "there are 1, 2, 3"
+    assert refused.value.hint == "the brokers are 1, 2 and 3"
     for seconds, first_s in ((0, 14.5), (49, 50), (70, 80), (99, 80)):
         (one,) = chosen_incidents(own, at=AskedTime(int(at(seconds).timestamp() * 1e6)))
         assert one["first_us"] == int(at(first_s).timestamp() * 1e6)
@@ -82,6 +82,6 @@ def test_an_answer_has_at_most_ten_lines(log: Log) -> None:
     lines = incidents_answer(log.found())
     assert len(lines) == 10
     assert lines[0].startswith("c, ")
-    assert lines[-1] == "3 more clusters are in the report."
+    assert lines[-1] == "The report has 3 more clusters."
     assert "none was healthy. 12 were really stopped or behind: broker 3" in lines[0]
     assert "The replay agrees" not in lines[0]

@@ -1,0 +1,233 @@
+"""One incident as a card: who, when, what, how many, why, how sure, what it cost, evidence, and what to check next."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from isr_batch.evidence.broker_troubles import is_of_jvm, lines_of_absence
+from isr_batch.incidents.incident_story import CAUSES_IN_STORY, incident_statements
+from isr_batch.incidents.listing import listed_explain_command
+from isr_batch.incidents.own_shrinks import VERDICTS, Row
+from isr_batch.incidents.sentences import CALLED, incident_time
+from isr_batch.phrases import brokers_text, count_of, listed, seconds_text, utc_text
+from isr_batch.printable import printable
+
+LINES: Final = 3
+"""Lines of each log that are named."""
+_MARKUP: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#"})
+
+
+class IncidentCard(NamedTuple):
+    """An incident, ready to be shown.
+
+    Attributes
+    ----------
+    title : str
+        The broker that the incident points at, and what it did.
+    when : str
+        Its period, in UTC.
+    counts : list of (str, int)
+        Dropped followers by verdict, without zeros.
+    rows : list of (str, str)
+        Heading and text: what, why, how sure, cost, and what to check next.
+    evidence : list of str
+        Log lines, one text per file: file:line, line and 5 more.
+    command : str
+        Explains a drop of it; empty if no rule made one.
+    """
+
+    title: str
+    when: str
+    counts: list[tuple[str, int]]
+    rows: list[tuple[str, str]]
+    evidence: list[str]
+    command: str
+
+
+def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> IncidentCard:
+    """Put a card together.
+
+    Parameters
+    ----------
+    incident : dict
+        One of ``own.incidents``.
+    drops : sequence of dict
+        Its rows of ``own.drops``.
+    lake : str
+        As the command names it.
+    """
+    rows = {
+        "What": _sentence("; ".join(_statements(incident)[1:])),
+        "Why": _why(drops),
+        "How sure": _how_sure(drops),
+        "Cost": _cost(incident, drops),
+        "Check next": what_to_check(incident),
+    }
+    return IncidentCard(
+        incident_title(incident), incident_time(incident),
+        [(verdict, incident[verdict]) for verdict in VERDICTS if incident[verdict]],
+        [(heading, text) for heading, text in rows.items() if text], _evidence(incident, drops),
+        listed_explain_command(incident, lake) if incident["rule"] else "",
+    )  # fmt: skip
+
+
+def incident_title(incident: Row) -> str:
+    """Name the broker that an incident points at, and what it did."""
+    if incident["fault_id"] is None:
+        return f"{count_of(incident['unknown'], 'follower')} dropped; the logs do not say why"
+    return f"Broker {incident['fault_id']} {_statements(incident)[0]}"
+
+
+def _statements(incident: Row) -> list[str]:
+    if incident["fault_id"] is None:
+        return []
+    # Lines in its own log explain the rest, and come after it.
+    return [said for said, _ in sorted(incident_statements(incident), key=lambda one: one[1] in {"paused", "troubled"})]
+
+
+def incident_markdown(card: IncidentCard, cluster_id: str, picture: str = "") -> str:
+    """Write a card for a chat, an issue or a postmortem, in ten lines or so.
+
+    Parameters
+    ----------
+    card : IncidentCard
+    cluster_id : str
+    picture : str, optional
+        Path of its picture.
+    """
+    lines = [f"**{_marked(cluster_id)}: {_marked(card.title)}**", ""]
+    lines += [f"- {heading}: {_marked(text)}" for heading, text in _rows(card)]
+    if card.evidence:
+        lines.append(f"- Evidence: {', '.join(_code(line) for line in card.evidence)}")
+    if card.command:
+        lines.append(f"- In full: {_code(card.command)}")
+    if picture:
+        lines += ["", f"![{_marked(card.title)}](<{printable(picture).replace('>', '%3E')}>)"]
+    return "\n".join(lines) + "\n"
+
+
+def incident_text(card: IncidentCard, cluster_id: str, picture: str = "") -> str:
+    """Write a card as plain text; parameters as `incident_markdown`."""
+    rows = [*_rows(card), ("Evidence", ", ".join(card.evidence)), ("Picture", picture), ("In full", card.command)]
+    lines = [f"{cluster_id}: {card.title}", *(f"  {heading}: {text}" for heading, text in rows if text)]
+    return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def _rows(card: IncidentCard) -> list[tuple[str, str]]:
+    counts = ", ".join(f"{number:,} {CALLED[verdict]}" for verdict, number in card.counts)
+    return [("When", f"{card.when} UTC"), ("Dropped followers", counts), *card.rows]
+
+
+def _sentence(statements: str) -> str:
+    """Begin with a subject, and end with a full stop."""
+    if not statements:
+        return ""
+    said = f"it {statements}" if statements.startswith(("was ", "dropped ")) else statements
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _marked(text: str) -> str:
+    return printable(text).translate(_MARKUP)
+
+
+def _code(text: str) -> str:
+    fence = "``" if "`" in text else "`"
+    return f"{fence}{printable(text)}{fence}"
+
+
+def _why(drops: Sequence[Row]) -> str:
+    """Count the causes of the drops that a rule made."""
+    causes = Counter(row["cause"] for row in drops if row["verdict"] in {"spurious", "genuine"})
+    said = [f"{CAUSES_IN_STORY[cause]} ({number:,})" for cause, number in causes.most_common()]
+    said = [text.replace("it ", "the follower ", 1) if text.startswith("it ") else text for text in said]
+    return _sentence(listed(said)) if said else ""
+
+
+def _how_sure(drops: Sequence[Row]) -> str:
+    """Say how many verdicts are certain, and how near the replay's drops are to those of the brokers."""
+    judged = [row for row in drops if row["certainty"]]
+    if not judged:
+        return ""
+    possible = sum(row["certainty"] == "possible" for row in judged)
+    every = "It is" if len(judged) == 1 else f"All {len(judged):,} are"
+    sure = f"{possible:,} of {len(judged):,} possible: errors of timestamps may change them" if possible else (
+        f"{every} certain"
+    )  # fmt: skip
+    apart = max(
+        (abs(row["replayed_us"] - row["change_us"]) // 1000 for row in judged if row["source_file"]), default=None
+    )
+    if apart is None:
+        return f"{sure}."
+    near = "to the millisecond" if apart < 1 else f"{apart:,} ms apart at most"
+    return f"{sure}. The replay of {judged[0]['rule']} drops the same followers, {near}."
+
+
+def _cost(incident: Row, drops: Sequence[Row]) -> str:
+    """Say for how long followers were out of the ISRs of how many partitions."""
+    where = count_of(incident["partitions"], "partition")
+    made = [row for row in drops if row["verdict"] in {"spurious", "genuine"}]
+    away = [(row["restored_us"] - row["change_us"]) // 1000 for row in made if row["restored_us"] is not None]
+    if not made:
+        return f"{where}."
+    if not away:
+        return f"{where}; no follower was back in the ISR when the log or the term ended."
+    still = f", {len(made) - len(away):,} not before the log or the term ended" if len(made) > len(away) else ""
+    return f"{where}; followers back in the ISR after {seconds_text(away)}{still}."
+
+
+def what_to_check(incident: Row) -> str:
+    """Name what to look at next, on which host and in which time."""
+    broker = incident["fault_id"]
+    since, until = (utc_text(incident[name], "%H:%M:%S") for name in ("since_us", "last_us"))
+    when = since if since == until else f"{since} to {until}"
+    host = f"On the host of broker {broker}, {when}"
+    if broker is None:
+        return f"The request logs of the leaders, {when}: without them no drop can be judged."
+    if incident["linked"] and not incident["silent_ms"]:
+        link = f"Between broker {broker} and {brokers_text(incident['linked_to'])}, {when}"
+        return f"{link}: replication throttles, packet loss; ReplicaFetcher errors in server.log of broker {broker}."
+    if incident["spurious"] + incident["genuine"] == 0:
+        return (
+            _of_the_controller(incident, host)
+            if incident["excluded"]
+            else f"{host}: server.log, and why it is suspected."
+        )
+    if not (incident["silent_ms"] or incident["unreached"] or incident["stopped"]):
+        return "Nothing on this host: the rule dropped followers that were well."
+    return f"{host}: {_on_the_host(incident)}."
+
+
+def _on_the_host(incident: Row) -> str:
+    if incident["unreached"] and not incident["silent_ms"]:
+        return "its network interface and listener; ReplicaFetcher errors in server.log of the others"
+    if incident["genuine_cause"] == "follower_slow" and not incident["silent_ms"]:
+        return "disk and CPU, replication throttles and quotas, num.replica.fetchers"
+    of_jvm = is_of_jvm(incident["absence"]) if incident["absence"] else None
+    if of_jvm:
+        return "gc.log, and the heap and collector of its JVM"
+    gc = "" if of_jvm is False else "gc.log and safepoints; "
+    return f"{gc}stalls of the disk, CPU steal and limits, swap, a migrated machine (sar, dmesg)"
+
+
+def _of_the_controller(incident: Row, host: str) -> str:
+    if incident["reassigned"] == incident["excluded"]:
+        return "Nothing, if this reassignment was planned."
+    if "fenced" in (incident["events"] or ()):
+        return f"{host}: whether the process died (dmesg, its last lines in server.log) or lost the controllers."
+    return f"Whether the stop of broker {incident['fault_id']} was planned."
+
+
+def _evidence(incident: Row, drops: Sequence[Row]) -> list[str]:
+    """Name the first lines of each log, those of healthy followers before others, and those of pauses and troubles."""
+    printed: dict[str, list[int]] = defaultdict(list)
+    for row in sorted(drops, key=lambda row: (VERDICTS.index(row["verdict"]), row["source_line"] or 0)):
+        if row["source_file"] and row["source_line"] not in printed[row["source_file"]]:
+            printed[row["source_file"]].append(row["source_line"])
+    lines = []
+    for file, numbers in printed.items():
+        more = f" and {len(numbers) - LINES:,} more" if len(numbers) > LINES else ""
+        lines.append(f"{file}:{', '.join(map(str, numbers[:LINES]))}{more}")
+    absence = incident["absence"]
+    if absence:
+        lines += [*lines_of_absence(absence, pauses=True), *lines_of_absence(absence, pauses=False)]
+    return lines

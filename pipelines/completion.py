@@ -1,0 +1,44 @@
+"""Completions for shells: rules, and topics and brokers of the lake that the line names."""
+
+import typer
+
+
+def complete_rule(incomplete: str) -> list[str]:
+    """Rules that begin so."""
+    from udfs.rules import REGISTRY
+
+    return [rule for rule in REGISTRY if rule.startswith(incomplete)]
+
+
+def complete_rules(incomplete: str) -> list[str]:
+    """The last of several rules, separated by commas, or all of them."""
+    before, comma, last = incomplete.rpartition(",")
+    more = [] if comma else [name for name in ("all",) if name.startswith(last)]
+    return [f"{before}{comma}{rule}" for rule in [*complete_rule(last), *more] if rule not in before.split(",")]
+
+
+def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
+    """Topics of the lake that begin so."""
+    return _of_terms(context, "topic", incomplete)
+
+
+def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
+    """Brokers of the lake that lead a partition, and begin so."""
+    return _of_terms(context, "leader_id", incomplete)
+
+
+def _of_terms(context: typer.Context, column: str, incomplete: str) -> list[str]:
+    folder = context.params.get("lake")
+    if not folder:
+        return []
+    from isr_batch.lake.arrow_read import read_columns
+    from isr_batch.lake.lake import Lake
+
+    def no_spark() -> None:
+        raise OSError("a completion starts no JVM")
+
+    try:
+        found = read_columns(Lake(no_spark, folder, "completion"), "leader_epochs", [column])[column].to_pylist()
+    except Exception:  # noqa: BLE001 (a shell that waits for a completion must get no traceback)
+        return []
+    return [name for name in map(str, sorted(set(found))) if name.startswith(incomplete)]

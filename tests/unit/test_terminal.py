@@ -1,0 +1,66 @@
+"""Suggestions, completions and last sentences in a terminal, without Spark."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from isr_batch.phrases import NAMES, did_you_mean
+from isr_batch.scoring.broker_check import BrokerCheckSummary
+from pipelines import cli
+from pipelines.run_cli import match_sentence
+
+
+def test_of_many_names_the_first_are_listed() -> None:
+    many = [f"name-{number}" for number in range(NAMES + 9)]
+    assert did_you_mean("name-2", many) == "did you mean name-2?"
+    assert did_you_mean("zzz", many).endswith(", name-11 and 9 more")
+    assert did_you_mean("zzz", ["a", "b"]) == "there are a, b"
+    assert did_you_mean("zzz", []) == "none is known"
+
+
+@pytest.mark.parametrize(
+    ("line", "word", "found"),
+    [
+        (
+            "isr-batch replay --rules kafka-3.7,kip-501",
+            3,
+            ["kafka-3.7,kip-501-pending", "kafka-3.7,kip-501-relinquish"],
+        ),
+        ("isr-batch rules show true", 3, ["true-lag"]),
+        ("isr-batch explain --lake nowhere --topic b", 5, []),
+    ],
+)
+def test_a_shell_completes_rules_and_nothing_of_a_lake_that_is_not_there(
+    line: str, word: int, found: list[str]
+) -> None:
+    asked = {"_ISR_BATCH_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(word)}
+    program = Path(sys.executable).with_name("isr-batch")
+    answer = subprocess.run([program], env={**os.environ, **asked}, capture_output=True, text=True, check=False)
+    assert answer.stdout.split() == found
+    assert not answer.stderr
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"isr-batch {version('isr-batch')}\n"
+
+
+def test_timelines_are_no_picture(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["timeline", "--topic", "t", "--partition", "0", "--lake", "x", "--out", "picture.html"])
+    assert "written as Parquet files, into a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("matched", "missing", "said"), [
+    (3, 0, "on 3 of 3 ISR changes: the verdicts can be trusted."),
+    (3, 1, "on only 3 of 4 ISR changes, and the limit is 90%: trust no verdict."),
+    (0, 0, "there is nothing to compare."),
+])  # fmt: skip
+def test_validate_ends_with_a_sentence(matched: int, missing: int, said: str) -> None:
+    summary = BrokerCheckSummary([{"matched": matched, "missing": missing, "extra": 0}])
+    assert match_sentence(summary, 0.9).endswith(said)
