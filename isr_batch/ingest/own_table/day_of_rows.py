@@ -32,7 +32,7 @@ class MergedRows(NamedTuple):
     rows : pa.Table
         All of them; with the leader epochs in force, where these are looked up.
     order, is_first : arrays
-        As `order_of_rows` gives them.
+        Result of `order_of_rows`.
     stored : int
         Rows that the lake has.
     has_other_epochs : bool

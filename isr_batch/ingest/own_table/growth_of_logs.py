@@ -28,7 +28,7 @@ def with_growth_of_logs(
     sql : ArrowSql
     cluster : str
     silences : pa.Table
-        As `isr_batch.ingest.own_table.silences.leader_silences` gives them.
+        Result of `isr_batch.ingest.own_table.silences.leader_silences`.
     stale : collection of date
         Days whose rows have changed.
     """

@@ -97,7 +97,7 @@ def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table |
     ----------
     sql : ArrowSql
     silences : pa.Table
-        As `leader_silences` gives them.
+        Result of `leader_silences`.
     fetches : pa.Table, ds.Dataset or ArrowView
         leader_id, topic, partition_id, handled_us, fetch_offset, leader_log_end_offset (or null): those of a second
         after each silence, and of the time before it that is as long, or more.

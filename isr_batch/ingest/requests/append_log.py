@@ -149,7 +149,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     ----------
     engine : Engine
     produced : Rows
-        As `append_requests` gives them.
+        Result of `append_requests`.
     asked : Rows
         What `ASKED` says of the fetches.
     shrinks, terms : pa.Table
@@ -157,7 +157,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     begun : pa.Table
         All terms, also those after it: where one begins the one before it ended.
     in_force : pa.Table
-        As `isr_batch.ingest.requests.in_force.epochs_in_force` gives them.
+        Result of `isr_batch.ingest.requests.in_force.epochs_in_force`.
     stretches : sequence of Stretch
         Of the brokers' logs; the rows of all tables have the number of their stretch.
     last : LastRows

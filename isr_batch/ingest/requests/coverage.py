@@ -77,9 +77,9 @@ def coverage(by_file: pa.Table, pauses: pa.Table, signs: pa.Table) -> list[Stret
     Parameters
     ----------
     by_file, pauses : pa.Table
-        As `isr_batch.ingest.requests.request_summary` gives them.
+        Result of `isr_batch.ingest.requests.request_summary`.
     signs : pa.Table
-        As `request_number_signs` gives them.
+        Result of `request_number_signs`.
     """
     spans: dict[int, tuple[int, int]] = {}
     for row in by_file.to_pylist():

@@ -89,7 +89,7 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     ----------
     engine : Engine
     sessions : Rows
-        As `requests_in_sessions` gives them.
+        Result of `requests_in_sessions`.
     topic_names, terms : pa.Table
         topic_id, topic; all terms, as `isr_batch.ingest.requests.in_force.epochs_in_force` gives them.
     members : mapping

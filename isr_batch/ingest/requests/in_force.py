@@ -75,7 +75,7 @@ def with_log_stretch(rows: pa.Table, in_force: pa.Table, stretches: Sequence[Str
     rows : pa.Table
         leader_id, topic, partition_id, and a time ``us``.
     in_force : pa.Table
-        As `epochs_in_force` gives it.
+        Result of `epochs_in_force`.
     stretches : sequence of Stretch
         Of the leaders' request logs.
     us : str

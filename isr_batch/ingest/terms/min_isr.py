@@ -27,7 +27,7 @@ def min_isr_settings(
     server, metadata : pa.Table
         Lines of server.log; records.
     settings, min_isr : pa.Table
-        As `isr_batch.ingest.terms.leader_epochs.Sources` has them.
+        Result of `isr_batch.ingest.terms.leader_epochs.Sources`.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def min_isr_of_terms(  # noqa: PLR0913, PLR0917 the settings, and what is known 
     spans : pa.Table
         Terms: broker_id, topic, partition_id, stamp_us.
     known : pa.Table
-        As `min_isr_settings` gives them.
+        Result of `min_isr_settings`.
     server, settings, min_isr : pa.Table
         As for `min_isr_settings`.
     """

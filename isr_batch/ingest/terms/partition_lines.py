@@ -90,7 +90,7 @@ def gather_partition_lines(
     ----------
     sources : Sources
     starts : pa.Table
-        As `isr_batch.ingest.terms.leader_epochs.term_starts` gives them.
+        Result of `isr_batch.ingest.terms.leader_epochs.term_starts`.
     earlier : Earlier
     stretches : sequence of Stretch
         Of the brokers' logs.

@@ -33,7 +33,7 @@ def members_before(  # noqa: PLR0913, PLR0917 all evidence of a session's partit
     ----------
     engine : Engine
     sessions : Rows
-        As `isr_batch.ingest.requests.fetch_log.requests_in_sessions` gives them.
+        Result of `isr_batch.ingest.requests.fetch_log.requests_in_sessions`.
     led : sequence of dict
         Terms, with ``assigned``.
     topic_names : pa.Table
