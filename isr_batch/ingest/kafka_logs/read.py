@@ -1,4 +1,4 @@
-"""Read a folder of broker logs into the input tables; calls all other modules of this package in order."""
+"""Read a folder of broker logs into the input tables, by calling the other modules of this package in order."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ from udfs.batches.sessions import Members  # noqa: TC001 a type of a variable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY = (date.min - _EPOCH.date()).days
-"""First day that Python's dates can have; it replaces a time in the year 0, which a log line may have."""
+"""Python's first day, which replaces a time in the year 0 that a line may have."""
 
 # Queries on all requests, fetches and appends, which run in the pass that computes these rows, to save a second one.
 _OF_REQUESTS = {
@@ -72,7 +72,7 @@ class KafkaLogs:
     found : LogFolder
         The files of the folder, with fingerprints.
     requests : pa.Table
-        Summary of the request logs by file: result of `isr_batch.ingest.requests.request_summary.requests_by_file`.
+        Summary of the request logs by file (`isr_batch.ingest.requests.request_summary.requests_by_file`).
     lines : LinesOfInterest
         Lines of the other logs, including logs that are gone.
     read_lines : LinesOfInterest
@@ -83,8 +83,7 @@ class KafkaLogs:
         Rows of append_log from logs that are gone, which these logs complete: leader_id, topic, partition_id,
         source_file, source_line, base_offset.
     numbers : pa.Table
-        The last request of each fetch session in each file: result of
-        `isr_batch.ingest.requests.coverage.last_numbers`.
+        The last request of each fetch session in each file (`isr_batch.ingest.requests.coverage.last_numbers`).
     last_requests : pa.Table
         Result of `isr_batch.ingest.kafka_logs.last_requests.last_requests`.
     notes : list of Note
