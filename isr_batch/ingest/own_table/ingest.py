@@ -139,7 +139,7 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
     NoInputError
         If there are no fetches.
     UsageError, SchemaError
-        If the mapping does not fit the tables or the lake, a column's type does not fit its target, or more rows would be
+        If the mapping does not fit the tables or the lake, a column has a wrong type, or more rows would be
         deleted than added.
     QualityGateError
         If more rows would be refused than allowed; nothing is written then.
