@@ -92,15 +92,15 @@ def against_the_floor(given: Given, rounds: int) -> Section:
         "From Delta to Delta",
         f"""{given.rows:,} fetches and appends, local[{cores()}], in a session in which each way had already run on a
         small log of up to {WARM_ROWS:,} rows; wall time, and CPU time of all processes. *Ours* is
-        `isr_batch.replay.replay.replay`: timelines, changes, verdicts and the ledger in six tables, from segments that
-        the ingest has packed; *not packed yet*: the same from rows, which the replay packs first; *compared and
+        `isr_batch.replay.replay.replay`: timelines, changes, verdicts and the ledger in six tables, from segments
+        that the ingest has packed; *not packed yet*: the same from rows, which the replay packs first; *compared and
         scored as well*: everything that the command `isr-batch replay` does in its session. *Spark's floor* reads the
         rows, shuffles and sorts them by set and time, passes them to Python and back unchanged; it computes nothing.
-        *DuckDB* sorts in {cores()} processes that are up already, each with shares of the partitions, {script.shares} in all,
-        our kernel replays what it sorts, and the results are plain Parquet files, not tables. *SQL windows* compute
-        lag and lastCaughtUpTimeMs of one rule at each fetch, but no ISR, high watermark or shrinks, because each of
-        these states depends on the one before. On the small log, {compared:,} instants are also in our timeline;
-        {different} differ.""",
+        *DuckDB* sorts in {cores()} processes that are already running, each with shares of the partitions,
+        {script.shares} in all, our kernel replays what it sorts, and the results are plain Parquet files, not tables.
+        *SQL windows* compute lag and lastCaughtUpTimeMs of one rule at each fetch, but no ISR, high watermark or
+        shrinks, because each of these states depends on the one before. On the small log, {compared:,} instants are
+        also in our timeline; {different} differ.""",
         HEADINGS,
         [given.row(each) for each in contestants],
         [
