@@ -15,7 +15,7 @@ class IsrBatchError(Exception):
     Parameters
     ----------
     message : str
-        The fault, and its place.
+        What is wrong, and where.
     hint : str
         The remedy; empty if the message has it already.
     """
@@ -69,7 +69,7 @@ class WriteConflictError(IsrBatchError):
 
 
 RETRIES: Final = 3
-"""Times that a write is tried again after others committed first."""
+"""Number of retries of a write after other writers committed first."""
 
 
 def write_conflict_error(name: str) -> WriteConflictError:

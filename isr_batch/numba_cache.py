@@ -1,8 +1,8 @@
 """Keep the machine code of compiled functions on disk, for later processes of this machine.
 
-It is numba's own cache, in a folder whose name is a hash of all source files that a function may call, because numba
-does not notice changes in other files. Index and code are pickles, which can run anything when they are loaded, so only
-the user may have access to the folder.
+This uses numba's own cache, in a folder whose name is a hash of all source files that a function may call, because
+numba does not detect changes in other files. Index and code are pickles, which can run any code when they are loaded,
+so that only the user may have access to the folder.
 
 A package may include machine code that runs on any processor (`make wheel`), in folders with the same names next to its
 sources.
@@ -29,12 +29,12 @@ import udfs
 logger = logging.getLogger(__name__)
 
 ROOMS = ("request_log",)
-"""Rooms of ``udfs`` that no replay uses: a change there compiles no rule again."""
+"""Folders of ``udfs`` that no replay uses, so that a change there does not recompile the rules."""
 
 SHIPPED = Path(__file__).parent / "kernels"
-"""Machine code that came with the package."""
+"""Folder of machine code that is part of the package."""
 ANY_PROCESSOR = "generic", ""
-"""`NUMBA_CPU_NAME` and `NUMBA_CPU_FEATURES` of the process that makes it."""
+"""`NUMBA_CPU_NAME` and `NUMBA_CPU_FEATURES` of the process that compiles machine code for any processor."""
 
 
 class SourcesLocator:
