@@ -23,7 +23,7 @@ release        a term in state-change.log                            its first o
 =============  ====================================================  ==============================================
 
 The patterns work in RE2 (Arrow, DuckDB) and `re`, so they have no lookaround. Before lines are matched, partitions and
-brokers in them are converted to the form printed since 1.0 (macro ``in_new_words`` of `isr_batch.broker_lines.log_sql`).
+brokers in them are converted to the form since 1.0 (macro ``in_new_words`` of `isr_batch.broker_lines.log_sql`).
 """
 
 from typing import Final, NamedTuple

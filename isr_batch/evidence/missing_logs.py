@@ -10,7 +10,7 @@ from isr_batch.evidence.shrinks import LEADER
 from isr_batch.phrases import brokers_text, count_of, time_of_day
 
 AT_ONCE: Final = timedelta(seconds=1)
-"""Logs of a broker that begin within this time begin together."""
+"""Logs of a broker whose first lines are within this time are considered to begin at the same time."""
 
 
 def missing_logs(coverage: Iterable[Row], brokers: Collection[int], with_server_log: Collection[int]) -> list[str]:

@@ -25,11 +25,11 @@ ON_PURPOSE = (
 )
 
 SOON_MS = 2_000
-"""A follower that was never gone is back as soon as the leader has answered it and its ISR write is done."""
+"""Time within which a follower that never stopped is back: until the leader has answered it and written the ISR."""
 MOST_LINKS = 2
-"""So many followers of one leader do not fail, or their links, at one time by chance."""
+"""Number of followers of one leader from which a simultaneous failure of them, or of their links, is no coincidence."""
 LATE_MS = 150
-"""A check that is later than this was held up."""
+"""Delay from which a check is considered to have been held up."""
 
 
 @dataclass

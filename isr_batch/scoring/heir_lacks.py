@@ -1,4 +1,4 @@
-"""Records that an heir lacks in one span of time. Also runs in Spark's workers, which lack most packages."""
+"""Count the records that an heir lacks in a span. This also runs in Spark's workers, which lack most packages."""
 
 from typing import Any, Final
 
@@ -17,18 +17,18 @@ FOUND: Final = pa.schema(
 
 
 def heir_lacks(rows: pa.Table) -> pa.Table:
-    """Find how many records an heir lacks at most in one span.
+    """Find the largest number of records that an heir lacks in one span.
 
     Parameters
     ----------
     rows : pa.Table
-        Of one span: SPAN, ``kind``, ``at_us``, ``replica_id``, ``value``, ``elr``. Of kind span the heir and the ELR;
-        of log_end, high_watermark and acked what an offset comes to.
+        Rows of one span: SPAN, ``kind``, ``at_us``, ``replica_id``, ``value``, ``elr``. The row of kind span has the
+        heir and the ELR; rows of kinds log_end, high_watermark and acked have new values of these offsets.
 
     Returns
     -------
     pa.Table
-        A row of `FOUND`; nulls where the log names no offsets of this term.
+        One row with the columns of `FOUND`, which are null if the log names no offsets of this term.
     """
     listed: list[dict[str, Any]] = rows.sort_by([("at_us", "ascending"), ("value", "ascending")]).to_pylist()
     (span,) = (row for row in listed if row["kind"] == "span")
@@ -45,7 +45,7 @@ def heir_lacks(rows: pa.Table) -> pa.Table:
             high_watermark = max(high_watermark, row["value"])
         elif row["kind"] == "acked":
             acked = max(acked, row["value"])
-        # All that happens at an instant happens before it is looked at.
+        # All changes at an instant are applied before the state is examined.
         if place + 1 < len(listed) and listed[place + 1]["at_us"] == row["at_us"]:
             continue
         below |= {one for one in elr if 0 <= log_ends.get(one, -1) < high_watermark}

@@ -16,12 +16,12 @@ TABLES: Final = {
     "append_log": (*SET_KEY, "append_time", "log_end_offset", "acks"),
     "rule_runs": ("rule", "params_json", "event_date"),
 }
-"""Columns that are read of each table."""
+"""Columns that are read from each table."""
 NOTHING_TELLS: Final = ", ".join(
     f"CAST(NULL AS {kind}) AS {name}"
     for name, kind in (("lost_records_max", "BIGINT"), ("lost_us", "BIGINT"), ("elr_below_high_watermark", "INT"))
 )
-"""Its columns where there are no timelines."""
+"""Columns of the result if there are no timelines."""
 _KEY: Final = ", ".join(SPAN)
 
 
@@ -32,9 +32,9 @@ def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, E
     ----------
     engine : LakeEngine
     spans : EngineRows
-        Of `isr_batch.scoring.isr_path.spans_outside_isr`.
+        Result of `isr_batch.scoring.isr_path.spans_outside_isr`.
     tables : dict of str to EngineRows
-        TABLES.
+        The tables of TABLES.
     """
     # If no log shows whether the cluster has eligible leader replicas, compute what they would lack. A day without
     # timelines has no offsets: the last ones of the day before are no longer valid.
