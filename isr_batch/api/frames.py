@@ -70,7 +70,7 @@ def one_kind(frames: Mapping[str, object]) -> Kind:
 
 
 def as_arrow(name: str, frame: Any) -> pa.Table:
-    """Give the rows of a frame as an Arrow table.
+    """Return the rows of a frame as an Arrow table.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def as_arrow(name: str, frame: Any) -> pa.Table:
 
 
 def schema_of(name: str, frame: Any) -> pa.Schema:
-    """Give the columns of a frame, without a look at its rows where these are elsewhere.
+    """Return the columns of a frame, without a look at its rows where these are elsewhere.
 
     Raises
     ------

@@ -27,7 +27,7 @@ ON_PURPOSE = (
 SOON_MS = 2_000
 """Time within which a follower that never stopped is back: until the leader has answered it and written the ISR."""
 MOST_LINKS = 2
-"""Number of followers of one leader from which a simultaneous failure of them, or of their links, is no coincidence."""
+"""Number of followers of one leader from which they, or their links, do not fail together by coincidence."""
 LATE_MS = 150
 """Delay from which a check is considered to have been held up."""
 

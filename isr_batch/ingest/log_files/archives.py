@@ -28,12 +28,12 @@ _MEMBER: Final = "!//"
 
 
 def file_on_disk(path: str) -> str:
-    """Give the path of the file on disk: that of the archive, for a member of one."""
+    """Return the path of the file on disk: that of the archive, for a member of one."""
     return path.partition(_MEMBER)[0]
 
 
 def member_name(path: str) -> str:
-    """Give the name that a member has in its archive; empty for any other file."""
+    """Return the name that a member has in its archive; empty for any other file."""
     return path.partition(_MEMBER)[2]
 
 
