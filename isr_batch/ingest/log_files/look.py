@@ -1,4 +1,4 @@
-"""Look at the first lines of a file: its layout, its logs, and the brokers that wrote it."""
+"""Examine the first lines of a file, to find its layout, its logs, and the brokers that wrote it."""
 
 import re
 from collections import Counter
@@ -32,7 +32,7 @@ OF_USE = {
     STATE_CHANGE: f"state.change.logger|{STATE_CHANGE_LINES}",
     SERVER: f"{SERVER_LINES}|{SETTING.pattern}",
 }
-"""Patterns of the lines that are read, by log."""
+"""Patterns of the lines of interest, by log."""
 
 
 @dataclass
@@ -46,11 +46,11 @@ class SeenByLook:
     first: str | None = None
     last: str | None = None
     goes_on: bool = False
-    """The file goes on after ``last``."""
+    """Whether the file continues after ``last``."""
 
     @property
     def broker_id(self) -> int | None:
-        """The broker that most lines name."""
+        """Broker that most lines name."""
         return self.brokers.most_common(1)[0][0] if self.brokers else None
 
 
@@ -63,9 +63,9 @@ class Look:
     path : str
     layout : Layout or Unreadable
     size_bytes : int
-        On disk.
+        Size on disk.
     sources : dict of (str or None) to Seen
-        By container or host; None for a file without named sources.
+        Findings by container or host; None for a file without named sources.
     """
 
     path: str
@@ -77,7 +77,7 @@ class Look:
 def look_at(
     path: str, default: str = SERVER, stamp_format: str | None = None, events: EventFields | None = None
 ) -> Look:
-    """Look at the first lines of a file, and at the last ones if it is not compressed.
+    """Examine the first lines of a file, and the last ones if it is not compressed.
 
     Parameters
     ----------
@@ -85,9 +85,9 @@ def look_at(
     default : str
         The log that the file is named after.
     stamp_format : str, optional
-        Of its timestamps, as the operator gave it.
+        Format of the timestamps, if the operator gave one.
     events : EventFields, optional
-        Of its JSON events, as the operator gave them.
+        Fields of JSON events, if the operator gave them.
     """
     file = Path(file_on_disk(path))
     stat = file.stat() if file.exists() else None
@@ -152,7 +152,7 @@ def _note_brokers(seen: SeenByLook, values: pa.StringArray) -> None:
 
 
 def _parts(path: str, size: int) -> tuple[list[list[str]], bool]:
-    """Read the beginning, and the end of a plain file, as lines; and whether the file goes on after them."""
+    """Read lines from the beginning, and from the end if uncompressed; return whether the file continues after them."""
     head, goes_on = _first_lines(path)
     parts = [head]
     if goes_on and not is_packed(path) and not is_export_file(path):
@@ -164,7 +164,7 @@ def _parts(path: str, size: int) -> tuple[list[list[str]], bool]:
 
 
 def _unread_export(path: str) -> BadFileError | None:
-    """Report why an export is not read at all; no other step would, because its name is not that of a log."""
+    """Report an unreadable export, which no other step would do, because its name is not that of a log."""
     try:
         if is_export_file(path):
             next(content_chunks(path), b"")
