@@ -1,4 +1,4 @@
-"""The kinds of frames that are taken and given back: pandas, Arrow and Spark."""
+"""Convert frames of pandas, Arrow and Spark."""
 
 import sys
 from collections.abc import Mapping
@@ -92,12 +92,12 @@ def as_arrow(name: str, frame: Any) -> pa.Table:
 
 
 def schema_of(name: str, frame: Any) -> pa.Schema:
-    """Return the columns of a frame, without a look at its rows where these are elsewhere.
+    """Return the columns of a frame without reading rows that are not in this process.
 
     Raises
     ------
     SchemaError
-        As `as_arrow`, or if Arrow lacks a type.
+        If a column has values of several types, or a type that Arrow lacks.
     """
     if kind_of(name, frame) != "spark":
         return as_arrow(name, frame).schema.remove_metadata()
@@ -118,7 +118,7 @@ def require_rows(name: str, rows: int) -> None:
 
 
 def given_back(rows: pa.Table, kind: Kind, spark: "SparkSession | None" = None) -> Any:
-    """Make a frame of a kind of Arrow rows; pandas keeps Arrow's types, so that no offset becomes a float."""
+    """Convert Arrow rows to a frame of a kind; pandas keeps Arrow's types, so that no offset becomes a float."""
     if kind == "arrow":
         return rows
     if kind == "pandas":
