@@ -34,7 +34,7 @@ _PARTITION: Final = ["cluster_id", "topic", "partition_id"]
 
 @dataclass(frozen=True)
 class BrokerFacts:
-    """Data that the rows of one partition do not show: the time that its leaders' logs cover, and the leaders' silences.
+    """Data that rows of one partition do not show: the time that its leaders' logs cover, and the leaders' silences.
 
     Attributes
     ----------

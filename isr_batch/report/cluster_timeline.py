@@ -1,4 +1,4 @@
-"""Place a cluster's log on a picture: a lane for each broker, with drops, silences, elections and restarts."""
+"""Lay out a picture of a cluster's log: one lane per broker, with drops, silences, elections and restarts."""
 
 from collections import defaultdict
 from collections.abc import Mapping
