@@ -122,7 +122,7 @@ def out_of_memory_error(*, in_java: bool) -> StorageError:
 
 
 def explained_error(error: BaseException) -> IsrBatchError | None:
-    """Recognize a fault of the machine by the messages of the system and of Spark; None is a bug."""
+    """Convert an error to a fault of the machine, by messages of the system or of Spark; None if it is a bug."""
     if isinstance(error, IsrBatchError):
         return error
     text = f"{type(error).__name__}: {error}"

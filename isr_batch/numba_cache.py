@@ -45,7 +45,7 @@ class SourcesLocator:
 
     @classmethod
     def from_function(cls, function: Callable[..., object], _file: str) -> Self | None:
-        """Take the user's folder of machine code, or one next to the sources, or one in the user's cache.
+        """Choose the user's own folder of machine code, or one next to the sources, or one in the user's cache.
 
         Returns
         -------
@@ -60,7 +60,7 @@ class SourcesLocator:
         return cls(SHIPPED / name, function.__module__) if (SHIPPED / name).is_dir() else None
 
     def ensure_cache_path(self) -> None:
-        """Make the folder again if it was removed since."""
+        """Create the folder again if it has been removed."""
         if not is_ours_alone(self.folder):
             raise PermissionError(self.folder)
 
@@ -69,7 +69,7 @@ class SourcesLocator:
         return str(self.folder)
 
     def get_source_stamp(self) -> str:
-        """Name of the folder: other sources have another one."""
+        """Name of the folder, which depends on the sources."""
         return self.folder.name
 
     def get_disambiguator(self) -> str:
@@ -87,7 +87,7 @@ def _parents() -> Iterator[Path]:
 
 
 def is_ours_alone(folder: Path) -> bool:
-    """Whether only this user can use a folder, which is made if need be in place of those of other sources."""
+    """Whether only this user can use a folder; creates it if needed, and removes folders of other sources."""
     try:
         if not folder.exists():
             for old in folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*"):
@@ -100,10 +100,10 @@ def is_ours_alone(folder: Path) -> bool:
 
 
 class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without types
-    """Machine code of one function: the user's, or what came with the package."""
+    """Machine code of one function, from the user's folder or from the package."""
 
     def _load_overload(self, sig: object, target_context: Any) -> object:  # noqa: ANN401
-        """Take what came with the package where the user has none."""
+        """Load the package's machine code if the user's folder has none."""
         own = super()._load_overload(sig, target_context)
         if own is not None or not SHIPPED.is_dir():  # in a zip, none can be opened
             return own
@@ -114,26 +114,26 @@ class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without 
         return found and self._impl.rebuild(target_context, found)
 
     def _save_overload(self, sig: object, data: object) -> None:
-        """Write only where the user alone can."""
+        """Write only to a folder that no other user can write to."""
         if SHIPPED not in Path(self.cache_path).parents:
             super()._save_overload(sig, data)
 
 
 class _Listener(event.Listener):  # type: ignore[misc]  # numba comes without types
-    """Hears of each function that is not in the cache, and of those that are compiled with it."""
+    """Is notified of each function that is not in the cache, and of functions that are compiled with it."""
 
     def __init__(self) -> None:
         self.collecting: list[bool] = []
 
     def on_start(self, event: event.Event) -> None:
-        """It is compiled now, which takes a while: a fifth more with a garbage collector that finds next to nothing."""
+        """Note that a function is compiled, and pause the garbage collector, which would take a fifth more time."""
         if str(event.data["dispatcher"].py_func.__module__).startswith(f"{udfs.__name__}."):
             _say_compiling()
         self.collecting.append(gc.isenabled())
         gc.disable()
 
     def on_end(self, event: event.Event) -> None:  # noqa: ARG002
-        """Collect again, if the process did so before the first of them."""
+        """Enable the garbage collector again, if it was enabled before the first function."""
         if self.collecting.pop():
             gc.enable()
 
@@ -158,7 +158,7 @@ def digest_of(room: str = "") -> str:
 
 
 def _sources_in(folder: Traversable, room: str) -> Iterator[Traversable]:
-    """Python files of a package, which spark-submit may have sent as a zip."""
+    """List the Python files of a package, which spark-submit may have sent as a zip."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             if entry.name == room if room else entry.name not in ROOMS:

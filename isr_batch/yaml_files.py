@@ -17,7 +17,7 @@ _TYPES: Final = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
 class BadYamlError(yaml.MarkedYAMLError):
-    """YAML with something that is not read."""
+    """YAML has an element that is not supported."""
 
 
 def load_yaml(file: Path) -> Any:  # noqa: ANN401 (whatever the file has)

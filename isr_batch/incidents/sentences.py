@@ -261,7 +261,7 @@ def _of_them(cluster: Row, kind: str) -> str:
 
 
 def unjudged_clusters(own: OwnShrinks) -> list[str]:
-    """Clusters in which the replay can judge no drop by a leader."""
+    """List the clusters in which the replay cannot judge any drop by a leader."""
     judged = {one["cluster_id"] for one in own.incidents if one["spurious"] + one["genuine"]}
     return sorted({one["cluster_id"] for one in own.incidents if one["unknown"]} - judged)
 

@@ -76,7 +76,7 @@ class _State:
         self.isr = wanted
 
     def lose(self, broker: int | None) -> None:
-        """Remove all brokers from the ELR, or one."""
+        """Remove one broker from the ELR, or all if ``broker`` is None."""
         if broker is None:
             self.elr = self.elr_if_on = 0
             return

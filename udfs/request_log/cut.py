@@ -154,7 +154,7 @@ def count_requests(text: npt.NDArray[np.uint8], at):
 
 @entry
 def cut_lines(text, edges, out: CutLines):
-    """Cut lines of a request log, each to its class, time and request.
+    """Find class, time and request of each line of a request log.
 
     Parameters
     ----------

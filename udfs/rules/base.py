@@ -105,7 +105,7 @@ def after_any_write(_expanding, _params):
 
 @kernel
 def never_spares(_followers, _p, _leader_at, _leader, _now_ms, _params):
-    """Judge each follower alone."""
+    """Spare no follower because of the state of others."""
     return False
 
 
@@ -129,7 +129,7 @@ def never_gives_up(_fetch, _params):
 
 @kernel
 def never_overdue(_follower, _leader, _fetch, _params):
-    """Leave it to the periodic check."""
+    """Drop no follower between periodic checks."""
     return NEVER_US
 
 

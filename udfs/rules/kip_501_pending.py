@@ -75,7 +75,7 @@ def on_completed(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """It is out of sync by the rule of Kafka 3.7, and its fetch is not pending."""
+    """The follower is out of sync by the rule of Kafka 3.7, and its fetch is not pending."""
     return follower.pending_fetch == 0 and kafka_3_7_out_of_sync(follower, leader, fetch, now_ms, params)
 
 

@@ -118,7 +118,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def number_setting(settings: dict[str, str], name: str) -> int | None:
-    """Read a setting as a number; None if it is missing or none."""
+    """Read a setting as a number; None if it is missing or not a number."""
     return int_setting(settings.get(name, ""))
 
 
