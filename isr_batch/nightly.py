@@ -92,7 +92,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
 
 
 def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:
-    """Compact and clean the tables, then pack what a replay reads again.
+    """Compact and clean the tables, then pack the segments again that a replay reads.
 
     Compaction replaces data files of the log, and segments have a hash of the names of the files that they were packed
     from, so that they must be packed again. Parameters and returned rows are those of

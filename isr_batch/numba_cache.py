@@ -150,7 +150,7 @@ def _listen() -> None:
 
 @lru_cache
 def digest_of(room: str = "") -> str:
-    """Hash the sources of ``udfs`` as a key of numba's cache: without `ROOMS`, or one of these and what all share."""
+    """Hash sources of ``udfs`` as a key of numba's cache: all but `ROOMS`, or one of these with the shared modules."""
     digest = hashlib.sha256()
     for source in _sources_in(files(udfs), room):
         digest.update(source.read_bytes())

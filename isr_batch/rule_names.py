@@ -61,7 +61,7 @@ def require_rule_names(*rules: str) -> None:
     Raises
     ------
     UsageError
-        With what was probably meant.
+        If a name is not a rule; the message suggests a similar one.
     """
     from udfs.rules import REGISTRY
 

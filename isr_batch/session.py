@@ -74,7 +74,7 @@ def start_session(
 ) -> SparkSession:
     """Return the running session, or start one.
 
-    Under spark-submit the cluster's configuration stands, and only what it leaves open is filled in.
+    Under spark-submit, the cluster's configuration is used, and only settings that it does not have are added.
 
     Parameters
     ----------

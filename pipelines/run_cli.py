@@ -129,7 +129,7 @@ def show_match(job: Job, summary: "BrokerCheckSummary") -> None:
 
 def run_command(
     logs: Annotated[
-        Path | None, typer.Option("--logs", help="Logs: a folder per broker, or per cluster with those.")
+        Path | None, typer.Option("--logs", help="Logs: one folder per broker, or per cluster with such folders.")
     ] = None,
     tables: Annotated[
         list[str] | None, typer.Option("--table", help="Instead of logs: a table of fetches, with --mapping.")

@@ -23,7 +23,7 @@ def missing_logs(coverage: Iterable[Row], brokers: Collection[int], with_server_
     brokers : collection of int
         Brokers with logs.
     with_server_log : collection of int
-        Those that have a server.log.
+        Brokers with a server.log.
     """
     begins = {(row["broker_id"], row["log"]): row["from_time"] for row in coverage}
     said = []
@@ -46,7 +46,7 @@ def missing_logs(coverage: Iterable[Row], brokers: Collection[int], with_server_
 
 
 def metadata_alone(changes: Iterable[Row]) -> list[str]:
-    """Say what the metadata log shows of a cluster without a broker's log.
+    """Say what the metadata log shows about a cluster without logs of brokers.
 
     Parameters
     ----------

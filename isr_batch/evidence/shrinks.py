@@ -136,7 +136,7 @@ class _History:
         return None
 
     def _find_retries(self) -> set[int]:
-        """Number the attempts that repeat the one before, which was not written."""
+        """Find the indices of attempts that repeat the previous attempt, because its ISR was not written."""
         retries = set()
         last: tuple[int, AttemptLine] | None = None
         for n, event in enumerate(self._events):
@@ -201,7 +201,7 @@ class _History:
                 return
 
     def _known_isr(self, n: int, epoch: int) -> Iterator[tuple[Event, tuple[int, ...], str]]:
-        """List what the lines from the n-th say about the ISR, and whether it is so since just then."""
+        """Yield the ISRs that lines from the n-th on show, each with whether the ISR is as old as its line."""
         for later in range(n, len(self._events)):
             event = self._events[later]
             if isinstance(event, IsrStateLine) and event.isr is not None:

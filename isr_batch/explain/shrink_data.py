@@ -187,7 +187,7 @@ _FROM_VERDICT = (
 
 
 class _Around:
-    """A follower's fetches around its shrink, the last ones before it first; ``counted`` are successful ones."""
+    """A follower's fetches around its shrink, starting with the last before it; ``counted`` are the successful ones."""
 
     def __init__(self, engine: LakeEngine, fetches: Rows, change_us: int, span: tuple[int, int]) -> None:
         self.from_us, self.until_us = span

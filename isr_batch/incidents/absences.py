@@ -1,4 +1,4 @@
-"""Find the broker at fault for drops by the fetches around them: whose were absent, and whose continued."""
+"""Find the broker at fault for drops, by the brokers whose fetches were absent around them, or continued."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Choose the few relevant rules and lag times: the brokers' own, and those that no other one beats."""
+"""Choose the few relevant rules and lag times: the brokers' own, and those that no other choice beats."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -123,7 +123,7 @@ def _tenths(seconds: float | None) -> float:
 
 
 def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[RuleChoice]:
-    """Choose at most MOST groups of rule runs of a cluster: the brokers' own, then those that no other one beats.
+    """Choose at most MOST groups of rule runs of a cluster: the brokers' own, then groups that no other group beats.
 
     Only groups that drop fewer healthy followers than the brokers' own, or beat it, are chosen. A group beats another
     if it is at least as good in healthy followers dropped, failures missed, time until failures are detected, and price
@@ -198,7 +198,7 @@ def _span(values: Sequence[float | None]) -> Span | None:
 
 
 def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
-    """Name a rule run among those of its cluster: by its parameters as well where the lag time is not enough."""
+    """Name a rule run, by its parameters as well if the lag time does not identify it among those of its cluster."""
     if sum((other["rule"], other["T"]) == (row["rule"], row["T"]) for other in rows) == 1:
         return str(row["rule"])
     others = [

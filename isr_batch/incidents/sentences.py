@@ -211,7 +211,7 @@ def _narrow(incident: Row, kind: str) -> str:
 
 
 def _of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple[int, list[Row], int]]:
-    """Group incidents by the broker that they point at, the one with most of a kind first, and count these."""
+    """Group incidents by the broker at which they point, count one kind in each group, and sort by that number."""
     for broker in _order(incidents, kind):
         of_broker = [one for one in incidents if one["fault_id"] == broker and one[kind]]
         yield broker, of_broker, sum(one[kind] for one in of_broker)

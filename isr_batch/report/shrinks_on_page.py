@@ -33,7 +33,7 @@ class ShrinkOnPage(NamedTuple):
 
 
 class ShrinkInQuery(NamedTuple):
-    """A row for ``:shrinks`` in the queries; times are microseconds since 1970."""
+    """A shrink as a row of ``:shrinks`` in the queries; times are microseconds since 1970."""
 
     id: int
     cluster_id: str

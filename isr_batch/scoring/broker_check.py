@@ -125,7 +125,7 @@ def _doubt(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
 
 
 def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
-    """Match the logged changes with those of a replay without pins, which is made here and written nowhere.
+    """Match the logged changes with those of a replay without pins, which runs here and is not stored.
 
     Raises
     ------

@@ -92,4 +92,4 @@ _EVENTS: Final = f"""
     SELECT {_KEY}, 'acked', NULL, greatest(at_us, from_us), max(value), NULL
     FROM acked GROUP BY {_KEY}, greatest(at_us, from_us)
 """
-"""For each span, the state at its start, and its changes: of several offsets at one instant, the last is used."""
+"""SQL for each span's state at its start, and its changes; of several offsets at one instant, the last is used."""

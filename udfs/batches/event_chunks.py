@@ -216,7 +216,7 @@ def sorted_events(events: Events) -> Events:
 
 
 def joined_events(earlier: Events, later: Events) -> Events:
-    """Concatenate the events of one set and those of several sets that begin with the same set."""
+    """Concatenate the events of one set with events of several sets that begin with this set."""
     columns = {name: np.concatenate([earlier.columns[name], column]) for name, column in later.columns.items()}
     columns["set"][: len(earlier)] = 0
     return Events(later.sets, columns)

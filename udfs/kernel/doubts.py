@@ -6,8 +6,8 @@ leader was silent when a check was due, and no line shows when the check ran, it
 If the log does not show the phase of the periodic check, the check ran at some time within a period. If a check must
 have run late, because no line shows its effect, it ran at some time after it was due.
 
-Where a line says that the leader dropped this very follower, part of the order is known: the follower lacked something
-at that check, and no fetch that showed it at the log end had come before. Other fetches remain in doubt: the line
+If a line shows that the leader dropped this follower, part of the order is known: the follower lacked records at that
+check, and no fetch that showed it at the log end had come before. Other fetches remain in doubt, because the line only
 reflects the brokers' rule, and another rule may depend on them.
 
 Where a log begins in mid-term and no line names the ISR, a follower that has not been seen at the log end may not have

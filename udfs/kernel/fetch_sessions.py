@@ -155,13 +155,13 @@ def read_session_partitions(first, requests: SessionRequests, cache: SessionCach
     Parameters
     ----------
     first : int64
-        Request to begin with: 0, or what the call before returned.
+        Request to begin with: 0, or the result of the previous call.
     requests : Requests
-        The batch.
+        Requests of the batch.
     cache : SessionCache
-        Changed in place; keep it for the next batch.
+        State of the session, which is changed in place, and needed for the next batch.
     out : Fetches
-        Filled from row 0. It must have room for every partition number of the cache.
+        Receives rows from row 0 on. It must have room for every partition number of the cache.
 
     Returns
     -------

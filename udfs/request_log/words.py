@@ -49,6 +49,6 @@ def first_byte(_typing: Any, word: Any) -> Any:
 
 @inlined
 def word_without(text, at, byte):
-    """Whether none of the next eight bytes is the one that ``byte`` is filled with."""
+    """Whether none of the next eight bytes equals the byte that fills ``byte``."""
     differs = word_at(text, at) ^ byte
     return (differs - ONES) & ~differs & HIGH == 0

@@ -267,12 +267,12 @@ class Rule:
     def but(self, *, id: str, in_force: str, year: int, source: str, **differences: Any) -> "Rule":  # noqa: A002
         """Change some functions and facts of this rule, as a proposal does.
 
-        The rest is inherited, ``acts_in_quiet`` and ``knows_as`` included: they must still hold.
+            The rest is inherited, ``acts_in_quiet`` and ``knows_as`` included: they must still hold.
 
         Parameters
         ----------
         id, in_force, year, source
-            As of any rule.
+            Attributes that every rule has.
         **differences
             Other attributes that differ; ``params`` are added to those of this rule.
         """
@@ -280,7 +280,7 @@ class Rule:
         return replace(self, id=id, in_force=in_force, year=year, source=source, **differences)
 
     def param(self, name: str) -> Param | None:
-        """Find a parameter, of this rule or common to all."""
+        """Find a parameter of this rule, or one that is common to all rules."""
         return self.params.get(name) or COMMON_PARAMS.get(name)
 
     @property

@@ -250,7 +250,7 @@ def lines_of_file(  # noqa: PLR0913 a file, and how it is read
 def _sorted_lines(
     stream: Iterator[bytes], selected: Selection, first_line: int, block_bytes: int, *, is_mixed: bool
 ) -> Iterator[tuple[LinesInKafkasLayout | LongLine | BadFileError, Codes | None]]:
-    """Yield the lines of the source in Kafka's own layout, and what is wrong; if mixed, with the code of each log."""
+    """Yield the lines of the source in Kafka's own layout, and problems; if mixed, with the code of each line's log."""
     converter = LayoutConverter(selected.layout, selected.source)
     kinds = LogKindFinder(selected.default) if is_mixed else None
     number, bad = first_line, None

@@ -18,7 +18,7 @@ CAPABILITY_COLUMNS = ("about", "found", "next")
 
 
 class Capability(NamedTuple):
-    """Something that the logs allow or lack, and what to do about it."""
+    """An analysis that the logs allow, or for which they lack something, with the remedy."""
 
     about: str
     found: str

@@ -269,7 +269,7 @@ def last_numbers(engine: Engine, numbers: Rows) -> pa.Table:
 
 
 def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NUMBERS) -> pa.Table:
-    """Find the quiet times that a follower's request numbers span, and those where the numbers break.
+    """Find the quiet times across which a follower's request numbers continue, and those at which they jump.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ _OF_TERM = ("leader_id", "topic", "partition_id", "leader_epoch")
 
 @dataclass(frozen=True)
 class LastRows:
-    """The last rows of request logs that are gone, shortly before those that are read.
+    """The last rows of request logs that are gone, from shortly before the logs that are read.
 
     Attributes
     ----------

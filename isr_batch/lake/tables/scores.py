@@ -1,4 +1,4 @@
-"""The ledger's tables: what each rule got right, got wrong and cost. docs/verdicts.md has the definitions."""
+"""Tables of the ledger: accuracy and cost of each rule. docs/verdicts-reasoning.md has the definitions."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Column, Table, columns, key_columns
 
