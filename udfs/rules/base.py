@@ -267,7 +267,7 @@ class Rule:
     def but(self, *, id: str, in_force: str, year: int, source: str, **differences: Any) -> "Rule":  # noqa: A002
         """Change some functions and facts of this rule, as a proposal does.
 
-            The rest is inherited, ``acts_in_quiet`` and ``knows_as`` included: they must still hold.
+        The rest is inherited, ``acts_in_quiet`` and ``knows_as`` included: they must still hold.
 
         Parameters
         ----------
