@@ -42,7 +42,7 @@ class Jobs:
 
 NOTE = f"""`replay` with {len(REGISTRY)} rules, from rows that it packs first, in separate processes, one after the
 other, each warmed up by a small replay. Peaks of resident memory are those of a single Python worker, and of
-the JVM. Their decisions are not compared here."""
+the JVM. Decisions were not compared in this measurement."""
 
 
 def longer(jobs: Jobs, log: Measured, shorter: Measured) -> list[Section]:
@@ -54,16 +54,16 @@ def longer(jobs: Jobs, log: Measured, shorter: Measured) -> list[Section]:
         HEADINGS,
         [_row("the log, local[2]", log[1], usual), _row("a shorter log, local[2]", shorter[1], short)],
         [
-            ("rows of the log by those of the shorter one", log[1] / shorter[1]),
-            ("the log by the shorter one, time", usual["best"] / short["best"]),
-            ("the log by the shorter one, peak memory of a worker", usual["worker"] / short["worker"]),
-            ("the log by the shorter one, peak memory of the JVM", usual["jvm"] / short["jvm"]),
+            ("rows of the log relative to the shorter one", log[1] / shorter[1]),
+            ("the log relative to the shorter one, time", usual["best"] / short["best"]),
+            ("the log relative to the shorter one, peak memory of a worker", usual["worker"] / short["worker"]),
+            ("the log relative to the shorter one, peak memory of the JVM", usual["jvm"] / short["jvm"]),
         ],
     )
     model = ExecutorModel.fitted(Timed(log[1], usual["best"]), Timed(shorter[1], short["best"]))
     note = f"""Not measured: both figures are from the log and the shorter one, as above ({len(REGISTRY)} rules, rows
-        that are packed first); the group `cluster` measures two. Replica sets share nothing, so that rows divide
-        among executors as long as no set has more than its part; what a network takes is left out."""
+        that are packed first); the group `cluster` measures two. Replica sets are independent, so that rows can be
+        divided among executors as long as no set exceeds an executor's share; the time of a network is left out."""
     return [section, executors_modelled(model, log[1], "executors of two cores", note)]
 
 
@@ -79,16 +79,20 @@ def cores_and_skew(jobs: Jobs, log: Measured, half: Measured, alone: Measured) -
     usual, one_core, hot, single = found.values()
     return Section(
         "Cores and skew",
-        f"""{NOTE} A set is replayed by one task: a partition alone uses one core, and a second one for the JVM next
-        to its Python; so does local[1]. Alone it has {alone[1] / log[1]:.0f} times the rows of the log.""",
+        f"""{NOTE} Each set is replayed by one task. Therefore a single partition uses one core, and a second one for
+        the JVM next to its Python; so does local[1]. Alone, the partition has {alone[1] / log[1]:.0f} times the rows
+        of the log.""",
         HEADINGS,
         [_row(name, cases[name][1][1], figures) for name, figures in found.items()],
         [
-            ("two cores by one, time", usual["best"] / one_core["best"]),
-            ("half of the rows in one partition, time per row by no skew", hot["row"] / usual["row"]),
-            ("half of the rows in one partition, peak memory of a worker by no skew", hot["worker"] / usual["worker"]),
-            ("one partition alone, time per row by no skew", single["row"] / usual["row"]),
-            ("one partition alone, peak memory of a worker by no skew", single["worker"] / usual["worker"]),
+            ("two cores relative to one, time", usual["best"] / one_core["best"]),
+            ("half of the rows in one partition, time per row relative to no skew", hot["row"] / usual["row"]),
+            (
+                "half of the rows in one partition, peak memory of a worker relative to no skew",
+                hot["worker"] / usual["worker"],
+            ),
+            ("one partition alone, time per row relative to no skew", single["row"] / usual["row"]),
+            ("one partition alone, peak memory of a worker relative to no skew", single["worker"] / usual["worker"]),
         ],
     )
 
@@ -138,12 +142,12 @@ def first_use(rounds: int) -> Section:
     }
     return Section(
         "First use",
-        """Each in a separate process. Kernels are compiled once per machine, then loaded; `run` ingests, replays and
-        reports.""",
+        """Each measurement ran in a separate process. Kernels are compiled once per machine, and loaded
+        after that; `run` ingests, replays and reports.""",
         ("what", "s, best", "s, median", "times"),
         [[what, f"{min(s):.1f}", f"{np.median(s):.1f}", str(len(s))] for what, s in told.items()],
         [
-            ("kernels loaded from disk by compiled, time", min(warm) / cold),
+            ("kernels loaded from disk relative to compiled, time", min(warm) / cold),
             ("`isr-batch run` on the samples, second by first", runs[1] / runs[0]),
         ],
     )

@@ -218,7 +218,7 @@ def _stores_and_clusters(found: Found, rows: Mapping[str, int]) -> Section:
         )
     ]
     ratios += [
-        (f"{two} by {one.workers}, {rows['log']:,} rows, timelines none: time", ratio)
+        (f"{two}, relative to {one.workers}, {rows['log']:,} rows, timelines none: time", ratio)
         for one, two in ((ONE, TWO), (ONE_IN_TURNS, TWO_IN_TURNS))
         for ratio in [found[two]["log", "none"].seconds / found[one]["log", "none"].seconds]
     ]
@@ -227,15 +227,15 @@ def _stores_and_clusters(found: Found, rows: Mapping[str, int]) -> Section:
         f"""`replay` with {len(runs_of(RULES))} rules by Spark, from packed segments, in a new session, warmed up by a
         small log; best rounds. A worker of the cluster is one executor with one core. CPU seconds of
         Spark's Python workers, of the executors' JVMs (local[2] has one JVM, which is the driver's), of the
-        driver's JVM and Python, and of the server: S3 is moto's, in Python, HDFS one name node and one data node. Its
-        writes wait: a file is complete when the data node has reported its block to the name node, and a
-        client that asks earlier, as nearly every one does here, asks again after half a second. All of them share
-        {len(os.sched_getaffinity(0))} cores. An executor of one core keeps more than one busy, with its JVM, its
-        Python worker, the driver and the S3 server, so that on two cores the wall time of two executors says
-        little of what two machines would do. In turns: of every {TURNS * TURN_S * 1000:.0f} ms each worker has {
-            TURN_S * 1000:.0f} with all cores to itself and is stopped in the others, as if it were a separate
-        machine at half speed. The number and a checksum of ISR changes and verdicts, and the number of rows of all
-        tables, are in every case those of local[2] on the folder.""",
+        driver's JVM and Python, and of the server: S3 is moto's, in Python, HDFS one name node and one data node.
+        HDFS writes are slow here: a file is complete when the data node has reported its block to the name node, and
+        a client that asks before, as nearly all do here, asks again after half a second. All processes share
+        {len(os.sched_getaffinity(0))} cores. An executor with one core keeps more than one core busy: its JVM, its
+        Python worker, the driver and the S3 server. Therefore the wall time of two executors on two cores does not
+        show how two machines would perform. *In turns*: of every {TURNS * TURN_S * 1000:.0f} ms each worker has {
+            TURN_S * 1000:.0f} with all cores to itself and is stopped for the rest, as if it were a separate machine
+            at half speed. The number and a checksum of ISR changes and verdicts, and the number of rows of all
+        tables, are in every case the same as with local[2] on the folder.""",
         ("case", "rows", "timelines", "s", "CPU s, Python", "executors", "driver's JVM", "driver", "server"),
         table,
         ratios,
@@ -268,23 +268,23 @@ def _two_from_one(found: Found, rows: Mapping[str, int]) -> Section:
             ])  # fmt: skip
             what = f"two workers, {name}, {rows[log]:,} rows"
             ratios += [
-                (f"{what}: time measured by predicted", took.seconds / predicted),
-                (f"{what}: executors' CPU, by one worker's", took.executors_cpu / of_one.executors_cpu),
+                (f"{what}: measured time relative to predicted time", took.seconds / predicted),
+                (f"{what}: executors' CPU relative to one worker's", took.executors_cpu / of_one.executors_cpu),
             ]  # fmt: skip
         further = [_further_cpu(found[case], rows) for case in (two, one)]
         ratios.append(
-            (f"two workers, {name}: executors' CPU of a further row, by one worker's", further[0] / further[1])
+            (f"two workers, {name}: executors' CPU per further row, relative to one worker's", further[0] / further[1])
         )
     of_models = "; ".join(fits)
     return Section(
         "Two workers, as predicted from one",
-        f"""The model has two figures, from both logs on one worker, without timelines. {of_models}. Two workers take
-        the fixed part, and half of the rest each. It holds for other machines if a further row takes no more CPU
-        of two executors (JVM and Python) than of one, which both ways check, and if executors do not wait for
-        each other, which only turns can check on this machine.""",
+        f"""The model has two parameters, fitted to both logs on one worker, without timelines. {of_models}. The model
+        predicts that two workers take the fixed time, and half of the rest. It applies to other machines if a further
+        row takes no more CPU of two executors (JVM and Python) than of one, which both arrangements check, and if
+        executors do not wait for each other, which only the arrangement in turns can check on this machine.""",
         (
-            "two workers", "rows", "one worker, s", "two, predicted", "two, measured", "measured by predicted",
-            "busier one's share of task time", "CPU s a million rows, one", "two",
+            "two workers", "rows", "one worker, s", "two, predicted", "two, measured", "measured / predicted",
+            "busier one's share of task time", "CPU s per million rows, one", "two",
         ),
         table,
         ratios,
@@ -299,10 +299,9 @@ def _more_executors(found: Found, rows: Mapping[str, int]) -> Section:
         _model(found[ONE], rows),
         rows["log"],
         "executors of one core",
-        f"""Both figures are from one worker on S3 ({len(runs_of(RULES))} rules, no timelines). The two that are
-        measured share the cores with the driver and the S3 server; in turns, where they do not, two took
-        {error:.2f} of what the model says of them. Nothing is measured of four and eight. Spark divides the replica
-        sets among tasks, and merges those with few bytes; what a network and a
-        real store take is left out.""",
+        f"""Both figures are from one worker on S3 ({len(runs_of(RULES))} rules, no timelines). The two measured
+        executors share the cores with the driver and the S3 server. In turns, where they do not, two executors took
+        {error:.2f} times the modelled time. Four and eight executors were not measured. Spark divides the replica
+        sets among tasks, and merges small ones; times of a network and of a real store are left out.""",
         {case.workers: found[case][log].seconds for case in (ONE, TWO)},
     )

@@ -19,9 +19,9 @@ class Timed(NamedTuple):
 
 @dataclass(frozen=True)
 class ExecutorModel:
-    """Seconds that no executor shortens, and seconds of an executor a row.
+    """A model of the time: a fixed part, and a part per row that executors divide.
 
-    Replica sets share nothing, so that rows divide among executors as long as no set has more than its part.
+    Replica sets are independent, so that rows can be divided as long as no set exceeds an executor's share.
     """
 
     fixed: float
@@ -38,8 +38,8 @@ class ExecutorModel:
         return self.fixed + self.a_row * rows / executors
 
     def __str__(self) -> str:
-        """Both figures, as a sentence has them."""
-        return f"{self.fixed:.1f} s that no executor shortens, and {self.a_row * 1e6:.2f} s of one a million rows"
+        """Describe both figures in a sentence."""
+        return f"{self.fixed:.1f} s of fixed time, and {self.a_row * 1e6:.2f} s of executor time per million rows"
 
 
 def executors_modelled(
@@ -59,7 +59,7 @@ def executors_modelled(
     measured : mapping of int to float, optional
         Seconds of that log, by the number of executors.
     """
-    checked = ("measured, s", "measured by modelled") if measured else ()
+    checked = ("measured, s", "measured / modelled") if measured else ()
     table = []
     for number in EXECUTORS:
         seconds, of_largest = model.seconds(rows, number), model.seconds(LARGEST_ROWS, number)
@@ -71,6 +71,6 @@ def executors_modelled(
     return Section(
         "More executors, modelled",
         f"{model}. {note}",
-        (executor, f"s, {rows:,} rows", *checked, f"s, {LARGEST_ROWS:,} rows", "M rows/s of these"),
+        (executor, f"s, {rows:,} rows", *checked, f"s, {LARGEST_ROWS:,} rows", "M rows/s for these rows"),
         table,
     )

@@ -74,7 +74,7 @@ def of_a_long_log(count: int, folder: Path) -> Section:
             "lines",
             "CPU s, half",
             "CPU s, all",
-            "us a further line",
+            "us per further line",
             "packing, us",
             "10 GB, CPU min",
             "worker, MiB",
@@ -104,7 +104,7 @@ def of_the_scanner(rounds: int) -> Section:
         "Lines of a request log, in memory",
         f"""{count:,} lines of {len(text) / count / 1000:.1f} kB, one thread, its CPU time. pysimdjson is measured where
         it is installed; the product does not use it.""",
-        ("way", "us a line, best", "us a line, median"),
+        ("way", "us per line, best", "us per line, median"),
         [[c.name, *(f"{seconds / count * 1e6:.2f}" for seconds in (c.best, c.median))] for c in contestants],
         [(f"{c.name}, by pysimdjson's bare parse", c.best / bare) for c in contestants[:-1]] if bare else [],
     )

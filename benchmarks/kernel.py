@@ -137,21 +137,25 @@ def measure(plan: Plan, rounds: int) -> list[Section]:
     section = Section(
         "Kernel alone",
         f"""{number:,} rows of {len(log.partitions):,} partitions in memory, one thread, its CPU time. The kernel is
-        called through `udfs.batches.replay.SetReplay` as in production; results are counted and dropped. It keeps the
-        ledger and judges each shrink; the C++ loop does neither, and takes three replicas and two kinds of row only.
-        *With Arrow at both ends* is `replay_batches`: rows from record batches, results as files take them. For the
-        other rules only times are compared: only kafka-3.7 is in the C++ loop.""",
-        ["contestant", "M rows/s, best", "M rows/s, median", "ns a row, best"],
+        called through `udfs.batches.replay.SetReplay` as in production; results are counted and dropped. The kernel
+        keeps the ledger and judges each shrink; the C++ loop does neither, and only handles three replicas and two
+        kinds of rows. *With Arrow at both ends* is `replay_batches`, which reads record batches and returns results
+        in the form in which files store them. The C++ loop only has kafka-3.7; for other rules, only times are
+        compared.""",
+        ["contestant", "M rows/s, best", "M rows/s, median", "ns per row, best"],
         [[name, *rate(c, number), f"{1e9 * c.best / number:.0f}"] for name, c in by_name.items()],
         [
-            ("one rule (kafka-3.7), time by that of the C++ loop", one.best / hand.best),
+            ("one rule (kafka-3.7), time relative to the C++ loop", one.best / hand.best),
             (
-                f"all {len(REGISTRY)} rules in one pass, by the C++ loop run {len(REGISTRY)} times",
+                f"all {len(REGISTRY)} rules in one pass, relative to the C++ loop run {len(REGISTRY)} times",
                 fused.best / hand.best / len(REGISTRY),
             ),
-            (f"all {len(REGISTRY)} rules in one pass, by all of them one after the other", fused.best / singles),
-            ("Arrow at both ends, all rules, by the kernel alone", arrow_fused.best / fused.best),
-            ("Arrow at both ends, one rule, by the kernel alone", arrow_one.best / one.best),
+            (
+                f"all {len(REGISTRY)} rules in one pass, relative to all of them one after the other",
+                fused.best / singles,
+            ),
+            ("Arrow at both ends, all rules, relative to the kernel alone", arrow_fused.best / fused.best),
+            ("Arrow at both ends, one rule, relative to the kernel alone", arrow_one.best / one.best),
         ],
     )
     return [section, _parameter_sets(plan, rounds)]
@@ -172,11 +176,11 @@ def _parameter_sets(plan: Plan, rounds: int) -> Section:
         "Parameter sets of kafka-3.7",
         f"""{number:,} rows of {len(log.partitions):,} partitions; lag times from {LAG_TIME_MS} ms on, in steps of 250
         ms.""",
-        ["sets", "M rows/s, best", "M rows/s, median", "a further set, by the first pass"],
+        ["sets", "M rows/s, best", "M rows/s, median", "a further set, relative to the first pass"],
         [[c.name, *rate(c, number), f"{share[c.name]:.0%}" if c.name in share else ""] for c in contestants],
         [
             (
-                f"a further parameter set, of {SETS_OF_PARAMETERS[-1]}, by the first pass",
+                f"a further parameter set, of {SETS_OF_PARAMETERS[-1]}, relative to the first pass",
                 share[str(SETS_OF_PARAMETERS[-1])],
             )
         ],

@@ -61,9 +61,9 @@ def write(page: Path, sections: Sequence[Section], command: str, data: str, took
         ),
         "",
         _wrapped(
-            """All contestants of a table ran in turn in one run. Before a time counted, the changes of the ISR under
-            kafka-3.7 had to be those (by number and checksum) of a loop written by hand in C++, unless the text
-            says otherwise. Absolute times are this machine's; ratios travel better."""
+            """All contestants of a table ran in turn in one run. Unless the text says otherwise, a time only counts
+            if the contestant made the same ISR changes under kafka-3.7, by number and checksum, as a loop written by
+            hand in C++. Absolute times depend on this machine; ratios should hold on others."""
         ),
     ]
     if ratios := [f"| {what} | {ratio:.2f} |" for section in sections for what, ratio in section.ratios]:

@@ -60,7 +60,7 @@ def measure(plan: Plan, folder: Path) -> Section:
         """`replay --timelines none` by Spark on two cores, from packed segments, in a new session. CPU
         seconds of Spark's Python workers (which read segments, replay them and write results), of the JVM
         (which sorts segment locations) and of the driver; peaks of resident memory of a worker and of the JVM, in MiB.
-        Their decisions are not compared here.""",
+        Decisions were not compared in this measurement.""",
         ("rules", "s", "M rows/s", "M rows/s per core", "CPU s, workers", "JVM", "driver", "MiB, worker", "JVM"),
         [_row(name, rows, told) for name, told in found.items()],
     )

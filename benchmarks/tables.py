@@ -30,8 +30,8 @@ EVERY_S = 0.5
 BEGINS_US = 1_773_144_000_000_000
 NOTE = """These tables are not those of the log above (`write_table` in `benchmarks/tables.py`: fetches of two
 followers of 300 partitions in one file, or in 20 files for the last row), and nothing is replayed, so there are no ISR
-changes to compare. CPU seconds are of the whole process tree, with its start; the peak is of memory, of the driver's
-process, Python workers and JVM together."""
+changes to compare. CPU seconds are those of the whole process tree, including its start; the peak is that of memory
+in the driver's process, Python workers and JVM together."""
 MAPPING = """
 cluster_id: bench
 fetches:
@@ -52,12 +52,12 @@ _SELECT = (
     "CAST(make_timestamp(ts_us) AS DATE) AS event_date"
 )
 _PEER_NAMES = {
-    "ingest": "`ingest table`: new rows found, written, days' facts, terms, segments",
+    "ingest": "`ingest table`: new rows found, written, summaries of days, terms, segments",
     "again": "the same table once more: all rows known",
     "duckdb": "DuckDB: the same casts, DISTINCT, Parquet by day",
     "duckdb-in-order": "DuckDB: the same, in order of set and time",
     "spark": "Spark: the same casts, dropDuplicates, Parquet by day",
-    "spark-ingest": "`ingest table` in Spark's workers, with facts, terms and segments",
+    "spark-ingest": "`ingest table` in Spark's workers, with summaries of days, terms and segments",
 }
 
 
@@ -112,12 +112,12 @@ def measure(folder: Path, rows: tuple[int, ...] = ROWS, files: int = FILES) -> l
     of_many = (done["cpu_s"] - cpu["spark-ingest", many]) / (count - many) * 1e6
     return [Section(
         "Tables of fetches into a lake", NOTE,
-        ("", "rows", "CPU, s", "peak, MB", "bytes by the source's"), shown,
+        ("", "rows", "CPU, s", "peak, MB", "bytes relative to the source"), shown,
         [(f"a further row, microseconds of CPU: {_PEER_NAMES[name]}", us) for name, us in further.items()]
         + [
             (f"a further row of {count:,} in Spark's workers, microseconds of CPU", of_many),
-            ("`ingest table` by DuckDB with DISTINCT, a further row", further["ingest"] / further["duckdb"]),
-            ("the same by DuckDB that sorts as well", further["ingest"] / further["duckdb-in-order"]),
+            ("`ingest table` relative to DuckDB with DISTINCT, per further row", further["ingest"] / further["duckdb"]),
+            ("the same relative to DuckDB that sorts as well", further["ingest"] / further["duckdb-in-order"]),
         ],
     )]  # fmt: skip
 

@@ -48,19 +48,19 @@ _HERE = Path(__file__).resolve().parent.parent
 
 
 def __getattr__(name: str) -> object:
-    """Load a name when it is first asked for: most who import a part of this package need none of them."""
+    """Import a public name on first use, because most imports of this package need none of them."""
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_NAMES[name]), "open_lake" if name == "open" else name)
 
 
 def __dir__() -> list[str]:
-    """Names for completion."""
+    """Return the public names, for completion."""
     return [*globals(), *_NAMES]
 
 
 def _require_own(name: str) -> None:
-    """Refuse to run with a foreign package that has the name of one of ours."""
+    """Refuse to run if another package has the name of one of ours."""
     found = find_spec(name)
     origin = found.origin if found else None
     if origin is not None and Path(origin).resolve().parent.parent != _HERE:
@@ -71,6 +71,6 @@ def _require_own(name: str) -> None:
         raise ImportError(message, name=name)
 
 
-# Both names are ones that anybody may have chosen.
+# Another package may have chosen either name.
 _require_own("udfs")
 _require_own("pipelines")

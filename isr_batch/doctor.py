@@ -1,4 +1,4 @@
-"""Check this machine, and say what to do about each fault."""
+"""Check this machine, and report each problem with its remedy."""
 
 import os
 import platform
@@ -21,15 +21,15 @@ from isr_batch.memory import memory_bytes
 from isr_batch.settings import Settings
 
 MIN_JAVA: Final = 17
-# Beside the JVM's heap: the driver, and a Python worker for each core.
+# Memory in addition to the JVM's heap: the driver, and one Python worker per core.
 PYTHON_MEMORY_GB: Final = 1.0
 MIN_DISK_GB: Final = 2.0
-"""Of scratch: what a few million fetches spill."""
+"""Minimum scratch space, enough for what a few million fetches spill."""
 
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """One thing looked at; ``what_to_do`` is empty when it is fine."""
+    """Result of one check; ``what_to_do`` is empty if there is no problem."""
 
     check: str
     found: str
@@ -46,7 +46,7 @@ class DoctorCheck:
 
 
 def examine_machine(settings: Settings) -> list[DoctorCheck]:
-    """Look at everything that a command needs, without starting Spark."""
+    """Check everything that a command needs, without starting Spark."""
     checks: list[Callable[[], DoctorCheck]] = [
         _python,
         _java,
@@ -64,12 +64,12 @@ def examine_machine(settings: Settings) -> list[DoctorCheck]:
 
 
 def require_healthy_machine(checks: Iterable[DoctorCheck]) -> None:
-    """Fail when something is to be done.
+    """Fail if a check has found a problem.
 
     Raises
     ------
     UsageError
-        With what is wrong.
+        If there are problems; the message lists them.
     """
     wrong = [check.check for check in checks if not check.ok]
     if wrong:
@@ -94,7 +94,7 @@ def _java() -> DoctorCheck:
 
 
 def _spark() -> DoctorCheck:
-    """SPARK_HOME names another Spark than the one that is installed more often than anybody means it to."""
+    """Check SPARK_HOME, which often names another Spark than the installed one by mistake."""
     home = os.environ.get("SPARK_HOME")
     wanted = version("pyspark")
     if not home:

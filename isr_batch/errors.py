@@ -16,7 +16,7 @@ class IsrBatchError(Exception):
     Parameters
     ----------
     message : str
-        The fault, and its place.
+        What is wrong, and where.
     hint : str
         The remedy; empty if the message has it already.
     """
@@ -70,7 +70,7 @@ class WriteConflictError(IsrBatchError):
 
 
 RETRIES: Final = 3
-"""Times that a write is tried again after others committed first."""
+"""Number of retries of a write after other writers committed first."""
 
 
 def write_conflict_error(name: str) -> WriteConflictError:
@@ -127,7 +127,7 @@ def out_of_memory_error(*, in_java: bool) -> StorageError:
 
 
 def explained_error(error: BaseException) -> IsrBatchError | None:
-    """Recognize a fault of the machine by the messages of the system and of Spark; None is a bug."""
+    """Convert an error to a fault of the machine, by messages of the system or of Spark; None if it is a bug."""
     if isinstance(error, IsrBatchError):
         return error
     text = f"{type(error).__name__}: {error}"

@@ -19,14 +19,14 @@ _GIVEN: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
 def jvm_options(*, little: bool) -> str:
-    """Options of the JVM.
+    """Return the options for the JVM.
 
     Parameters
     ----------
     little : bool
-        Whether there is little to do.
+        Whether the input is small.
     """
-    # Two collectors, or two levels of the compiler, are an error.
+    # Specifying two collectors, or two compiler levels, would be an error.
     given = any("-XX:" in os.environ.get(name, "") for name in _GIVEN)
     found = [NO_PERF_DATA, *([LITTLE] if little and not given else [])]
     if class_archive().exists():
@@ -35,13 +35,13 @@ def jvm_options(*, little: bool) -> str:
 
 
 def java_command() -> str | None:
-    """Path at which Spark would look for Java; None if it does not exist."""
+    """Return the path at which Spark would look for Java; None if it does not exist."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which(f"{home}/bin/java" if home else "java")
 
 
 def class_archive() -> Path:
-    """Path of the class archive, next to Spark's jars, from which it is made."""
+    """Return the path of the class archive, next to Spark's jars, from which it is made."""
     import pyspark
 
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)

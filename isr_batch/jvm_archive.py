@@ -18,13 +18,13 @@ _AT_MOST_S: Final = 300
 
 
 def write_class_archive() -> Path | None:
-    """Make the archive by a session that loads what commands load; None where that cannot be done."""
+    """Make the archive with a session that loads the classes that commands need; None if that is impossible."""
     archive = class_archive()
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, archive.name)
         java = f"{LITTLE} -XX:ArchiveClassesAtExit={made} {NO_WORD}"
         command = [sys.executable, "-m", "isr_batch.jvm_archive", "--load", folder]
-        # Another process may be starting with it: there is all of it, or nothing.
+        # Replaced atomically, because another process may be starting with it.
         part = archive.with_suffix(f".{os.getpid()}")
         try:
             archive.unlink(missing_ok=True)
@@ -44,7 +44,7 @@ def write_class_archive() -> Path | None:
 
 
 def _load(folder: str) -> None:
-    """Have the classes loaded that most commands need: Delta's, those of queries, and of Python's workers."""
+    """Load the classes that most commands need: those of Delta, of queries, and of Python workers."""
     spark = start_session(SparkSettings(driver_memory="1g", shuffle_partitions=2))
     table = f"{folder}/table"
     days = spark.range(100).selectExpr(

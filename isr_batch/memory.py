@@ -11,12 +11,13 @@ from isr_batch.errors import StorageError
 CGROUP: Final = Path("/sys/fs/cgroup")
 _LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")
 LEAST_ADDRESSES: Final = 4 << 30
-"""Bytes of address space that a command on a lake takes, mostly without using them: libraries, stacks, buffers."""
+"""Bytes of address space that a command on a lake needs for libraries, stacks and buffers, mostly without using
+them."""
 
 
 @lru_cache
 def memory_bytes() -> int:
-    """Memory of this machine or container."""
+    """Return the memory of this machine or container in bytes."""
     own = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([own, *filter(None, map(_limit_in, (CGROUP / name for name in _LIMITS)))])
 
@@ -24,17 +25,17 @@ def memory_bytes() -> int:
 def _limit_in(file: Path) -> int | None:
     try:
         return int(file.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # not there, or "max"
+    except (OSError, ValueError):  # the file is missing, or has "max"
         return None
 
 
 def require_address_space() -> None:
-    """Look at ``ulimit -v``: where it is too low, libraries end the process without a word of ours.
+    """Check ``ulimit -v``, because below a limit libraries end the process without a message.
 
     Raises
     ------
     StorageError
-        When it is lower than what a command takes at the least.
+        When the limit is lower than the minimum that a command needs.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESSES:

@@ -24,12 +24,12 @@ from isr_batch.window import Window
 from udfs.batches.rule_runs import RuleRun
 
 Step = Callable[[str], AbstractContextManager[dict[str, Any]]]
-"""Shows a step's name while it lasts; what is put into the dict is shown at its end."""
+"""Context that shows a step's name while it runs, and at its end the values that were put into the dict."""
 
 
 @contextmanager
 def _silently(_name: str) -> Iterator[dict[str, Any]]:
-    """Show nothing."""
+    """Run a step without showing anything."""
     yield {}
 
 
@@ -56,14 +56,15 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     window : Window
         Days to replay; all by default.
     run : Run, optional
-        Takes the events read and the rows written of each step as soon as it is done, so that the log of runs has them
-        also when a later step fails.
+        Receives the numbers of events read and rows written as soon as each step is done, so that the run log has them
+        even if a later step fails.
     step : callable
         Shows progress.
     elr : {"auto", "off", "on"}
-        Whether the clusters have eligible leader replicas: as their logs say, or not, or from the start.
+        Whether the clusters have eligible leader replicas: by their logs, never, or from the start.
     timelines : {"all", "around-shrinks", "none"}, optional
-        What is written of replica_timeline and partition_timeline; by default that depends on the size.
+        Which rows of replica_timeline and partition_timeline are written; by default this depends on the number of
+        events.
 
     Raises
     ------
@@ -92,10 +93,11 @@ def replay_window(  # noqa: PLR0913 four of them have a default
 
 
 def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:
-    """Compact and clean the tables, then pack what a replay reads again.
+    """Compact and clean the tables, then pack the segments again that a replay reads.
 
-    Compacting replaces the files of the log, and the packed segments name the files that they were made from.
-    Parameters and returned rows are those of `isr_batch.lake.maintain.maintain_tables`.
+    Compaction replaces data files of the log, and segments have a hash of the names of the files that they were packed
+    from, so that they must be packed again. Parameters and returned rows are those of
+    `isr_batch.lake.maintain.maintain_tables`.
     """
     with leased(lake):
         take_out_unnamed(lake)

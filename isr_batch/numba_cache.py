@@ -1,8 +1,8 @@
 """Keep the machine code of compiled functions on disk, for later processes of this machine.
 
-It is numba's own cache, in a folder whose name is a hash of all source files that a function may call, because numba
-does not notice changes in other files. Index and code are pickles, which can run anything when they are loaded, so only
-the user may have access to the folder.
+This uses numba's own cache, in a folder whose name is a hash of all source files that a function may call, because
+numba does not detect changes in other files. Index and code are pickles, which can run any code when they are loaded,
+so that only the user may have access to the folder.
 
 A package may include machine code that runs on any processor (`make wheel`), in folders with the same names next to its
 sources.
@@ -30,12 +30,12 @@ from udfs.rules import RULE_FILE
 logger = logging.getLogger(__name__)
 
 ROOMS = ("request_log",)
-"""Rooms of ``udfs`` that no replay uses: a change there compiles no rule again."""
+"""Folders of ``udfs`` that no replay uses, so that a change there does not recompile the rules."""
 
 SHIPPED = Path(__file__).parent / "kernels"
-"""Machine code that came with the package."""
+"""Folder of machine code that is part of the package."""
 ANY_PROCESSOR = "generic", ""
-"""`NUMBA_CPU_NAME` and `NUMBA_CPU_FEATURES` of the process that makes it."""
+"""`NUMBA_CPU_NAME` and `NUMBA_CPU_FEATURES` of the process that compiles machine code for any processor."""
 
 
 class SourcesLocator:
@@ -46,7 +46,7 @@ class SourcesLocator:
 
     @classmethod
     def from_function(cls, function: Callable[..., object], _file: str) -> Self | None:
-        """Take the user's folder of machine code, or one next to the sources, or one in the user's cache.
+        """Choose the user's own folder of machine code, or one next to the sources, or one in the user's cache.
 
         Returns
         -------
@@ -63,7 +63,7 @@ class SourcesLocator:
         return cls(SHIPPED / name, function.__module__) if (SHIPPED / name).is_dir() else None
 
     def ensure_cache_path(self) -> None:
-        """Make the folder again if it was removed since."""
+        """Create the folder again if it has been removed."""
         if not is_ours_alone(self.folder):
             raise PermissionError(self.folder)
 
@@ -72,7 +72,7 @@ class SourcesLocator:
         return str(self.folder)
 
     def get_source_stamp(self) -> str:
-        """Name of the folder: other sources have another one."""
+        """Name of the folder, which depends on the sources."""
         return self.folder.name
 
     def get_disambiguator(self) -> str:
@@ -90,7 +90,7 @@ def _parents() -> Iterator[Path]:
 
 
 def is_ours_alone(folder: Path) -> bool:
-    """Whether only this user can use a folder, which is made if need be in place of those of other sources."""
+    """Whether only this user can use a folder; creates it if needed, and removes folders of other sources."""
     try:
         if not folder.exists():
             for old in folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*"):
@@ -103,10 +103,10 @@ def is_ours_alone(folder: Path) -> bool:
 
 
 class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without types
-    """Machine code of one function: the user's, or what came with the package."""
+    """Machine code of one function, from the user's folder or from the package."""
 
     def _load_overload(self, sig: object, target_context: Any) -> object:  # noqa: ANN401
-        """Take what came with the package where the user has none."""
+        """Load the package's machine code if the user's folder has none."""
         own = super()._load_overload(sig, target_context)
         if own is not None or not SHIPPED.is_dir():  # in a zip, none can be opened
             return own
@@ -117,26 +117,26 @@ class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without 
         return found and self._impl.rebuild(target_context, found)
 
     def _save_overload(self, sig: object, data: object) -> None:
-        """Write only where the user alone can."""
+        """Write only to a folder that no other user can write to."""
         if SHIPPED not in Path(self.cache_path).parents:
             super()._save_overload(sig, data)
 
 
 class _Listener(event.Listener):  # type: ignore[misc]  # numba comes without types
-    """Hears of each function that is not in the cache, and of those that are compiled with it."""
+    """Is notified of each function that is not in the cache, and of functions that are compiled with it."""
 
     def __init__(self) -> None:
         self.collecting: list[bool] = []
 
     def on_start(self, event: event.Event) -> None:
-        """It is compiled now, which takes a while: a fifth more with a garbage collector that finds next to nothing."""
+        """Note that a function is compiled, and pause the garbage collector, which would take a fifth more time."""
         if str(event.data["dispatcher"].py_func.__module__).startswith(f"{udfs.__name__}."):
             _say_compiling()
         self.collecting.append(gc.isenabled())
         gc.disable()
 
     def on_end(self, event: event.Event) -> None:  # noqa: ARG002
-        """Collect again, if the process did so before the first of them."""
+        """Enable the garbage collector again, if it was enabled before the first function."""
         if self.collecting.pop():
             gc.enable()
 
@@ -153,7 +153,7 @@ def _listen() -> None:
 
 @lru_cache
 def digest_of(room: str = "") -> str:
-    """Hash the sources of ``udfs`` as a key of numba's cache: without `ROOMS`, or one of these and what all share."""
+    """Hash sources of ``udfs`` as a key of numba's cache: all but `ROOMS`, or one of these with the shared modules."""
     digest = hashlib.sha256()
     for source in _sources_in(files(udfs), room):
         digest.update(source.read_bytes())
@@ -163,7 +163,7 @@ def digest_of(room: str = "") -> str:
 
 
 def _sources_in(folder: Traversable, room: str) -> Iterator[Traversable]:
-    """Python files of a package, which spark-submit may have sent as a zip."""
+    """List the Python files of a package, which spark-submit may have sent as a zip."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             if entry.name == room if room else entry.name not in ROOMS:

@@ -1,4 +1,4 @@
-"""Files with code to be run: only accepted if no other user can have written them."""
+"""Check that no other user can have written files with code that is to be run."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""Numbers, times and nouns in sentences: what evidence, incidents, explanations and the report have in common."""
+"""Format numbers, times and nouns in sentences of evidence, incidents, explanations and the report."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ def listed(names: Iterable[object], by: str = "and") -> str:
 
 
 def brokers_text(ids: Sequence[int]) -> str:
-    """Name brokers."""
+    """Write the names of brokers in a sentence."""
     return f"broker{'' if len(ids) == 1 else 's'} {listed(ids)}"
 
 
@@ -43,7 +43,7 @@ def seconds_text(times_ms: Sequence[int]) -> str:
 
 
 def from_asked_time(after_us: int, what: str) -> list[str]:
-    """Say how far off the nearest of what was asked for is; nothing where that is less than a second."""
+    """Say how far the nearest result is from the requested time; empty if less than a second."""
     seconds = abs(after_us) // 1_000_000
     units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
     far = [

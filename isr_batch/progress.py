@@ -1,4 +1,4 @@
-"""Progress of long work in this process: the working loop counts, the terminal polls.
+"""Track the progress of long work in this process: the working loop counts, and the terminal polls the count.
 
 Spark counts its own work (`isr_batch.session.running_tasks`).
 """
@@ -19,11 +19,11 @@ class WorkDone(NamedTuple):
 
 
 _now: list[WorkDone] = []
-"""Work within work is last."""
+"""Current works; nested work is last."""
 
 
 def counted(parts: Iterable[tuple[Part, float]], total: float, unit: str) -> Iterator[Part]:
-    """Yield parts one after the other; each is done, with its size, when the next is requested."""
+    """Yield parts one after the other; a part's size is counted as done when the next part is requested."""
     key, done, place = object(), 0.0, len(_now)
     _now.append(WorkDone(key, done, total, unit))
     try:

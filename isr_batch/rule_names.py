@@ -1,4 +1,4 @@
-"""Names of rules and rule runs: as options give them, refused if unknown, and in order of release."""
+"""Parse names of rules from options, refuse unknown ones, and sort names of rule runs by release."""
 
 import os
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ def take_in_rule_file(file: Path | None) -> None:
 
 
 def rule_names_sort_key(run: str) -> tuple[int, str]:
-    """Sort key for names of rule runs: by release, then rules that only other versions of this program have."""
+    """Sort key for names of rule runs: by release, and last the rules of other versions of this program."""
     from udfs.rules import REGISTRY
 
     rule = run.partition(" ")[0]
@@ -45,7 +45,7 @@ def rule_names_sort_key(run: str) -> tuple[int, str]:
 
 
 def rule_names_by_release(rules: Iterable[str]) -> list[str]:
-    """Sort rules by release, several by the first; those of other versions of this program and the brokers are last."""
+    """Sort names by release, and lists of rules by their first; unknown names, and the brokers, are last."""
     from udfs.rules import REGISTRY
 
     known = {rule: position for position, rule in enumerate(REGISTRY)}
@@ -86,12 +86,12 @@ def parse_rule_params(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def require_rule_names(*rules: str) -> None:
-    """Refuse names of no rule.
+    """Refuse names that are not rules.
 
     Raises
     ------
     UsageError
-        With what was probably meant.
+        If a name is not a rule; the message suggests a similar one.
     """
     from udfs.rules import REGISTRY
 

@@ -1,4 +1,4 @@
-"""The functions of a rule with their code: its own and those of the rules that it is based on, for a reader."""
+"""Collect the functions of a rule with their code, its own and those of the rule that it is based on, for printing."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from udfs.rules import REGISTRY, module_of
 from udfs.rules.base import Rule
 
 COMMON = "common"
-"""Origin of the functions in ``udfs.rules.base``, which no rule owns."""
+"""Origin of the functions in ``udfs.rules.base``, which are defaults of all rules."""
 
 _ORIGINS = {f"udfs.rules.{module_of(rule)}": rule for rule in REGISTRY}
 

@@ -74,7 +74,7 @@ def start_session(
 ) -> SparkSession:
     """Return the running session, or start one.
 
-    Under spark-submit the cluster's configuration stands, and only what it leaves open is filled in.
+    Under spark-submit, the cluster's configuration is used, and only settings that it does not have are added.
 
     Parameters
     ----------
@@ -132,14 +132,14 @@ def start_session(
 
 
 def shuffle_options(settings: SparkSettings) -> dict[str, str]:
-    """How many tasks an exchange has: as the settings say, or enough for the cores of this machine, if they are its."""
+    """Return the number of shuffle tasks: that of the settings, or, for a local master, one that fits this machine."""
     local = re.fullmatch(r"local(?:\[(\*|\d+).*\])?", settings.master)
     cores = len(os.sched_getaffinity(0)) if local and local[1] == "*" else int((local and local[1]) or 1)
     return {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions or max(8, 4 * cores))}
 
 
 def running_tasks(spark: SparkSession) -> tuple[tuple[int, ...], int, int]:
-    """Stages that run now, and of their tasks how many are done and how many there are; none over Spark Connect."""
+    """Return the running stages with their numbers of completed and of all tasks; empty over Spark Connect."""
     if is_remote():
         return (), 0, 0
     tracker = spark.sparkContext.statusTracker()
@@ -149,7 +149,7 @@ def running_tasks(spark: SparkSession) -> tuple[tuple[int, ...], int, int]:
 
 
 def delta_jars() -> list[Path]:
-    """Delta's jars among Spark's own, where every session finds them without asking Maven."""
+    """Return Delta's jars in Spark's own folder, where every session finds them without Maven."""
     jars = [path for name in _NEEDED_JARS for path in _jar_folder().glob(f"{name}[_-]*{version('delta-spark')}.jar")]
     return jars if len(jars) == len(_NEEDED_JARS) else []
 
@@ -204,7 +204,7 @@ def _local_options() -> dict[str, str]:
 
 
 def _empty_folder() -> str:
-    """A folder of this process, with an unpredictable name."""
+    """Create a folder for this process, with an unpredictable name."""
     folder = tempfile.mkdtemp(prefix="isr-batch-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

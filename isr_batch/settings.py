@@ -34,7 +34,7 @@ Tree = dict[str, Any]
 
 
 def _switch(value: object) -> object:
-    """YAML reads ``on`` and ``off`` as truth values."""
+    """Convert ``on`` and ``off`` back to text, because YAML reads them as truth values."""
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 

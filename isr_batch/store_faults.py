@@ -1,4 +1,4 @@
-"""Put faults of addresses, stores and catalogs, as Spark reports them, into one sentence each."""
+"""Convert Spark's reports of faults of addresses, stores and catalogs to one sentence each."""
 
 import re
 
@@ -43,7 +43,7 @@ message of theirs may hold credentials."""
 
 
 def store_fault(text: str) -> tuple[str, str] | None:
-    """Find a fault of an address, a store or a catalog in what Spark says; None if it is something else.
+    """Find a fault of an address, a store or a catalog in an error of Spark; None if it is another error.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The days that a command is about: UTC, the end exclusive, either side open; or an instant."""
+"""The UTC days that a command is about, with an exclusive end, and possibly unbounded; and instants given by users."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ DAY_US: Final = 86_400_000_000
 
 @dataclass(frozen=True)
 class Window:
-    """Days from ``start`` to before ``end``, as 2026-01-31; None leaves a side open."""
+    """Parse days such as 2026-01-31 into a window from ``start`` to before ``end``; None leaves a side unbounded."""
 
     start: str | None = None
     end: str | None = None
@@ -23,7 +23,7 @@ class Window:
         return cls(str(day), str(day + timedelta(days=1)))
 
     def __str__(self) -> str:
-        """As kept in ``run_log``; an open side is empty."""
+        """The window as text for ``run_log``; an unbounded side is empty."""
         return f"{self.start or ''}..{self.end or ''}"
 
     @property
@@ -42,7 +42,7 @@ class Window:
 
     @property
     def handled_days(self) -> tuple[str, str]:
-        """First and last of the days that `handled_in` lets through."""
+        """First and last of the days that `handled_in` selects."""
         return self.days[0], self.end or str(date.max)
 
     @property
@@ -65,7 +65,7 @@ class Window:
 
     @property
     def last_day(self) -> date | None:
-        """None where that side is open."""
+        """The last day of the window; None if that side is unbounded."""
         return date.fromisoformat(self.end) - timedelta(days=1) if self.end else None
 
     @property
@@ -74,7 +74,7 @@ class Window:
         return self.start or str(date.min), str(self.last_day or date.max)
 
     def from_day(self, start: str | None) -> "Window":
-        """Begin on another day."""
+        """Return the window with another first day."""
         return Window(start, self.end)
 
 

@@ -1,6 +1,6 @@
 """Read the YAML of users: mappings, lists, texts, numbers and truth values, within limits that no honest file meets.
 
-A few hundred bytes of YAML can stand for more than a machine holds (aliases), or take minutes to be read (brackets).
+A few hundred bytes of YAML can expand to more than fits into memory (aliases), or take minutes to parse (brackets).
 """
 
 import math
@@ -17,7 +17,7 @@ _TYPES: Final = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
 class BadYamlError(yaml.MarkedYAMLError):
-    """YAML with something that is not read."""
+    """YAML has an element that is not supported."""
 
 
 def load_yaml(file: Path) -> Any:  # noqa: ANN401 (whatever the file has)
@@ -28,7 +28,7 @@ def load_yaml(file: Path) -> Any:  # noqa: ANN401 (whatever the file has)
     OSError
         When it cannot be opened.
     yaml.YAMLError
-        With what is wrong with it, and where.
+        If the file is not valid; the message says what is wrong, and where.
     """
     with file.open("rb") as stream:
         data = stream.read(MAX_BYTES + 1)

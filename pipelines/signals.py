@@ -9,7 +9,7 @@ from pipelines.output import Output
 
 
 class _StoppedBySignal(SystemExit):
-    """Raised where the command is running, which then aborts as after an error."""
+    """Raised in the running command by a signal; the command then ends as after an error."""
 
 
 @contextmanager

@@ -1,3 +1,3 @@
-"""The replay itself: numpy, numba and pyarrow. No Spark, no clock, no files."""
+"""The replay engine, which only uses numpy, numba and pyarrow: no Spark, no clock, no files."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Arrow types by their names in Spark's DDL, and Arrow's integers as numpy has them."""
+"""Make Arrow schemas from Spark's DDL, and convert Arrow's integers to numpy."""
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +14,11 @@ ARROW_TYPES = {
 
 
 def arrow_columns(ddl: str) -> pa.Schema:
-    """Make a schema of ``name TYPE, name TYPE``."""
+    """Parse a schema from text such as ``name TYPE, name TYPE``."""
     pairs = (column.split(" ", 1) for column in ddl.split(", "))
     return pa.schema([(name, ARROW_TYPES[spelt]) for name, spelt in pairs])
 
 
 def int64_array(array: pa.Array, missing: int = 0) -> npt.NDArray[np.int64]:
-    """Give Arrow's integers as numpy has them, with a number for null."""
+    """Convert Arrow's integers to a numpy array, in which ``missing`` replaces nulls."""
     return np.asarray(pc.fill_null(array, missing).cast(pa.int64()))

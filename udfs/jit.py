@@ -1,4 +1,4 @@
-"""The one door to numba, and a table of compiled functions."""
+"""The only module that calls numba's decorators, and dispatch tables of compiled functions."""
 
 from collections.abc import Callable, Sequence
 from dis import get_instructions
@@ -10,16 +10,16 @@ import numpy as np
 
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
-# _nrt: nothing is allocated in a kernel, and without reference counts the replay ran in half the time.
-# Wrappers for the interpreter and for C took half of the compile time; only entry points need one.
+# _nrt: nothing is allocated in a kernel, and without reference counts the replay ran in half the time. Wrappers for the
+# interpreter and for C took half of the compilation time; only entry points need them.
 _OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
 _FOR_CALLERS = {**_OPTIONS, "no_cpython_wrapper": True}
 
 
 class Kernel:
-    """A function that only compiled functions call. From Python it runs as Python.
+    """A function that is compiled for compiled callers, and runs uncompiled if Python calls it.
 
-    numba is imported with the first compilation: many commands need only the names of rules.
+    numba is imported at the first compilation, because many commands only need the names of rules.
     """
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
@@ -33,7 +33,7 @@ class Kernel:
 
     @cached_property
     def compiled(self) -> Any:
-        """Hand the function to numba, which compiles it with its first caller."""
+        """Pass the function to numba, which compiles it together with its first caller."""
         from numba import njit
 
         from udfs.linking import LinkedForCallers
@@ -42,7 +42,7 @@ class Kernel:
 
     @property
     def _numba_type_(self) -> Any:
-        """Type of a value that a compiled function uses, as numba asks for it."""
+        """Return the numba type of this function, which numba requests when a compiled function uses it."""
         return self.compiled._numba_type_
 
 
@@ -51,14 +51,14 @@ def kernel(function: Compiled) -> Compiled:
 
     Only entry points are kept on disk (``isr_batch.replay.kernel_cache``), with all that they call.
     """
-    # Without forceinline=False, a function is compiled into its callers because one of them is.
+    # Without forceinline=False, a function would be inlined because one of its callers is.
     return cast("Compiled", Kernel(function, forceinline=False))
 
 
 def inlined(function: Compiled) -> Compiled:
-    """Compile a kernel into its callers.
+    """Compile a kernel into its callers, to save calls.
 
-    A tuple of arrays is handed over as some hundred numbers, which in a loop over partitions took most of the time.
+    A call passes a tuple of arrays as about a hundred numbers, which took most of the time in loops over partitions.
     """
     return cast("Compiled", Kernel(function, forceinline=True))
 
@@ -81,7 +81,7 @@ def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
     Parameters
     ----------
     functions : sequence of compiled functions
-        All of one signature and one result type.
+        Functions with the same signature and result type.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
     places = sorted(set(first))
     branch_of_code = tuple(places.index(place) for place in first)
     names = {f"function_{branch}": functions[place] for branch, place in enumerate(places)}
-    # Written out, since numba cannot take one of several functions by a number; the last needs no comparison.
+    # Generated source, because numba cannot select one of several functions by index; the last needs no comparison.
     arguments = ", ".join(f"argument_{i}" for i in range(len(signature(functions[0]).parameters)))
     branches = [f"if branch == {branch}: return function_{branch}({arguments})" for branch in range(len(places) - 1)]
     lines = ["branch = branch_of_code[code]", *branches, f"return function_{len(places) - 1}({arguments})"]
@@ -104,7 +104,7 @@ def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
 
 
 def compiled_text(function: Any) -> object:
-    """All that a compiled function does: its code, and what the global names in it stand for; to be compared only."""
+    """Return the code of a compiled function and the values of its global names, to compare functions."""
     python = getattr(function, "py_func", None)
     if python is None or python.__closure__:
         return function
@@ -114,7 +114,7 @@ def compiled_text(function: Any) -> object:
 
 
 def global_values(function: Callable[..., Any]) -> dict[str, Any]:
-    """Values of the global names that a Python function uses, in the order of their use."""
+    """Return the values of the global names that a Python function uses, in the order of their use."""
     used = [step.argval for step in get_instructions(function.__code__) if step.opname == "LOAD_GLOBAL"]
     return {name: function.__globals__[name] for name in used if name in function.__globals__}
 

@@ -1,8 +1,8 @@
 """Compile each function that only compiled functions call once, as a part of the entry points that call it.
 
 By default, numba optimises each function together with all functions that it calls, and generates machine code for it,
-although its callers do the same again (docs/adr/0008 has the times). This uses numba's internals, so numba is pinned to
-a release.
+although its callers do the same again (docs/adr/0008 has the times). The code here uses numba's internals, so numba is
+pinned to one release.
 """
 
 from typing import Any
@@ -13,12 +13,12 @@ from numba.core.compiler import Compiler
 
 
 class _Part(JITCodeLibrary):  # type: ignore[misc]  # numba comes without types
-    """The code of a function, for entry points to link; no machine code is made of it."""
+    """The code of a function that entry points link, without machine code."""
 
     _linking_libraries: list[Any]
 
     def finalize(self) -> None:
-        """Leave it as it is."""
+        """Do nothing."""
         self.callees, self._finalized = self._linking_libraries, True
 
     @property
@@ -36,7 +36,7 @@ class _EntryPoint(JITCodeLibrary):  # type: ignore[misc]
     _linking_libraries: list[Any]
 
     def finalize(self) -> None:
-        """Link all that it calls, and what that calls, once."""
+        """Link all functions that are called, directly or indirectly, once."""
         found = dict.fromkeys(self._linking_libraries)
         waiting = [*found]
         while waiting:
@@ -48,7 +48,7 @@ class _EntryPoint(JITCodeLibrary):  # type: ignore[misc]
         super().finalize()
 
     def _optimize_final_module(self) -> None:
-        """Let LLVM know that no other code calls the parts: then it passes no argument that is not used."""
+        """Mark the linked functions as internal, so that LLVM drops unused arguments."""
         for function in self._final_module.functions:
             if function.linkage == Linkage.linkonce_odr and not function.is_declaration:
                 function.linkage = Linkage.internal
@@ -56,12 +56,12 @@ class _EntryPoint(JITCodeLibrary):  # type: ignore[misc]
 
 
 class LinkedForCallers(Compiler):  # type: ignore[misc]
-    """Pipeline of ``numba.njit`` that links a function for compiled callers alone."""
+    """Pipeline of ``numba.njit`` for a function that only compiled functions call."""
 
     library: type[JITCodeLibrary] = _Part
 
     def define_pipelines(self) -> Any:
-        """Take numba's own passes, and another place for what they make."""
+        """Use numba's own passes with another library for their result."""
         state = self.state
         state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
@@ -69,6 +69,6 @@ class LinkedForCallers(Compiler):  # type: ignore[misc]
 
 
 class LinkedForPython(LinkedForCallers):
-    """Pipeline of ``numba.njit`` for a function that calls those."""
+    """Pipeline of ``numba.njit`` for an entry point, which Python calls."""
 
     library = _EntryPoint

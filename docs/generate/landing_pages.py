@@ -42,25 +42,26 @@ of a hand-written C++ loop.
 | question | figure | page |
 | --- | ---: | --- |
 | 22 rules from Delta to Delta, relative to Spark that only reads, sorts and passes the same rows | \
-{benchmarks-delta.md|ours, 22 rules, by Spark's floor|ratio, best rounds} | [from Delta to Delta](benchmarks-delta.md) |
+{benchmarks-delta.md|ours, 22 rules, relative to Spark's floor|ratio, best rounds} | [from Delta to \
+Delta](benchmarks-delta.md) |
 | the same from rows that are not packed yet | \
-{benchmarks-delta.md|ours, 22 rules, not packed yet, by Spark's floor|ratio, best rounds} | the same |
+{benchmarks-delta.md|ours, 22 rules, not packed yet, relative to Spark's floor|ratio, best rounds} | the same |
 | one rule, relative to a hand-written C++ loop for that rule | \
-{benchmarks.md|one rule (kafka-3.7), time by that of the C++ loop|ratio, best rounds} | the same |
+{benchmarks.md|one rule (kafka-3.7), time relative to the C++ loop|ratio, best rounds} | the same |
 | a billion fetches of an ordinary cluster, all rules | {benchmarks-scale-ordinary.md|all rules|s} s | [ordinary \
 cluster](benchmarks-scale-ordinary.md) |
 | a billion fetches of a sick cluster, all rules | {benchmarks-scale-sick.md|all rules|s} s | [sick \
 cluster](benchmarks-scale-sick.md) |
 | 200 million rows with all timelines, 15 rules | {benchmarks-200m.md|ours, 15 rules|s, best} s | [200 million \
 rows](benchmarks-200m.md) |
-| four times the rows: time | {benchmarks-scaling.md|the log by the shorter one, time|ratio, best rounds} times | \
-[scaling, skew, first use](benchmarks-scaling.md) |
+| four times the rows: time | {benchmarks-scaling.md|the log relative to the shorter one, time|ratio, best rounds} \
+times | [scaling, skew, first use](benchmarks-scaling.md) |
 | a lake on S3, relative to a local folder, all timelines: time | \
 {benchmarks-cluster.md|local[2], S3 relative to a local folder, 1,874,035 rows, timelines all: time|ratio, best \
 rounds} | [S3, HDFS, two workers](benchmarks-cluster.md) |
 | a further row of your own table, CPU time | \
-{benchmarks-tables.md|a further row, microseconds of CPU: `ingest table`: new rows found, written, days' facts, terms, \
-segments|ratio, best rounds} µs | [tables of fetches](benchmarks-tables.md) |
+{benchmarks-tables.md|a further row, microseconds of CPU: `ingest table`: new rows found, written, summaries of days, \
+terms, segments|ratio, best rounds} µs | [tables of fetches](benchmarks-tables.md) |
 """
 _DECISIONS: Final = """\
 Decisions that could have gone another way, each with its reason and what was rejected. Figures behind them are in

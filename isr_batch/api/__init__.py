@@ -1,1 +1,1 @@
-"""What `import isr_batch` offers: frames in, frames out."""
+"""The public interface of `import isr_batch`, which takes and returns frames."""

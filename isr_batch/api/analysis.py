@@ -17,17 +17,17 @@ F_co = TypeVar("F_co", covariant=True)
 
 
 class Tables(Protocol[F_co]):
-    """Where the members of an `Analysis` come from."""
+    """Source of the members of an `Analysis`."""
 
     @property
     def engine(self) -> str:
-        """Which engine does the work, and why."""
+        """The engine that does the work, and the reason."""
 
     def frame(self, name: str, where: Mapping[str, str] | None = None) -> F_co:
         """Rows of a table or a view whose columns have these values."""
 
     def lake(self) -> AbstractContextManager[Lake]:
-        """A lake with a replay, its scores, and the comparison with the brokers where there is one."""
+        """A lake with a replay, its scores, and the comparison with the brokers, if there is one."""
 
     def save(self, lake: str) -> None:
         """Add the rows to a lake, and replay it."""
@@ -36,9 +36,9 @@ class Tables(Protocol[F_co]):
 class Analysis(Generic[F]):
     """Results of the rules, as frames; each is computed on first access.
 
-    Columns, types and units are those of the tables of a lake (docs/tables.md): a query on a member runs on the lake as
-    it is. Instants are in UTC, ``*_ms`` are milliseconds, offsets are of records. Frames of pandas have Arrow's types.
-    A frame of Spark's is a plan: each action on it replays, unless it is cached.
+    Columns, types and units are those of the tables of a lake (docs/tables.md), so that a query on a member also runs
+    on the lake. Instants are in UTC, ``*_ms`` are milliseconds, and offsets are record offsets. Frames of pandas have
+    Arrow's types. A Spark frame is a plan: each action on it replays, unless it is cached.
     """
 
     def __init__(self, tables: Tables[F]) -> None:
@@ -49,7 +49,7 @@ class Analysis(Generic[F]):
 
     @property
     def engine(self) -> str:
-        """Which engine does the work, and why, in a line."""
+        """The engine that does the work, and the reason, in one line."""
         return self._tables.engine
 
     @cached_property
@@ -69,19 +69,19 @@ class Analysis(Generic[F]):
 
     @cached_property
     def replica_timeline(self) -> F:
-        """States of each follower under each rule, one row per change. Large; the rows are replayed again for it."""
+        """States of each follower under each rule, one row per change. It is large, and replays the rows again."""
         return self._tables.frame("replica_timeline")
 
     @cached_property
     def partition_timeline(self) -> F:
-        """States of each partition under each rule, likewise."""
+        """States of each partition under each rule, one row per change. It is large, and replays the rows again."""
         return self._tables.frame("partition_timeline")
 
     @cached_property
     def scores(self) -> F:
         """Accuracy and cost of each rule: ``rule_scores``, by cluster, day and topic, and over all.
 
-        As after ``replay --timelines none``, losses if leaders died are null; a lake has them.
+        As after ``replay --timelines none``, the records that would be lost if leaders died are null; a lake has them.
         """
         return self._tables.frame("rule_scores")
 
@@ -92,7 +92,7 @@ class Analysis(Generic[F]):
 
     @cached_property
     def quarantine(self) -> F:
-        """Rows that were refused, and why: ``quarantine``."""
+        """Refused rows, with the reason: ``quarantine``."""
         return self._tables.frame("quarantine")
 
     def answer(self) -> str:
@@ -108,7 +108,7 @@ class Analysis(Generic[F]):
         Returns
         -------
         Path
-            The file: HTML that needs no network.
+            The written HTML file, which needs no network.
         """
         from isr_batch.report import write_report
 
@@ -117,14 +117,14 @@ class Analysis(Generic[F]):
         return Path(path)
 
     def save(self, lake: str | PathLike[str]) -> None:
-        """Add the rows to a lake, as ``isr-batch ingest table`` does, and replay it: `open` has them then.
+        """Add the rows to a lake, as ``isr-batch ingest table`` does, and replay it; then `open` has the results.
 
-        Rows that the lake has already are known, and count once.
+        Rows that the lake already has are not added again.
 
         Parameters
         ----------
         lake : path or address
-            Folder; made if it is not there.
+            Folder of the lake, which is created if it does not exist.
 
         Raises
         ------

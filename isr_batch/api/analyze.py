@@ -1,4 +1,4 @@
-"""Frames in, an analysis out."""
+"""Analyse frames of fetches, or open a lake that was replayed."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -38,29 +38,29 @@ def analyze(  # noqa: PLR0913 all but one have a default
     Parameters
     ----------
     fetches : DataFrame of Spark or pandas, or pyarrow.Table
-        A row for each fetch: ``topic``, ``partition_id`` (or ``partition``), ``leader_id``, ``replica_id``,
-        ``fetch_offset``, and ``handled_time`` or ``arrival_time``; docs/own-tables.md has those that may be there.
+        One row per fetch: ``topic``, ``partition_id`` (or ``partition``), ``leader_id``, ``replica_id``,
+        ``fetch_offset``, and ``handled_time`` or ``arrival_time``; docs/own-tables.md lists optional columns.
     appends, epochs, changes : frame, optional
-        The leaders' appends, their terms, and the ISR changes that the brokers made, as in docs/own-tables.md; of the
-        kind of ``fetches``.
+        The leaders' appends, their terms, and the ISR changes that the brokers made, as in docs/own-tables.md, in
+        frames of the same kind as ``fetches``.
     mapping : mapping or path, optional
-        Where columns are that have other names, or times that are numbers, such as ``{"replica_id": "follower",
-        "handled_time": {"column": "ts", "unit": "ms"}}``; or a whole mapping of docs/own-tables.md, or its YAML file.
+        Columns that have other names, or times that are numbers, such as ``{"replica_id": "follower", "handled_time":
+        {"column": "ts", "unit": "ms"}}``; or a complete mapping as in docs/own-tables.md, or its YAML file.
     rules : sequence of str or "all"
         Ids of rules, as ``isr-batch rules list`` names them.
     lag_time_ms : int, optional
-        ``replica.lag.time.max.ms`` of brokers, where ``epochs`` does not say; 30000 by default.
+        ``replica.lag.time.max.ms`` of terms for which ``epochs`` has none; 30000 by default.
     min_insync_replicas : int, optional
-        Likewise; 1 by default.
+        ``min.insync.replicas`` of terms for which ``epochs`` has none; 1 by default.
     cluster_id : str, optional
-        Name of the cluster, where no column has it.
+        Name of the cluster, if no column has it.
     engine : {"auto", "spark", "local"}
         Spark's workers or this process; by default Spark for its own frames, else this process.
 
     Returns
     -------
     Analysis
-        Its members are of the kind of ``fetches``. A frame of Spark's is read only when a result is requested.
+        The results, as frames of the same kind as ``fetches``. Spark frames are only read when a result is requested.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def analyze(  # noqa: PLR0913 all but one have a default
         If an argument is not a frame, a column is missing, a time has no unit, a rule is unknown, or the engine cannot
         do it.
     SchemaError
-        If a column has a type that cannot be what it is mapped to.
+        If a column's type does not fit the column to which it is mapped.
     NoInputError
         If there are no rows.
     QualityGateError
@@ -128,9 +128,9 @@ def open_lake(
     lake : path or address, optional
         Folder of the lake.
     catalog : str, optional
-        Its schema in a catalog instead, as ``CAT.SCHEMA``.
+        Schema of the lake in a catalog, as ``CAT.SCHEMA``, instead of a folder.
     frames : {"pandas", "arrow", "spark"}, optional
-        Kind of the frames; by default Spark's if a session is there, else of pandas.
+        Kind of the frames; by default Spark's if there is a session, and pandas' if not.
 
     Returns
     -------
@@ -139,7 +139,7 @@ def open_lake(
     Raises
     ------
     UsageError
-        If neither a lake nor a catalog is named, or both are.
+        If neither or both of lake and catalog are given.
     NoInputError
         If the lake does not exist, or was not replayed.
     """

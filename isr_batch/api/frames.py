@@ -1,4 +1,4 @@
-"""The kinds of frames that are taken and given back: pandas, Arrow and Spark."""
+"""Convert frames of pandas, Arrow and Spark."""
 
 import sys
 from collections import Counter
@@ -86,7 +86,7 @@ def one_kind(frames: Mapping[str, object]) -> Kind:
 
 
 def as_arrow(name: str, frame: Any) -> pa.Table:
-    """Give the rows of a frame as an Arrow table.
+    """Return the rows of a frame as an Arrow table.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def as_arrow(name: str, frame: Any) -> pa.Table:
 
 
 def schema_of(name: str, frame: Any) -> pa.Schema:
-    """Give the columns of a frame, without a look at its rows where these are elsewhere.
+    """Return the columns of a frame without reading rows that are not in this process.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def require_rows(name: str, rows: int) -> None:
 
 
 def given_back(rows: pa.Table, kind: Kind, spark: "SparkSession | None" = None) -> Any:
-    """Make a frame of a kind of Arrow rows; pandas keeps Arrow's types, so that no offset becomes a float."""
+    """Convert Arrow rows to a frame of a kind; pandas keeps Arrow's types, so that no offset becomes a float."""
     if kind == "arrow":
         return rows
     if kind == "pandas":

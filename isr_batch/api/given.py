@@ -1,4 +1,4 @@
-"""Arguments of a caller next to the frames: a mapping of their columns, and rules."""
+"""Read a caller's arguments about frames: the mapping of their columns, and rules."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
@@ -34,7 +34,7 @@ _EXAMPLE: Final = (
 )
 _ARGUMENTS: Final = {"replica_lag_time_max_ms": "lag_time_ms"}
 _ALSO: Final = {"partition_id": "partition"}
-"""Other names by which a column is found."""
+"""Alternative names by which a column is found."""
 
 
 def given_mapping(
@@ -43,7 +43,7 @@ def given_mapping(
     cluster_id: str | None = None,
     **settings: int | None,
 ) -> TableMapping:
-    """Put together the mapping of some frames.
+    """Make the mapping of some frames.
 
     Parameters
     ----------
@@ -55,12 +55,12 @@ def given_mapping(
     cluster_id : str, optional
         Name of the cluster; by default that of the mapping, the column of this name, or `CLUSTER`.
     **settings : int or None
-        More keys at the top of the mapping; None leaves them to it.
+        Further keys at the top level of the mapping; a value of None keeps the mapping's own.
 
     Raises
     ------
     UsageError
-        With all mistakes, or all columns that are missing.
+        If there are mistakes or missing columns; the message lists them all.
     """
     tree, where = mapping_tree(mapping)
     for name, value in settings.items():

@@ -1,4 +1,4 @@
-"""The replay as a function for a pipeline of Spark's own: one partition of a topic in, its shrinks out."""
+"""Make a function for users' own Spark pipelines that replays one partition of a topic and returns its shrinks."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from isr_batch.api.frames import Frame
 
 SHRINKS: Final[pa.Schema] = contract_schema(SHRINK_VERDICTS.name, SHRINK_VERDICTS.column_names)
-"""Columns of what `shrink_udf` gives, those of ``shrink_verdicts``, as Arrow has them."""
+"""Arrow schema of the result of `shrink_udf`, which has the columns of ``shrink_verdicts``."""
 SHRINKS_DDL: Final[str] = SHRINK_VERDICTS.schema_ddl
-"""The same as Spark takes it, for ``applyInArrow`` and ``applyInPandas``."""
+"""The same schema as Spark's DDL, for ``applyInArrow`` and ``applyInPandas``."""
 MOST_ROWS: Final = 2_000_000
 """Rows of one partition: a group is a table in one worker's memory, with some 0.5 kB a row."""
 _ANY_FETCHES: Final = pa.schema([(name, pa.null()) for name in FetchColumns.model_fields])
@@ -49,13 +49,14 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
     mapping, lag_time_ms, min_insync_replicas, cluster_id
         As for `isr_batch.analyze`.
     brokers : BrokerFacts, optional
-        Of `broker_facts`. Without it a partition is replayed as if there were no other: shrinks after its last fetch
-        are not seen, and those by a silent leader may be blamed on the follower.
+        Result of `broker_facts`. Without it, a partition is replayed as if it were the only one: shrinks after its last
+        fetch are not found, and those by a silent leader may be blamed on the follower.
 
     Returns
     -------
     callable
-        Takes all fetches of a partition, from all its leaders, up to `MOST_ROWS`; returns rows of `SHRINKS`.
+        A function that takes all fetches of a partition from all its leaders, up to `MOST_ROWS`, and returns rows of
+        `SHRINKS`.
 
     Raises
     ------
@@ -116,12 +117,13 @@ def broker_facts(  # noqa: PLR0913 all but one have a default
     min_insync_replicas: int | None = None,
     cluster_id: str | None = None,
 ) -> BrokerFacts:
-    """Collect from all fetches the facts that no single partition shows; parameters are those of `isr_batch.analyze`.
+    """Collect what no single partition shows about brokers, from all fetches; parameters are those of `analyze`.
 
     Returns
     -------
     BrokerFacts
-        Small: one row per term of a leader, and per day and pair of brokers. It is serialized with the function.
+        A small object, with one row per term of a leader, and per day and pair of brokers. It is serialised with the
+        function.
     """
     given = {"fetches": fetches, "appends": appends, "epochs": epochs, "changes": changes}
     frames: dict[str, Any] = {name: frame for name, frame in given.items() if frame is not None or name == "fetches"}
@@ -141,7 +143,7 @@ def broker_facts(  # noqa: PLR0913 all but one have a default
 
 @lru_cache(maxsize=1)
 def _sql() -> ArrowSql:
-    """Open an engine once a worker: to open one, or to plan a query, takes longer than to answer for a group."""
+    """Open one engine per worker, because opening one, or planning a query, takes longer than a group's query."""
     return log_sql(repeated=True)
 
 

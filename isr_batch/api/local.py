@@ -1,4 +1,4 @@
-"""An analysis of rows that are in this process."""
+"""Analyse rows in this process."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,22 +32,22 @@ class LocalTables:
     Parameters
     ----------
     frames : mapping of str to pa.Table
-        By section of the mapping.
+        Frames by section of the mapping.
     mapping : TableMapping
     runs : sequence of RuleRun
     kind : {"pandas", "arrow", "spark"}
-        Of frames that are given back.
+        Kind of the frames to return.
     engine : str
-        Why it is done here.
+        Reason for which this process does the work.
     spark : SparkSession, optional
-        That makes frames of its kind.
+        Session for making Spark frames.
 
     Raises
     ------
     UsageError, SchemaError
         If the mapping does not fit the frames.
     QualityGateError
-        If no row of fetches is clean.
+        If all rows of fetches are refused.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917

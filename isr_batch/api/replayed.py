@@ -1,4 +1,4 @@
-"""A replay of rows that are in this process: a notebook's, or those of a task of Spark's."""
+"""Replay rows that are in this process: those of a notebook, or of a Spark task."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,18 +34,18 @@ _PARTITION: Final = ["cluster_id", "topic", "partition_id"]
 
 @dataclass(frozen=True)
 class BrokerFacts:
-    """Facts that the rows of one partition do not show: how far its leaders' logs go, and when the leaders were silent.
+    """Data that rows of one partition do not show: the time that its leaders' logs cover, and the leaders' silences.
 
     Attributes
     ----------
     rows : pa.Table
-        Of `isr_batch.replay.event_stream.stream_facts`.
+        Result of `isr_batch.replay.event_stream.stream_facts`.
     """
 
     rows: pa.Table
 
     def of_partitions_in(self, lake: MemoryLake) -> pa.Table:
-        """Choose those of the partitions that some tables have rows of."""
+        """Select the rows about partitions that have rows in some tables."""
         here = pa.concat_tables(
             read_columns(lake, table.name, _PARTITION).group_by(_PARTITION).aggregate([]) for table in _OF_PARTITIONS
         )
@@ -63,7 +63,7 @@ def _keys(rows: pa.Table) -> Iterator[tuple[object, ...]]:
 def frames_read(
     sql: ArrowSql, frames: Mapping[str, pa.Table], mapping: TableMapping, also: Collection[str] = ()
 ) -> MemoryLake:
-    """Read frames into input tables alone; ``also`` are clusters without rows here."""
+    """Read frames into input tables, without derived ones; ``also`` are clusters without rows here."""
     sources = [(name, RowsHere(name, rows)) for name, rows in frames.items()]
     return input_tables(sql, inputs_of_sources(sources, mapping), mapping, also)
 
@@ -89,18 +89,18 @@ def results_of(
     runs: Sequence[RuleRun],
     tables: Sequence[Table] = SCORED_TABLES,
 ) -> dict[Table, pa.Table]:
-    """Replay a stream for some of the tables that scores are made of."""
+    """Replay a stream for some of the tables from which scores are computed."""
     engine = InProcess(lake, sql)
     kinds = SCORED if {*tables} - {ISR_CHANGES, SHRINK_VERDICTS} else ("change",)
     results = replayed_stream(engine, stream, runs, kinds)
     schemas = {table: contract_schema(table.name, table.column_names) for table in tables}
-    if not results.num_rows:  # of most partitions, where only shrinks are asked for
+    if not results.num_rows:  # true for most partitions if only shrinks are requested
         return {table: schema.empty_table() for table, schema in schemas.items()}
     return {table: rows.cast(schemas[table]) for table, rows in scored_result_tables(engine, results, tables).items()}
 
 
 def timelines_of(sql: ArrowSql, lake: MemoryLake, stream: pa.Table, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:
-    """Replay a stream for its timelines, which take five times as long as all else: rows of each view."""
+    """Replay a stream for its timelines, which takes five times as long; return the rows of each view."""
     engine = InProcess(lake, sql)
     results = engine.arrow(replayed_stream(engine, stream, runs, [*TIMELINES]))
     return timelines_of_results(results, read_columns(lake, FETCH_LOG.name, FETCH_LOG.column_names))

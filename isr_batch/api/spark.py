@@ -1,7 +1,7 @@
-"""An analysis of Spark frames: workers replay whole partitions, many per task, as a single process would.
+"""Analyse Spark frames: workers replay whole partitions, many per task, as a single process would.
 
-Facts that no single partition shows (`BrokerFacts`) are first collected once from all rows. Everything else is a plan:
-`mapInArrow` over the rows of all frames, exchanged by topic and partition. A task holds its rows in memory.
+Data that no single partition shows (`BrokerFacts`) is first collected once from all rows. Everything else is a plan:
+`mapInArrow` over the rows of all frames, shuffled by topic and partition. A task has its rows in memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,20 +56,20 @@ _PACKETS: Final = pa.schema([("name", pa.string()), ("rows", pa.binary())])
 
 
 class SparkTables:
-    """What Spark's workers make of some frames.
+    """Results that Spark's workers compute from frames.
 
     Parameters
     ----------
     frames : mapping of str to DataFrame
-        By section of the mapping.
+        Frames by section of the mapping.
     mapping : TableMapping
     runs : sequence of RuleRun
     kind : {"pandas", "arrow", "spark"}
-        Of frames that are given back.
+        Kind of the frames to return.
     engine : str
-        Why Spark does it.
+        Reason for which Spark does the work.
     spark : SparkSession
-        That of the frames.
+        Session of the frames.
 
     Raises
     ------
@@ -87,7 +87,7 @@ class SparkTables:
         spark: SparkSession,
     ) -> None:
         self._sources = [(name, SparkRows(name, frame)) for name, frame in frames.items()]
-        inputs = inputs_of_sources(self._sources, mapping)  # all mistakes, before a row is read
+        inputs = inputs_of_sources(self._sources, mapping)  # finds all mistakes before a row is read
         self._frames = {given.section: frames[given.section].select(*map(_quoted, given.columns)) for given in inputs}
         self._mapping, self._runs, self._kind, self._spark = mapping, runs, kind, spark
         self.engine = f"spark: {engine}"
@@ -125,12 +125,12 @@ class SparkTables:
             F.lit(given.constant) if given.column is None else F.col(_dotted(self._frames[section], given.column))
             for given in (columns["topic"], columns["partition_id"])
         )
-        # Text and numbers of one partition meet.
+        # Converted, so that a partition's number as text and as an integer are in the same group.
         return [topic.cast("string").alias("_topic"), partition_id.try_cast("double").alias("_partition")]
 
     @property
     def facts(self) -> BrokerFacts:
-        """Facts that no single partition shows."""
+        """Data about brokers that no single partition shows."""
         return self._known[0]
 
     @cached_property
@@ -177,7 +177,7 @@ class SparkTables:
         return save(folder_of(self), self._sources, self._mapping, self._runs)
 
     def save(self, lake: str) -> None:  # noqa: D102
-        if is_remote():  # its workers may be where this folder is not
+        if is_remote():  # its workers may not see this folder
             self._require_few("over Spark Connect `isr-batch ingest table`, on the cluster, makes a lake of so many")
         save(lake, self._sources, self._mapping, self._runs)
 
@@ -211,7 +211,7 @@ def _quoted(name: str) -> str:
 
 
 def _dotted(frame: DataFrame, name: str) -> str:
-    """Name a column, or a field within one, in Spark's SQL."""
+    """Quote a column, or a field in a column, for Spark's SQL."""
     return _quoted(name) if name in frame.columns else ".".join(map(_quoted, name.split(".")))
 
 
@@ -245,7 +245,7 @@ def _replayed(name: str, runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLak
 
 
 def _packets(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
-    """Rows of several tables, those of each as the bytes of an Arrow stream."""
+    """Return the rows of several tables, each serialised as an Arrow stream."""
     packets = []
     for table, rows in results_of(sql, lake, stream_of(lake, facts), runs).items():
         sink = pa.BufferOutputStream()
@@ -261,7 +261,7 @@ def _fetch_days(sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> 
 
 
 def _instants(mapping: TableMapping, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Leader, follower and time of each fetch."""
+    """Yield leader, follower and time of each fetch."""
     parts = list(batches)
     if not parts:
         return
@@ -278,7 +278,7 @@ def _instants(mapping: TableMapping, batches: Iterator[pa.RecordBatch]) -> Itera
 def _broker_days(
     mapping: TableMapping, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of ``broker_days`` of the pairs of a task, day by day."""
+    """Yield rows of ``broker_days`` for the pairs of a task, day by day."""
     parts = list(batches)
     if not parts:
         return

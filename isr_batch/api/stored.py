@@ -1,4 +1,4 @@
-"""An analysis that is in a lake, and one that is put into a lake."""
+"""Read analyses from lakes, and save them."""
 
 import shutil
 import tempfile
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 
 
 def opened(place: str, *, catalog: bool = False) -> Lake:
-    """Open a lake; a session is started when one is needed, and none is there."""
+    """Open a lake; a session is only started if it is needed and does not exist."""
     return Lake(lambda: start_session(Settings().spark), place, new_run_id(), catalog=catalog)
 
 
 def save(place: str, sources: Sequence[tuple[str, Source]], mapping: TableMapping, runs: Sequence[RuleRun]) -> Lake:
-    """Add rows to a lake as an ingest does, replay it, and compare that with the brokers where their changes are known.
+    """Add rows to a lake like an ingest, replay it, and compare with the brokers' own changes if these are known.
 
     Parameters
     ----------
     place : str
-        Folder or address.
+        Folder or address of the lake.
     sources : sequence of (str, Source)
-        Each with its section of the mapping.
+        Sources, each with its section of the mapping.
     mapping : TableMapping
     runs : sequence of RuleRun
 
@@ -61,7 +61,7 @@ def save(place: str, sources: Sequence[tuple[str, Source]], mapping: TableMappin
         run.add(found.counts)
         replay_window(lake, runs, run=run)
         if can_be_compared(lake):
-            with suppress(NoInputError):  # the brokers' own rule is not among these
+            with suppress(NoInputError):  # raised if the brokers' own rule is not among the replayed ones
                 if find_late_checks(lake):
                     replay_window(lake, runs, run=run)
                 validate(lake)
@@ -69,7 +69,7 @@ def save(place: str, sources: Sequence[tuple[str, Source]], mapping: TableMappin
 
 
 def folder_of(owner: object) -> str:
-    """Make a folder that goes when its owner does."""
+    """Make a temporary folder that is deleted together with its owner."""
     folder = tempfile.mkdtemp(prefix="isr-batch-")
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return f"{folder}/lake"
@@ -83,7 +83,7 @@ def rows_where(rows: pa.Table, where: Mapping[str, str] | None) -> pa.Table:
 
 
 class StoredTables:
-    """Tables of a lake, as frames of a kind."""
+    """Tables of a lake, as frames of one kind."""
 
     def __init__(self, lake: Lake, kind: Kind, spark: "SparkSession | None") -> None:
         self._lake = lake

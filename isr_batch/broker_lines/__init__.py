@@ -1,1 +1,1 @@
-"""The lines that brokers print, but for request logs: one pattern for each form."""
+"""Patterns for the lines that brokers print, except those of request logs: one pattern per form."""

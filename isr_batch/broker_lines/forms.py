@@ -1,4 +1,4 @@
-r"""How each release prints the lines that are read, but for requests: one pattern for each form.
+r"""How each release prints the lines that are read, except requests: one pattern per form.
 
 =============  ==========================================================================================
 release        a shrink in server.log (`SHRINK`)
@@ -22,14 +22,14 @@ release        a term in state-change.log                            its first o
 2.5 -          ``Leader t-0 starts at leader epoch`` (`LEADER`)      in that line
 =============  ====================================================  ==============================================
 
-The patterns are for RE2 (Arrow, DuckDB) and `re`: without lookaround. Lines are given to them with partitions and
-brokers as printed since 1.0 (macro ``in_new_words`` of `isr_batch.broker_lines.log_sql`).
+The patterns work in RE2 (Arrow, DuckDB) and `re`, so they have no lookaround. Before lines are matched, partitions and
+brokers in them are converted to the form since 1.0 (macro ``in_new_words`` of `isr_batch.broker_lines.log_sql`).
 """
 
 from typing import Final, NamedTuple
 
 LAG_TIME, MIN_ISR = "replica.lag.time.max.ms", "min.insync.replicas"
-"""Settings that a broker prints at its start, or a log of a partition when it is created."""
+"""Settings that a broker prints at its start, or when it creates the log of a partition."""
 LAG_TIME_MS, OLD_LAG_TIME_MS = 30_000, 10_000
 """Kafka's default of `LAG_TIME` since 2.5 (KIP-537), and before."""
 
@@ -40,9 +40,9 @@ class Form(NamedTuple):
     Attributes
     ----------
     mark : str
-        A short pattern that each such line has: lines with it are read from a log.
+        A short pattern that every such line matches, by which lines are selected from a log.
     pattern : str
-        The line, with a group for each column.
+        A pattern for the line, with one group per column.
     columns : str
         ``name TYPE, ...``, as `isr_batch.broker_lines.log_sql.rows_of` reads the groups.
     """
@@ -52,8 +52,8 @@ class Form(NamedTuple):
     columns: str
 
 
-# A number that Kafka cannot have printed does not match. A number is not followed by a digit; `END` ensures that at the
-# end of a pattern.
+# A number that Kafka cannot have printed does not match. No digit may follow a number; `END` ensures that at the end of
+# a pattern.
 INT: Final = r"(?:1\d{9}|20\d{8}|\d{1,9})"
 LONG: Final = r"\d{1,18}"
 INTS: Final = rf"{INT}(?:, ?{INT})*"
@@ -77,19 +77,19 @@ SHRINK: Final = Form(
     f"{_OF_LEADER}, isr_before INTEGER[], isr_after INTEGER[], high_watermark BIGINT, leader_log_end_offset BIGINT, "
     "printed VARCHAR",
 )
-"""0.8 on; ``printed``: the replicas that were out of sync, since 2.2."""
+"""A shrink, printed since 0.8; ``printed`` has the replicas that were out of sync, since 2.2."""
 OUT_OF_SYNC: Final = rf"\(brokerId: ({INT}), endOffset: ({_NUMBER})(?:, lastCaughtUpTimeMs: ({_NUMBER}))?\)"
-"""One of these replicas: its id, log end offset, and when it was last caught up."""
+"""A replica that was out of sync: its id, log end offset, and when it was last caught up."""
 
 CAUGHT_UP: Final = r"lastCaughtUpTimeMs: (1\d{12})\b"
-"""A time in a shrink that is in UTC whatever the zone of the line's own."""
+"""A time in the line of a shrink that is in UTC, whatever the zone of the line's timestamp."""
 
 EXPAND: Final = Form(
     "Expanding ISR",
     rf"{_LEADERS}Expanding ISR (?:for partition \S+ )?from ({INTS}) to ({INTS}){END}",
     f"{_OF_LEADER}, isr_before INTEGER[], isr_after INTEGER[]",
 )
-"""Of ZooKeeper clusters; with AlterPartition it is an `ISR_UPDATED`."""
+"""An expand in a ZooKeeper cluster; with AlterPartition it is an `ISR_UPDATED`."""
 
 ISR_UPDATED: Final = Form(
     "ISR updated ",
@@ -97,8 +97,8 @@ ISR_UPDATED: Final = Form(
     rf".*ersion updated to \[?({INT}){END}",
     f"{_OF_LEADER}, isr INTEGER[], under VARCHAR, partition_epoch INTEGER",
 )
-"""A write of the ISR that was accepted, 2.7 on. Where the release prints whether the ISR is under min ISR, two blanks
-say that it is not."""
+"""An accepted ISR write, printed since 2.7. If the release prints whether the ISR is under min ISR, two blanks mean
+that it is not."""
 
 WRITE_FAILED: Final = Form(
     r"Cached zkVersion |ailed to (?:update ISR|alter partition) to |Failed to enqueue ISR change",
@@ -106,8 +106,8 @@ WRITE_FAILED: Final = Form(
     r"|Failed to enqueue ISR change)(?:.*\bPending(Shrink|Expand)Isr\b)?",
     f"{_OF_LEADER}, failure VARCHAR, pending VARCHAR",
 )
-"""A write of the ISR that was refused: by ZooKeeper (Cached zkVersion), or by the controller (AlterPartition; at INFO
-only where it refused the replicas or gave an unexpected error)."""
+"""A refused ISR write: by ZooKeeper (Cached zkVersion), or by the controller (AlterPartition, which is only logged at
+INFO if it refused the replicas or returned an unexpected error)."""
 
 # state-change.log: terms
 
@@ -121,8 +121,8 @@ LEADER: Final = Form(
     f"{_OF_PARTITION}, leader_epoch INTEGER, start_offset BIGINT, partition_epoch INTEGER, "
     "start_high_watermark BIGINT, isr INTEGER[], tells_previous BOOLEAN, previous_leader_id INTEGER",
 )
-"""2.5 on; 2.5 to 2.8 have neither the partition epoch nor the leader before. With ``tells_previous``, a null
-previous_leader_id means no previous leader."""
+"""A term, printed since 2.5; 2.5 to 2.8 print neither the partition epoch nor the previous leader. With
+``tells_previous``, a null previous_leader_id means no previous leader."""
 
 FOLLOWER: Final = Form(
     _TERM,
@@ -146,7 +146,7 @@ STILL_LEADER_NOW: Final = Form(
     f"{_OF_PARTITION}, replicas INTEGER[], isr INTEGER[], leader_id INTEGER, leader_epoch INTEGER, "
     "partition_epoch INTEGER",
 )
-"""The same since 4.2."""
+"""A state change after which a leader stayed leader, since 4.2."""
 REGISTRATION: Final = Form(
     r"kipped the become-leader",
     rf"become-leader state change for {_PARTITION} .*PartitionRegistration\(replicas=\[((?:{INTS})?)\].*, "
@@ -155,7 +155,7 @@ REGISTRATION: Final = Form(
     f"{_OF_PARTITION}, replicas INTEGER[], isr INTEGER[], elr INTEGER[], last_known_elr INTEGER[], leader_id INTEGER, "
     "leader_epoch INTEGER",
 )
-"""The partition's ELR (KIP-966) in a leader's lines, 4.2 on."""
+"""The partition's ELR (KIP-966) in a leader's lines, since 4.2."""
 TOPIC_ID: Final = Form(
     "with topic id ",
     rf"{_PARTITION} with topic id (?:Some\()?([\w-]{{22}})\b",
@@ -183,7 +183,7 @@ START_OFFSET: Final = Form(
     rf"(?: with high watermark ({LONG}){END}|{END})",
     f"{_OF_PARTITION}, leader_epoch INTEGER, start_offset BIGINT, start_high_watermark BIGINT",
 )
-"""In server.log, 0.11 to 2.4."""
+"""The first offset of a term, in server.log of 0.11 to 2.4."""
 
 # server.log: logs of partitions, processes, settings
 
@@ -197,21 +197,21 @@ TOPIC_CONFIGURED: Final = Form(
     rf"Updating topic (\S+) with new configuration : (?:.*\bmin\.insync\.replicas -> ({INT}){END})?",
     "topic VARCHAR, min_insync_replicas INTEGER",
 )
-"""KRaft: the settings that a topic has now, when one of them was changed or the topic was deleted."""
+"""The current settings of a topic, which KRaft brokers print when one of them changes or the topic is deleted."""
 DELETED: Final = Form(
     "is scheduled for deletion",
     rf"Log for partition {_PARTITION} is renamed to .* and is scheduled for deletion{END}",
     _OF_PARTITION,
 )
-"""A broker no longer has a replica: its topic was deleted, or the partition was reassigned (1.0 on). A leader that
-prints it has stopped leading."""
+"""A broker has deleted its replica, because the topic was deleted or the partition reassigned (since 1.0). A leader
+that prints it has stopped leading."""
 
 VERSION: Final = Form("Kafka version ?: ", r"Kafka version ?: (\S+)", "version VARCHAR")
 STARTED: Final = r"kafka\.Log4jController`? MBean"
 STARTING: Final = r"Transition from SHUTDOWN to STARTING|\] INFO starting \(kafka\.server\.KafkaServer\)"
 CHECKS_SCHEDULED: Final = r"\[LogDirFailureHandler\]: Starting|\[ExpirationReaper-\d+(-Produce)?\], Starting"
-"""isr-expiration is scheduled right after; up to 0.11 there is nothing nearer than the purgatory of the replica
-manager."""
+"""Lines right before isr-expiration is scheduled; up to 0.11 the nearest one is that of the replica manager's
+purgatory."""
 SETTING: Final = Form(
     r"^\t(?:replica\.lag\.time\.max\.ms|min\.insync\.replicas) = ",
     r"^\t(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = (\d{1,18})$",
@@ -250,7 +250,7 @@ OWN_TROUBLES: Final = {
     "log_dir_failed": rf"Stopping serving (?:logs|replicas) in dir|\] ERROR Error while {_DISK} .* in dir ",
     "out_of_memory": r"\bjava\.lang\.OutOfMemoryError\b",
 }
-"""Kinds of trouble that keep a broker as a whole from its work, or that come of it: ZooKeeper's sessions, KRaft's
+"""Kinds of trouble that may stop a broker as a whole, or that result from that: ZooKeeper's sessions, KRaft's
 heartbeats, disks, memory."""
 _NOT_ENOUGH = "NotEnoughReplicasException: "
 NOT_ENOUGH_REPLICAS: Final = Form(
@@ -259,16 +259,16 @@ NOT_ENOUGH_REPLICAS: Final = Form(
     rf"partition {_PARTITION}(?:, live replica\(s\) broker\.id are : \w+\(({INTS})\)|\s*$)",
     f"members INTEGER, isr_members INTEGER[], min_insync_replicas INTEGER, {_OF_PARTITION}, live INTEGER[]",
 )
-"""A refused write, which proves an ISR even where lines at INFO are not logged: since 2.0 with its members, since 2.6
+"""A refused write, which shows an ISR even if lines at INFO are not logged: since 2.0 with its members, since 2.6
 with their number and the live ones."""
 NOT_ENOUGH_REPLICAS_BEFORE: Final = Form(
     _NOT_ENOUGH,
     rf"insync replicas for partition \[?(\S+?)[-,]({INT})\]? is \[({INT})\], below required minimum \[({INT})\]",
     f"{_OF_PARTITION}, members INTEGER, min_insync_replicas INTEGER",
 )
-"""The same up to 1.1; some releases have the numbers the wrong way round."""
+"""A refused write, up to 1.1; some releases print the two numbers in the wrong order."""
 WITHOUT_STAMP: Final = rf"{OWN_TROUBLES['out_of_memory']}|{_NOT_ENOUGH}"
-"""Lines that may belong to the one before, as exceptions in a log of Kafka do."""
+"""Lines that may belong to the line before, like exceptions in Kafka's logs."""
 
 # lines of interest
 
@@ -278,7 +278,7 @@ WRITER: Final = (
     r"|\b(?:broker|node)\.id = (\d{1,9})\b|Partition \[[^\]]+\] on broker (\d{1,9}):"
     r"|\] [A-Z]+ Broker (\d{1,9}) (?:received|handling|cached)|\[(?:Kafka Server|GroupCoordinator) (\d{1,9})\]"
 )
-"""The broker that wrote a line, where the line names it; one group has it."""
+"""The broker that wrote a line, if the line names it; one of the groups has its id."""
 
 SERVER_LINES: Final = "|".join((
     *(form.mark for form in (

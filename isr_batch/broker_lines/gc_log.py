@@ -22,7 +22,7 @@ from isr_batch.broker_lines.log_sql import matches
 from isr_batch.lake.arrow_sql import ArrowSql, quoted
 
 LEAST_MS: Final = 10
-# The same bound for the text of a number: of ms, of ns, and of seconds.
+# The same bound as text patterns, for numbers of ms, ns and seconds.
 _MS, _NS = r"(\d{2,9}(?:[.,]\d+)?)", r"(\d{8,15})"
 _SECONDS = r"(\d*[1-9]\d*[.,]\d+|0+[.,](?:[1-9]|0[1-9])\d*)"
 _STAMP = (
@@ -34,7 +34,7 @@ _STOPPED = rf"application threads were stopped: {_SECONDS} seconds"
 _BEGUN = r"^[^ ]+: (?:\d+[.,]\d+: )?\[((?:Full )?GC(?: pause)?(?: ?\([^)]*\))*(?: remark| cleanup)?)"
 _DONE = rf", {_SECONDS} secs\](?: \[Times.*)?\s*$"
 GC_LINES: Final = rf"{_UNIFIED}|{_SAFEPOINT}|{_STOPPED}|\[(?:Full )?GC[ (].*\[CMS|{_DONE}"
-"""Lines with a pause of `LEAST_MS` or more, or with the begin of one that the next line ends (CMS)."""
+"""Lines with a pause of `LEAST_MS` or more, or with the start of a pause that ends in the next line (CMS)."""
 
 
 def gc_stamps(values: pa.StringArray) -> pa.Int64Array:
@@ -57,12 +57,12 @@ def gc_pauses(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     ----------
     sql : ArrowSql
     lines : pa.Table
-        Those of interest: broker_id, source_file, source_line, stamp_us, message.
+        Lines of interest: broker_id, source_file, source_line, stamp_us, message.
 
     Returns
     -------
     pa.Table
-        Pauses that overlap are one, named after its longest collection.
+        The pauses; overlapping ones are one pause, with the name of its longest collection.
     """
     return sql(
         f"""

@@ -1,4 +1,4 @@
-"""Which of a broker's logs a line belongs to: by its logger and its message, not by the name of its file."""
+"""Find the log that a line belongs to, by its logger and its message instead of the name of its file."""
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +36,8 @@ class LogKindFinder:
         self.last = self.default
 
     def all_requests(self, block: bytes) -> Codes | None:
-        """Give the codes of a block of lines if each begins as a request in Kafka's own layout; else None."""
-        from udfs.request_log.cut import count_requests  # numba, which `look` does without
+        """Return the codes of a block if every line begins like a request in Kafka's own layout; None if not."""
+        from udfs.request_log.cut import count_requests  # imports numba, which `look` does not need
 
         lines = count_requests(np.frombuffer(block, np.uint8), _MARK_AT)
         if lines < 0:

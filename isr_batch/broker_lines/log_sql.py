@@ -1,4 +1,4 @@
-"""SQL over the lines of interest of the small logs: forms of lines into tables, and what several queries need."""
+"""Convert lines of interest to tables by their forms, with SQL, and define the macros that several queries need."""
 
 import pyarrow as pa
 
@@ -8,7 +8,7 @@ from isr_batch.lake.arrow_sql import ArrowSql, quoted
 SOURCE = "broker_id, source_file, source_line, stamp_us"
 
 BUCKET_US = 50_000
-"""Activity is bucketed by this time."""
+"""Interval, in microseconds, for which a broker's activity is summarised."""
 
 RAW_CHARACTERS = 500
 """Characters of a refused line that are kept."""
@@ -37,7 +37,7 @@ _MACROS = (
     # The leader epoch at a time; -1 before the first known term of the leader.
     """epoch_at(in_force, at_us) AS
     coalesce(list_filter(in_force, lambda term: term.in_force_us <= at_us)[-1].leader_epoch, -1)""",
-    # How often the topic had been made again by then: by times at which it was, and by the leader's terms.
+    # How often the topic had been created again at a time: by the times of that, and by the leader's terms.
     """made_again_by(again_us, at_us) AS
     CAST(coalesce(len(list_filter(again_us, lambda us: us <= at_us)), 0) AS INTEGER)""",
     """made_again_at(in_force, at_us) AS
@@ -48,13 +48,14 @@ _MACROS = (
 def log_sql(*, repeated: bool = False) -> ArrowSql:
     """Open an engine with the macros that the queries of this package use.
 
-    With one thread: two take a seventh more CPU time for an ingest, and hardly less time, since most queries are short.
+    The engine has one thread: two would take a seventh more CPU time for an ingest, and would hardly be faster, because
+    most queries are short.
     """
     return ArrowSql(_MACROS, threads=1, repeated=repeated)
 
 
 def rows_of(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
-    """Read the lines of some forms that have the same columns: `SOURCE`, and those columns by name and type.
+    """Read the lines of several forms with the same columns; the result has `SOURCE` and these columns.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ def rows_of(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
     lines : pa.Table
         broker_id, source_file, source_line, stamp_us, message.
     *forms : Form
-        Lines of other forms are passed over; `unread_lines` finds those that only look like one.
+        Forms to read; other lines are skipped. `unread_lines` finds lines that only resemble a form.
     """
     read = [
         f"""
@@ -77,7 +78,7 @@ def rows_of(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
 
 
 def unread_lines(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
-    """Find the lines that have the mark of one of the forms, and that none of them reads: `SOURCE` and message."""
+    """Find the lines that have the mark of one of the forms, but that no form can read: `SOURCE` and message."""
     said = "in_new_words(message)"
     return sql(
         f"""
@@ -90,20 +91,21 @@ def unread_lines(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
 
 
 def matches(line: str, pattern: str) -> str:
-    """Write the condition that a line has a match of a pattern."""
+    """Write the SQL condition that a line matches a pattern."""
     return f"coalesce(regexp_matches({line}, {quoted(pattern)}), false)"
 
 
 def groups(line: str, pattern: str, names_and_types: str) -> str:
-    """Write a struct with the groups of a pattern by name; `columns_of` makes columns of it."""
+    """Write SQL for a struct with the groups of a pattern by name, from which `columns_of` makes columns."""
     names = ", ".join(quoted(name) for name, _ in _columns(names_and_types))
     return f"regexp_extract({line}, {quoted(pattern)}, [{names}])"
 
 
 def columns_of(struct: str, names_and_types: str) -> str:
-    """Write the columns of what `groups` gives, named and typed by ``name TYPE, name TYPE``; empty is null.
+    """Write SQL for the columns of a struct of `groups`, with names and types from ``name TYPE, name TYPE``.
 
-    Of type ``INTEGER[]``: the numbers in the group. Of type ``BOOLEAN``: whether there is anything in it.
+    An empty group is null. For type ``INTEGER[]``, the value is the list of numbers in the group; for ``BOOLEAN``, it
+    is whether the group is not empty.
     """
     return ", ".join(f"{_value(f'{struct}.{name}', type_)} AS {name}" for name, type_ in _columns(names_and_types))
 

@@ -21,7 +21,7 @@ _SNAPSHOT_END = r"^Snapshot end offset: (\d{1,18}), epoch"
 _SNAPSHOT_TIME = r"SnapshotHeader .*\"lastContainedLogTimestamp\":(\d{1,15})\b"
 _HAS_RECORD = "payload: "
 METADATA_LINES = f"{_HAS_RECORD}|{_SNAPSHOT_END}|{_SNAPSHOT_TIME}"
-"""Marks of the lines of interest."""
+"""Pattern by which lines of interest are selected."""
 _TOPIC, _BROKER = 2, 4
 _NEEDED = {
     "TOPIC_RECORD": ("topicId", "name"),
@@ -40,12 +40,12 @@ def metadata_records(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     ----------
     sql : ArrowSql
     lines : pa.Table
-        With ``message``.
+        Lines with ``message``.
     """
     types = dict.fromkeys(_NUMBERS, '"INTEGER"') | dict.fromkeys(_LISTS, '["INTEGER"]')
     types |= dict.fromkeys(_TEXTS, '"VARCHAR"')
     structure = "{" + ", ".join(f'"{name}": {types[name]}' for name in types) + "}"
-    # A present value of the wrong type becomes null, or was text.
+    # A value of the wrong type becomes null, or it was text.
     kind = "coalesce(json_type(json, '$.data.{}'), 'NULL')"
     odd = [f"{kind.format(name)} NOT IN ('NULL', 'BIGINT', 'UBIGINT')" for name in _NUMBERS]
     odd += [f"data.{name} IS NULL AND {kind.format(name)} != 'NULL'" for name in (*_NUMBERS, *_LISTS)]
@@ -159,7 +159,7 @@ def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table
 
     A record with a leader begins a leader epoch. ``position`` orders the states of a partition. In a log whose
     beginning is missing, leader and epoch are -1 until a record has them. ``begins``: the first state of a topic, which
-    may have the name of one that was deleted.
+    may have the name of a deleted topic.
     """
     return sql(
         f"""

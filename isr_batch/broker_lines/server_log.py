@@ -1,4 +1,4 @@
-"""Tables made of the lines of interest of server.log and state-change.log: shrinks, processes, refused lines."""
+"""Make tables from the lines of interest of server.log and state-change.log: shrinks, processes, refused lines."""
 
 import pyarrow as pa
 
@@ -113,7 +113,7 @@ def min_isr_of_logs(sql: ArrowSql, server: pa.Table) -> pa.Table:
 def trouble_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
     """Find the lines of followers about their fetching: `SOURCE` and kind.
 
-    With follower_id, leader_id, topic and partition_id, null where the line does not name it.
+    The result also has follower_id, leader_id, topic and partition_id; each is null if the line does not name it.
     """
     kind = " ".join(f"WHEN {matches('message', pattern)} THEN {quoted(kind)}" for kind, pattern in TROUBLES.items())
     fetcher = "follower_id INTEGER, leader_id INTEGER, leader_of_thread INTEGER"

@@ -1,4 +1,4 @@
-"""Terms and ISR changes in the logs of ZooKeeper clusters, whose controller sends LeaderAndIsr requests.
+"""Find terms and ISR changes in the logs of ZooKeeper clusters, whose controller sends LeaderAndIsr requests.
 
 A request is accepted if a line shows that the broker began to act on it; a request that is "ignored" (its epoch is not
 higher) has no such line. Every accepted request begins a term, even if the leader stays, because up to 3.2 the leader
@@ -34,11 +34,11 @@ def zookeeper_accepted(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
     Returns
     -------
     pa.Table
-        broker_id, source_file, source_line, stamp_us, topic, partition_id; ``leads``: the broker is the leader, and
-        the new term begins at ``stamp_us`` or some ms before; of the request: leader_id, leader_epoch, isr,
-        partition_epoch (the zkVersion), replicas.
+        broker_id, source_file, source_line, stamp_us, topic, partition_id; ``leads``, whether the broker is the leader,
+        whose new term begins at ``stamp_us`` or some ms before; and from the request, leader_id, leader_epoch, isr,
+        partition_epoch (the zkVersion) and replicas.
     """
-    # A broker that restarts gets requests with the same numbers again.
+    # A restarted broker receives requests with the same numbers again.
     return sql(
         f"""
         WITH in_order AS (
@@ -56,9 +56,9 @@ def zookeeper_accepted(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
 
 
 def leader_and_isr_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
-    """Read what a broker logs of each LeaderAndIsr request: ``received`` (null elsewhere), ``leads`` and ``follows``.
+    """Read the lines about LeaderAndIsr requests; a line is ``received``, ``leads`` or ``follows``.
 
-    With `SOURCE`, topic, partition_id, and of the request controller, controller_epoch and correlation.
+    The result also has `SOURCE`, topic, partition_id, and the request's controller, controller_epoch and correlation.
     """
     of_partition = "named_topic VARCHAR, named_partition INTEGER"
     of_controller, of_request = "controller INTEGER, controller_epoch INTEGER", "correlation INTEGER"

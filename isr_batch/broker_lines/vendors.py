@@ -1,4 +1,4 @@
-"""The Apache Kafka release that a broker is built from, of the version that it prints, and its defaults."""
+"""Find the Apache Kafka release behind the version that a broker prints, and the release's defaults."""
 
 import re
 
@@ -6,12 +6,12 @@ from isr_batch.broker_lines.forms import LAG_TIME_MS, OLD_LAG_TIME_MS
 
 _NUMBERS = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 _CONFLUENT = {5: (2, 0), 6: (2, 6), 7: (3, 0), 8: (4, 0)}
-"""First number of a Confluent Platform release, and the Kafka release of its .0; minor numbers advance together."""
+"""Kafka release of each major Confluent Platform release's .0; minor numbers of both advance together."""
 _LAST_CONFLUENT_6 = 2
-"""6.2 is Kafka 2.8, the last of its line."""
+"""Last minor number of Confluent Platform 6: 6.2 is Kafka 2.8."""
 _NEWEST = (4, 99)
 _OLD_MAJOR = 0
-"""Releases before 1.0 have four numbers."""
+"""Major number of releases before 1.0, which have four numbers."""
 
 
 def vendor_release(printed: str) -> str | None:
@@ -43,10 +43,10 @@ def apache_release(named: str) -> str:
 
 
 def numbers_of_release(named: str) -> list[int]:
-    """Give the numbers of the Kafka release in a name made by `vendor_release`, to compare releases by."""
+    """Return the numbers of the Kafka release in a name made by `vendor_release`, for comparing releases."""
     return [int(number) for number in re.findall(r"\d+", apache_release(named))]
 
 
 def default_lag_time_ms(named: str | None) -> int:
-    """Give a release's default of replica.lag.time.max.ms: 30 s since 2.5 (KIP-537), 10 s before; unknown is newer."""
+    """Return a release's default of replica.lag.time.max.ms: 30 s since 2.5 (KIP-537) or if unknown, 10 s before."""
     return OLD_LAG_TIME_MS if named is not None and numbers_of_release(named) < [2, 5] else LAG_TIME_MS

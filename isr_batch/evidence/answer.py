@@ -15,7 +15,7 @@ from isr_batch.evidence.trouble import KINDS
 from isr_batch.phrases import count_of, least_to_largest, listed, time_of_day
 
 STORMS = 3
-"""Storms that are described; the largest."""
+"""Number of storms that are described: the largest ones."""
 WITHOUT_REQUEST_LOG = (
     "There are no follower fetches (no request log), so nothing was replayed and no rule was compared: these lines "
     "cannot say what a follower had fetched, who waited for whom, or what another rule would have done. "
@@ -32,7 +32,7 @@ COLUMNS = (
 def evidence_answer(
     evidence: pa.Table, *, request_log: bool = False, missing: Sequence[str] = (), notes: Sequence[str] = ()
 ) -> list[str]:
-    """Answer in at most ten lines; the first is what happened and whom it points at, the last what cannot be said.
+    """Answer in at most ten lines, from what happened and which broker it points at to what cannot be said.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def _about(storm: Storm) -> str:
 
 
 def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
-    """Say how far behind the replicas were as their leaders saw it; empty without rows."""
+    """Say how far behind the replicas were, as their leaders saw it; empty without rows."""
     records = [row["records_behind"] for row in rows if row["records_behind"] is not None]
     lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
     if not rows or not (records or lags):
@@ -141,7 +141,7 @@ def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
 
 
 def answer_back_in_isr(rows: Sequence[Row]) -> str:
-    """Say after how long the replicas were back in the ISR; empty where none was to come back."""
+    """Say after how long the replicas were back in the ISR; empty if none was expected back."""
     there = [row for row in rows if row["write_outcome"] != FAILED]
     exact = [row["returned_ms"] for row in there if row["returned_source"] == "exact"]
     at_most = [row["returned_ms"] for row in there if row["returned_source"] == AT_MOST]
@@ -172,7 +172,7 @@ def answer_avoiding_lag_time(rows: Sequence[Row]) -> str:
 
 
 def answer_under_min_isr(rows: Sequence[Row]) -> str:
-    """Say how long partitions were under min ISR; empty where none is known to have been."""
+    """Say how long partitions were under min ISR; empty if no partition is known to have been."""
     under = {(row["source_file"], row["source_line"]): row for row in rows if row["under_min_isr"]}
     unknown = sum(row["under_min_isr"] is None for row in rows)
     if under:

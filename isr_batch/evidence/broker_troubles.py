@@ -24,10 +24,11 @@ _SAID: Final = {
     "out_of_memory": "it ran out of memory",
 }
 _SOON_US: Final = 10_000_000
-"""Lines from this long before an absence until this long after it was over are about it."""
+"""Lines within this time before the start, or after the end, of an absence are considered to be about it."""
 _SECOND_US: Final = 1_000_000
 _MOST_OF_IT, _NOTHING_OF_IT = 0.5, 0.1
-"""Shares of an absence for which the JVM was paused: with the first it was the JVM, below the second it was not."""
+"""Shares of an absence in which the JVM was paused: from the first on, it was the cause; below the second, it was
+not."""
 Row = dict[str, Any]
 
 
@@ -41,7 +42,7 @@ def broker_troubles(sql: ArrowSql, server: pa.Table, of_jvms: pa.Table, cluster_
     server, of_jvms : pa.Table
         Lines of interest of server.log and gc.log: broker_id, source_file, source_line, stamp_us, message.
     cluster_id : str
-        Put into every row.
+        Stored in every row.
     """
     kinds = " ".join(f"WHEN {matches('message', pattern)} THEN '{kind}'" for kind, pattern in OWN_TROUBLES.items())
     rows = sql(
@@ -83,7 +84,7 @@ def broker_troubles(sql: ArrowSql, server: pa.Table, of_jvms: pa.Table, cluster_
 
 
 def write_broker_troubles(small: SmallTables, cluster_id: str, rows: pa.Table, files: Collection[str]) -> int:
-    """Put rows in place of those that the same files had before; return their number."""
+    """Replace the earlier rows of the same files by these; return their number."""
     if not files:
         return 0
     of_files = f"source_file IN ({', '.join(map(sql_literal, sorted(files)))})"
@@ -92,7 +93,7 @@ def write_broker_troubles(small: SmallTables, cluster_id: str, rows: pa.Table, f
 
 
 def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, coverage: pa.Table) -> list[Row]:
-    """Find for each absence the pauses of the broker's JVM in it, and what its log says of that time.
+    """Find, for each absence, the pauses of the broker's JVM in it, and the broker's own log lines about that time.
 
     Parameters
     ----------
@@ -149,7 +150,7 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
 
 
 def is_of_jvm(absence: Row) -> bool | None:
-    """Whether pauses of the JVM account for an absence; None if for a part of it, or without a gc.log."""
+    """Whether pauses of the JVM account for an absence; None if they account for a part, or without a gc.log."""
     if _share(absence) >= _MOST_OF_IT:
         return True
     return False if absence["has_gc_log"] and _share(absence) < _NOTHING_OF_IT else None
@@ -179,7 +180,7 @@ def _long(us: int) -> str:
 
 
 def trouble_in_words(absence: Row) -> str:
-    """Say what the broker's log says of the time of an absence; empty if nothing."""
+    """Quote what the broker's log says about an absence; empty if it says nothing."""
     return listed(f"{_SAID[one['kind']]} at {utc_text(one['at_us'], '%H:%M:%S')}" for one in absence["said"]) if (
         absence["said"]
     ) else ""  # fmt: skip

@@ -21,14 +21,14 @@ SCHEMA: Final = arrow_schema(SHRINK_EVIDENCE)
 
 
 def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
-    """List every replica that left an ISR in the lines, with what it looks like, in the order of time.
+    """List every replica that left an ISR by the lines, with its likely reason, in order of time.
 
     Parameters
     ----------
     found : FoundLines
-        Of all brokers of a cluster.
+        Lines of all brokers of a cluster.
     cluster_id : str
-        Put into every row.
+        Stored in every row.
     """
     evidence = weigh_suspects(shrinks(found), found)
     storms: dict[int, int] = {}
@@ -45,7 +45,7 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
 
 
 def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
-    """Put the evidence in place of what there is of the same leaders and the time of these logs.
+    """Replace the evidence that the lake has of the same leaders for the time of these logs.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table
     evidence : pa.Table
         Rows of that cluster, as `evidence_rows` gives them.
     found : FoundLines
-        What the rows were made of; its ``span_us`` is the time of the logs.
+        The lines from which the rows were made; their ``span_us`` is the time of the logs.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Group shrinks: what one isr-expiration check of a leader dropped, and which checks belong to one storm."""
+"""Group shrinks by the isr-expiration check of a leader that made them, and group checks into storms."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,22 +10,23 @@ from isr_batch.evidence.lines import EvidencePosition, FoundLines, lag_time_in_l
 from isr_batch.evidence.shrinks import Shrink
 
 ONE_CHECK_US = 500_000
-"""Shrinking lines of a leader that follow each other within this time are of one check."""
+"""Shrinking lines of a leader that follow each other within this time belong to one check."""
 SAME_START_MS = 1_000
-"""An idle follower fetches every 500 ms: those that stopped at once were last caught up within about this time."""
+"""Followers that stop at the same time were last caught up within about this time, because an idle follower fetches
+every 500 ms."""
 STORM_US = 60_000_000
-"""Checks further apart are of two storms, whatever they have in common."""
+"""Checks that are further apart belong to different storms, whatever they have in common."""
 UNKNOWN_LAG_TIME_MS = 10_000
 _ALONE_SHARE = 0.5
 _SPREAD_MS = 100
-"""A check may start some ms late without anything wrong."""
+"""Normal delay of a check."""
 _MOST_CHECKS = 200
-"""Checks that are compared with each other; the rhythm of a process shows in fewer."""
+"""Maximum number of checks that are compared to find a process's schedule; fewer would do."""
 
 
 @dataclass
 class CheckBurst:
-    """The partitions of one follower that one check dropped: when, and since when they lagged, as far as it is printed.
+    """The partitions from whose ISRs one check dropped a follower, with the time, and since when it lagged, if printed.
 
     ``period_us`` is the time in which another leader would have dropped the follower too.
     """
@@ -40,20 +41,20 @@ class CheckBurst:
     period_us: int
 
     def same_time(self, other: "CheckBurst") -> bool:
-        """Whether both followers went missing at one time, by what is printed or by when they were dropped."""
+        """Whether both followers stopped at the same time, by the printed times or by when they were dropped."""
         if self.starts_ms and other.starts_ms and _near(self.starts_ms, other.starts_ms, SAME_START_MS):
             return True
         return _near((self.first_us, self.last_us), (other.first_us, other.last_us), self.period_us)
 
 
 def _near(one: tuple[int, int], other: tuple[int, int], within: int) -> bool:
-    """Whether two stretches of time overlap, or are no further apart than that."""
+    """Whether two spans of time overlap, or are at most ``within`` apart."""
     return one[0] - within <= other[1] and other[0] - within <= one[1]
 
 
 @dataclass
 class ExpirationCheck:
-    """One check of a leader: the rows that it dropped, and how late it was by the rhythm of the leader's others."""
+    """One check of a leader: the replicas that it dropped, and its delay against the schedule of other checks."""
 
     leader_id: int
     rows: list[Shrink]
@@ -98,7 +99,7 @@ class ExpirationCheck:
 
     @property
     def starts_apart_ms(self) -> int | None:
-        """How far apart its followers were last caught up; None where it is not printed of two."""
+        """How far apart its followers were last caught up; None if fewer than two have a printed time."""
         known = [burst.starts_ms for burst in self.bursts.values() if burst.starts_ms]
         return max(s[1] for s in known) - min(s[0] for s in known) if len(known) > 1 else None
 
@@ -118,7 +119,7 @@ def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[Expirat
         if own and row.at_us - own[-1].rows[-1].at_us <= ONE_CHECK_US:
             own[-1].rows.append(row)
         else:
-            # Checks are half a lag time apart, and each leader has its own phase.
+            # Checks are half a lag time apart, with a different phase for each leader.
             period_us = (lag_time_in_lines(found, row.leader_id) or UNKNOWN_LAG_TIME_MS) * 500 + ONE_CHECK_US
             own.append(ExpirationCheck(row.leader_id, [row], period_us))
     for leader_id, own in by_leader.items():
@@ -134,7 +135,7 @@ def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[Expirat
 
 
 def _number_storms(checks: Sequence[ExpirationCheck]) -> None:
-    """Join the checks that have a broker in common, and the time at which followers went missing."""
+    """Join checks into storms if they have a broker in common and followers that stopped at the same time."""
     root = list(range(len(checks)))
 
     def find(n: int) -> int:
@@ -170,7 +171,7 @@ def _late_checks_ms(checks: Sequence[int], leader_id: int, found: FoundLines) ->
     before, which is a multiple of half. A check may be late, but never early, so the schedule is set by the check that
     the most others follow by whole periods; at least two must agree. ``checks`` are epoch microseconds, in order.
     """
-    lag_time = found.settings.get((leader_id, LAG_TIME))  # a default may be wrong
+    lag_time = found.settings.get((leader_id, LAG_TIME))  # only a known value, because a default may be wrong
     late: list[int | None] = [None] * len(checks)
     if not lag_time or lag_time < 2 * _SPREAD_MS:
         return late

@@ -168,7 +168,7 @@ def _attempt(row: Row, *, shrinks: bool) -> AttemptLine:
 
 
 def _state(row: Row, source: str) -> IsrStateLine:
-    """Make a state of the broker that leads by its line, which is the one that wrote it where it names none."""
+    """Make the state that a line shows; the leader is the broker that the line names, or else the one that wrote it."""
     isr, under = row.get("isr"), row.get("under")
     leader_id = row["leader_id"] if source == "updated" else row["broker_id"]
     return IsrStateLine(

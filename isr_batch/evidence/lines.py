@@ -1,4 +1,4 @@
-"""The lines of server.log and state-change.log that are evidence about ISR shrinks: what each says, as records."""
+"""Records for the lines of server.log and state-change.log that are evidence about ISR shrinks."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class ReplicaInLine(NamedTuple):
 
 @dataclass(frozen=True)
 class AttemptLine:
-    """A Shrinking or Expanding line: what a leader wanted to write."""
+    """A Shrinking or Expanding line, with the ISR that a leader wanted to write."""
 
     place: EvidencePosition
     at_us: int
@@ -43,7 +43,7 @@ class AttemptLine:
 
 @dataclass(frozen=True)
 class IsrStateLine:
-    """A line that says what the ISR of a partition is; ``isr`` is None where a term's start does not name it.
+    """A line that shows the ISR of a partition; ``isr`` is None if the line of a term's start does not have it.
 
     ``source``: updated (the leader's own change was written), stayed (the leader learned of a change of any origin), or
     started (a term began: the ISR may be older). ``under_min_isr`` is None where the release does not print it.
@@ -61,7 +61,7 @@ class IsrStateLine:
 
 @dataclass(frozen=True)
 class FailedWriteLine:
-    """A line that says that an ISR write of a leader failed; ``shrinks`` is None where the kind is not said."""
+    """A line about a failed ISR write of a leader; ``shrinks`` is None if the line does not show the kind of change."""
 
     place: EvidencePosition
     at_us: int

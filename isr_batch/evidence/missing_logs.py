@@ -10,7 +10,7 @@ from isr_batch.evidence.shrinks import LEADER
 from isr_batch.phrases import brokers_text, count_of, time_of_day
 
 AT_ONCE: Final = timedelta(seconds=1)
-"""Logs of a broker that begin within this time begin together."""
+"""Logs of a broker whose first lines are within this time are considered to begin at the same time."""
 
 
 def missing_logs(coverage: Iterable[Row], brokers: Collection[int], with_server_log: Collection[int]) -> list[str]:
@@ -23,7 +23,7 @@ def missing_logs(coverage: Iterable[Row], brokers: Collection[int], with_server_
     brokers : collection of int
         Brokers with logs.
     with_server_log : collection of int
-        Those that have a server.log.
+        Brokers with a server.log.
     """
     begins = {(row["broker_id"], row["log"]): row["from_time"] for row in coverage}
     said = []
@@ -70,7 +70,7 @@ def returns_alone(changes: Iterable[Row]) -> list[str]:
 
 
 def metadata_alone(changes: Iterable[Row]) -> list[str]:
-    """Say what the metadata log shows of a cluster without a broker's log.
+    """Say what the metadata log shows about a cluster without logs of brokers.
 
     Parameters
     ----------

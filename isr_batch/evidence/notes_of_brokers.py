@@ -23,14 +23,14 @@ from isr_batch.lake.tables.evidence import BROKER_TROUBLES
 from isr_batch.phrases import brokers_text, time_of_day
 
 SHOWN: Final = 3
-"""Partitions that are named."""
+"""Maximum number of partitions that are named."""
 _AT_LEAST: Final = timedelta(seconds=10)
-"""Looked at before a storm where no line says when a follower was last caught up."""
+"""Time before a storm that is searched if no line shows when a follower was last caught up."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def notes_of_brokers(lake: Lake, cluster_id: str, evidence: pa.Table) -> list[str]:
-    """Describe it in at most two lines.
+    """Describe in at most two lines what the brokers' own logs show at the time of storms.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def _of_storm(storm: Storm, absence: Row) -> str:
 
 
 def _of_no_jvm(absences: Sequence[Row]) -> str:
-    """Say of all storms at once that no pause explains them."""
+    """Say, for all storms at once, that no pause explains them."""
     longest = max(absences, key=lambda row: row["longest_us"])
     of = brokers_text(sorted({row["broker_id"] for row in absences}))
     if not longest["pauses"]:

@@ -28,7 +28,7 @@ REPLAYED: Final = "replayed"
 UNKNOWN: Final = "unknown"
 MOST_CLIENTS: Final = 3
 MOST_LINES: Final = 3
-"""Lines that are named as the evidence of an answer."""
+"""Maximum number of lines that are named as evidence for an answer."""
 
 
 class AnsweredQuestion(NamedTuple):

@@ -18,7 +18,7 @@ EXACT, AT_MOST = "exact", "at_most"
 LEADER, CONTROLLER, UNKNOWN = "leader", "controller", "unknown"
 DONE, FAILED = "done", "failed"
 _WRITE_US = 60_000_000
-"""No answer to an ISR write takes longer: what is logged later answers something else."""
+"""Longest time until an ISR write is answered; a line after that is the answer to another write."""
 
 Event = AttemptLine | IsrStateLine | FailedWriteLine
 
@@ -59,7 +59,7 @@ class Shrink:
 
     @property
     def records_behind(self) -> int | None:
-        """Records that the leader had and the follower, as its leader knew, had not."""
+        """Number of records that the follower lacked, as its leader knew."""
         if self.leader_log_end_offset is None or self.follower_log_end_offset is None:
             return None
         return self.leader_log_end_offset - self.follower_log_end_offset
@@ -136,7 +136,7 @@ class _History:
         return None
 
     def _find_retries(self) -> set[int]:
-        """Number the attempts that repeat the one before, which was not written."""
+        """Find the indices of attempts that repeat the previous attempt, because its ISR was not written."""
         retries = set()
         last: tuple[int, AttemptLine] | None = None
         for n, event in enumerate(self._events):
@@ -201,17 +201,17 @@ class _History:
                 return
 
     def _known_isr(self, n: int, epoch: int) -> Iterator[tuple[Event, tuple[int, ...], str]]:
-        """List what the lines from the n-th say about the ISR, and whether it is so since just then."""
+        """Yield the ISRs that lines from the n-th on show, each with whether the ISR is as old as its line."""
         for later in range(n, len(self._events)):
             event = self._events[later]
             if isinstance(event, IsrStateLine) and event.isr is not None:
-                # A leader may hear late of what was before.
+                # A leader may learn late of an earlier change.
                 if event.partition_epoch is None or event.partition_epoch > epoch:
                     yield event, event.isr, AT_MOST if event.source == "started" else EXACT
             elif isinstance(event, AttemptLine) and later not in self._retries:
                 if event.shrinks or self._written[later] == FAILED:
                     yield event, event.isr_before, AT_MOST
-                else:  # "Expanding ISR" is of releases that write at once
+                else:  # releases that print "Expanding ISR" write the ISR at once
                     yield event, event.isr_after, EXACT
 
     def _covered(self, state: IsrStateLine, since_us: int) -> bool:

@@ -1,4 +1,4 @@
-"""Storms: shrinks at checks near in time, whom they point at, and when the ISR was whole again."""
+"""Describe storms: shrinks at checks near in time, the broker they point at, and when ISRs were complete again."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

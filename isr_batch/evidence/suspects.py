@@ -25,11 +25,11 @@ ON_PURPOSE = (
 )
 
 SOON_MS = 2_000
-"""A follower that was never gone is back as soon as the leader has answered it and its ISR write is done."""
+"""Time within which a follower that never stopped is back: until the leader has answered it and written the ISR."""
 MOST_LINKS = 2
-"""So many followers of one leader do not fail, or their links, at one time by chance."""
+"""Number of followers of one leader from which they, or their links, do not fail together by coincidence."""
 LATE_MS = 150
-"""A check that is later than this was held up."""
+"""Delay from which a check is considered to have been held up."""
 
 
 @dataclass
@@ -109,7 +109,7 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
 
 
 def _within_lag_time(row: Shrink, found: FoundLines) -> bool:
-    """Whether a leader dropped a follower that did not lag, by what is printed of it and known of the lag time."""
+    """Whether a leader dropped a follower that did not lag, by its printed state and the known lag time."""
     lag_time = printed_lag_time(found, row.leader_id)
     if row.made_by != LEADER or row.retry or lag_time is None or row.lag_ms is None:
         return False
@@ -211,7 +211,7 @@ class _Scales:
         return Suspicion(strength, f"{'; '.join([what, *signs.values()])}: {end}.", lines)
 
     def _signs(self, check: ExpirationCheck) -> tuple[dict[str, str], tuple[EvidencePosition, ...]]:
-        """List what speaks for a leader that was silent, by name, and the lines."""
+        """List the signs that the leader was silent, by name, and the lines that show them."""
         signs: dict[str, str] = {}
         lines: list[EvidencePosition] = []
         apart = check.starts_apart_ms
@@ -267,7 +267,7 @@ class _Scales:
         return Suspicion(WEAK, f"{why} The leader, or its network.", (near[0].place, near[-1].place))
 
     def _pair(self, check: ExpirationCheck, burst: CheckBurst) -> Suspicion:
-        """Say what remains where one leader dropped one follower."""
+        """Give the suspicion if one leader dropped one follower and there is no other evidence."""
         leader, follower = burst.leader_id, burst.replica_id
         partitions = count_of(burst.partitions, "partition")
         what = f"Only broker {leader} dropped broker {follower} ({partitions} at this check)"

@@ -36,7 +36,7 @@ LAST_FETCHES: Final = 8
 HINTS: Final = 8
 """Number of partitions that an error message names."""
 NEAR_US: Final = 3_600_000_000
-"""Where fetches and appends are looked for first: a term may last for months."""
+"""Time before a shrink that is searched first for fetches and appends, because a term may last for months."""
 FETCH: Final = (
     "arrival_us, handled_us, processed_us, released_us, completed_us, "
     f"coalesce(fetch_offset, {NOT_NAMED}) AS fetch_offset, leader_log_end_offset, error_code"
@@ -54,7 +54,7 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: 
     lake : Lake
         A lake with a replay of the rule.
     topic, partition : str, int
-        In any cluster of the lake; the time decides.
+        Topic and partition in any cluster of the lake; the nearest shrink in time decides.
     at : AskedTime
     rule : str
         The rule that made the shrink.
@@ -187,7 +187,7 @@ _FROM_VERDICT = (
 
 
 class _Around:
-    """A follower's fetches around its shrink, the last ones before it first; ``counted`` are successful ones."""
+    """A follower's fetches around its shrink, starting with the last before it; ``counted`` are the successful ones."""
 
     def __init__(self, engine: LakeEngine, fetches: Rows, change_us: int, span: tuple[int, int]) -> None:
         self.from_us, self.until_us = span
@@ -206,7 +206,7 @@ class _Around:
 
     @property
     def is_enough(self) -> bool:
-        """Whether fetches of other times would add nothing."""
+        """Whether these fetches suffice, so that no others need be read."""
         return len(self.last) == LAST_FETCHES and bool(self.counted) and self.next_us is not None
 
 
@@ -234,7 +234,7 @@ def _appends(engine: LakeEngine, term: Row, shrink: Row, held: int | None) -> di
 
 
 def _with_leader_ends(engine: LakeEngine, term: Row, fetches: tuple[FetchInText, ...]) -> tuple[FetchInText, ...]:
-    """Fill in the leader's log end offset at each fetch from the appends, where the log does not have it."""
+    """Fill in the leader's log end offset at each fetch from the appends, if the log does not have it."""
     if not fetches:
         return ()
     ends = ", ".join(
@@ -288,7 +288,7 @@ def _stands(engine: LakeEngine, shrink: Row) -> tuple[OtherRuleInText, ...]:
 
 
 def _blamed_from_us(one: Row, term: Row, dropped: tuple[DroppedFollower, ...]) -> int:
-    """Time from which a silence of the leader may have contributed to the shrink."""
+    """Return the time from which a silence of the leader may have contributed to the shrink."""
     signs = [1000 * follower.last_caught_up_time_ms for follower in dropped]
     signs += [follower.fetches[-1].arrival_us for follower in dropped if follower.fetches]
     return int(max(term["start_us"], min([one["change_us"], *signs])))
@@ -314,10 +314,10 @@ def rows_to_explain(engine: LakeEngine, name: str, key: Row) -> Rows:
 
 
 def _in_term(engine: LakeEngine, term: Row) -> str:
-    """SQL condition on appends."""
+    """Return the SQL condition for the appends of a term."""
     days = f"event_date BETWEEN DATE '{_day(term['start_us'])}' AND DATE '{_day(term['end_us'])}'"
     same = (f"{name} = {engine.literal(term[name])}" for name in SET_COLUMNS)
-    # The days are there for the engine, which then opens no other files.
+    # With the days, the engine opens no files of other days.
     return " AND ".join([days, f"unix_micros(append_time) BETWEEN {term['start_us']} AND {term['end_us']}", *same])
 
 

@@ -65,11 +65,12 @@ class DroppedFollower:
     acknowledged_offset : int, optional
         End of the last append with acks 0 or 1 before the shrink.
     appends, records, lacked_appends : int
-        Since ``last_caught_up_time_ms``, and those appends of the term that ended beyond its own log.
+        Numbers of appends and of records since ``last_caught_up_time_ms``, and number of appends of the term that ended
+        beyond its own log.
     fetches : tuple of FetchInText
-        Its last ones that arrived before the shrink, in order.
+        Its last fetches that arrived before the shrink, in order.
     next_arrival_us : int, optional
-        Arrival of the first one after it.
+        Arrival of its first fetch after the shrink.
     observed_us : int, optional
         When the brokers dropped it, if within one lag time; ``observed_by``: leader or controller.
     """
@@ -328,7 +329,7 @@ def _not_delivered(story: ShrinkStory, follower: DroppedFollower) -> str:
     """Say that responses were due, and not delivered, for most of the time that the leader accounts for."""
     due = [(fetch.released_us, min(fetch.completed_us, story.change_us)) for fetch in follower.fetches]
     due_us = sum(max(0, until - since) for since, until in due)
-    # A leader that was silent did not send.
+    # A silent leader did not send responses.
     silent_us = sum(
         max(0, min(until, end) - max(since, start)) for since, until in due for start, end in story.silences
     )

@@ -91,7 +91,7 @@ def _x(scene: SwimlaneScene, field: str, *, last: bool = False) -> alt.X:
 
 
 def _instants(scene: SwimlaneScene, story: ShrinkStory, *, last: bool = False, named: bool = False) -> alt.LayerChart:
-    """Vertical lines: last caught up (for the rule), shrink, and back in the ISR; grey where the leader has no log."""
+    """Draw lines (last caught up for the rule, shrink, back in the ISR), and grey for times without a leader's log."""
     unlogged = [{"from": start / 1000, "until": end / 1000} for start, end in scene.unlogged]
     grey = alt.Chart({"values": unlogged}).mark_rect(color=_UNLOGGED, opacity=0.7)
     band = grey.encode(x=_x(scene, "from", last=last), x2="until:T")
@@ -144,7 +144,7 @@ def _offsets(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
 
 
 def _held(fetches: tuple[FetchInText, ...]) -> list[tuple[int, int]]:
-    """The follower's log end offset over time, by its fetches."""
+    """Return the follower's log end offset over time, by its fetches."""
     return [(fetch.arrival_us, fetch.fetch_offset) for fetch in fetches if fetch.error_code == 0]
 
 
@@ -155,14 +155,14 @@ def _steps(name: str, points: list[tuple[int, int]], scene: SwimlaneScene) -> Ro
 
 
 def _stays(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
-    """Bars: the phases of each fetch in the leader, and the leader's silences."""
+    """Draw bars for the phases of each fetch in the leader, and for the leader's silences."""
     least_us = (scene.until_us - scene.from_us) / (2 * _WIDTH)
     rows = [
         {"row": f"fetches of {replica}", "what": what, "from": max(start, scene.from_us) / 1000, "until": end / 1000}
         for replica, fetches in scene.fetches.items()
         for fetch in fetches
         for what, start, end in fetch_phases_on_lane(fetch)
-        # Thinner than half a pixel: thousands of them would only make the file large.
+        # Bars thinner than half a pixel are left out: thousands of them would only make the file large.
         if end - start >= least_us and end > scene.from_us
     ]
     leader = f"leader {story.leader_id}"
@@ -204,7 +204,7 @@ def fetch_phases_on_lane(fetch: FetchInText) -> list[tuple[str, int, int]]:
 
 
 def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.LayerChart:
-    """Bars: when the follower is in the ISR; rule runs that have it there at the same times share a row."""
+    """Draw bars for the times in which the follower is in the ISR; rule runs with the same times share a row."""
     alike: dict[object, list[str]] = {}
     for (who, name), members in scene.members.items():
         if who == replica:

@@ -25,9 +25,9 @@ from udfs.batches.results import SET_COLUMNS
 
 BROKERS: Final = "the brokers"
 FETCHES: Final = 2_000
-"""Most fetches of one follower that are drawn; the nearest to the shrink are taken."""
+"""Maximum number of fetches of a follower that are drawn: those nearest to the shrink."""
 FURTHEST: Final = 5
-"""Most lag times that are drawn on either side of the shrink."""
+"""Maximum number of lag times that are drawn before and after the shrink."""
 
 Span = tuple[int, int]
 
@@ -39,15 +39,15 @@ class SwimlaneScene:
     Attributes
     ----------
     leader : tuple of (at_us, leader log end offset, high watermark)
-        States under the story's rule; the first is from before the stretch, where there is one.
+        States under the rule of the shrink; the first is the last one before the time range, if there is one.
     fetches : dict
-        By follower, in order of arrival.
+        Fetches by follower, in order of arrival.
     silences : tuple of Span
-        Of the leader.
+        Silences of the leader.
     unlogged : tuple of Span
-        Outside of the leader's request log.
+        Times that the leader's request log does not cover.
     members : dict
-        By follower and run, and for `BROKERS`: when it was in the ISR.
+        Times in which a follower was in the ISR, by follower and run, or `BROKERS`.
     """
 
     from_us: int
@@ -122,7 +122,7 @@ def _leader(engine: LakeEngine, story: ShrinkStory, within: Span) -> tuple[tuple
         states=rows_to_explain(engine, "partition_timeline", key),
     ))  # fmt: skip
     states = [(row["at_us"], row["leader_log_end_offset"], row["high_watermark"]) for row in rows]
-    # Of several states of the last instant before, the last.
+    # If the last instant before has several states, the last one applies.
     earlier = sum(1 for at_us, _, _ in states if at_us < within[0])
     return tuple(states[max(0, earlier - 1) :])
 

@@ -1,4 +1,4 @@
-"""Find the broker at fault for drops by the fetches around them: whose were absent, and whose continued."""
+"""Find the broker at fault for drops, by the brokers whose fetches were absent around them, or continued."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -16,9 +16,10 @@ from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.inputs import FETCH_LOG
 
 CHECK_US: Final = 500_000
-"""Drops of a leader within this time of each other belong to one check."""
+"""Drops by a leader that follow each other within this time belong to one check."""
 LEAST: Final = 0.1
-"""Share of time in which a healthy follower has no fetch at its leader: network round trips and its writes."""
+"""Normal share of time in which a healthy follower has no fetch at its leader, because of round trips and its
+writes."""
 GONE: Final = 0.95
 """A pair that was absent for more than this share of the time before proves nothing about the time after it."""
 _PACKAGE: Final = "isr_batch.incidents"
@@ -37,7 +38,7 @@ def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | N
     tables : dict of str to pa.Table
         ``dropped`` as ``sql/dropped.sql`` gives it, ``leader_epochs``, ``broker_events`` and ``coverage``.
     fetches_of : callable, optional
-        Without it nothing is known.
+        Reader of fetches; without it, every result is unknown.
 
     Returns
     -------

@@ -21,7 +21,7 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
     ----------
     own : OwnShrinks
     scores : iterable of dict
-        Of `isr_batch.incidents.rule_choices.read_scores_for_choices`.
+        Result of `isr_batch.incidents.rule_choices.read_scores_for_choices`.
     cluster_id : str
     """
     scores = [row for row in scores if row["cluster_id"] == cluster_id]

@@ -67,7 +67,7 @@ def _behind(incident: Row, kind: str, drops: list[Row]) -> list[str]:
 
 
 def _elsewhere(incident: Row) -> str:
-    """Query the number of fetches of each follower at each leader meanwhile."""
+    """Write the query for the number of each follower's fetches at each leader during an incident."""
     return (
         f"SELECT leader_id, replica_id, count(DISTINCT arrival_time) AS fetches FROM fetches "
         f"WHERE cluster_id = '{_escaped(incident)}' AND {_within(incident, 'arrival_time', 0)} "

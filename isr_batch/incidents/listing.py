@@ -13,9 +13,9 @@ from isr_batch.printable import shell_word
 from isr_batch.window import AskedTime
 
 MOST: Final = 10
-"""Incidents that are listed."""
+"""Maximum number of incidents that are listed."""
 PARTITIONS: Final = 5
-"""Partitions that are listed."""
+"""Maximum number of partitions that are listed."""
 
 
 def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime | None = None) -> list[Row]:
@@ -66,13 +66,13 @@ def listed_incidents(
     ----------
     own : OwnShrinks
     incidents : sequence of dict
-        Of `chosen_incidents`.
+        Result of `chosen_incidents`.
     lake : str
-        As the commands name it.
+        Name of the lake in commands.
     whole : bool
-        Each statement with the query and the log lines behind it, and no partitions.
+        Whether each statement has the query and the log lines behind it; partitions are left out then.
     broker : int, optional
-        Incidents that do not point at it come last, in brief.
+        A broker; incidents that do not point at it come last, in brief.
     """
     if not own.clusters:
         return [NOTHING]
@@ -123,9 +123,9 @@ def listed_explain_command(one: Row, lake: str = "LAKE") -> str:
     Parameters
     ----------
     one : dict
-        With topic, partition_id, example_us and rule.
+        A row with topic, partition_id, example_us and rule.
     lake : str
-        As the command names it.
+        Name of the lake in the command.
     """
     return (
         f"isr-batch explain --topic {shell_word(one['topic'])} --partition {one['partition_id']} "

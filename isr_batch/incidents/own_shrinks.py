@@ -42,7 +42,7 @@ COLUMNS: Final = {
 }  # fmt: skip
 """Columns read from each table."""
 SLOTS: Final = 400
-"""Time slots of a picture: a slot is two or three pixels wide."""
+"""Number of time slots of a picture; a slot is two or three pixels wide."""
 _PACKAGE: Final = "isr_batch.incidents"
 VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown")
 Row = dict[str, Any]
@@ -95,7 +95,7 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
     Parameters
     ----------
     tables : dict of str to pa.Table
-        With COLUMNS; shrink_verdicts with the rules of replay_check, or the newest rule if that is empty.
+        Tables with COLUMNS; shrink_verdicts has the rules of replay_check, or the newest rule if that is empty.
     fetches_of : callable, optional
         As `isr_batch.incidents.absences.who_was_absent` takes it.
     """
@@ -126,7 +126,7 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
 
 
 def _with_troubles(sql: ArrowSql, incidents: pa.Table, tables: Tables) -> list[Row]:
-    """Add to each incident what the logs of the broker at fault say of the time in which it was absent."""
+    """Add to each incident what the logs of the broker at fault say about its absence."""
     absences = sql(text_of(_PACKAGE, "absences_of_brokers"), incidents=incidents)
     found = troubles_of_absences(sql, absences, tables["broker_troubles"], tables["coverage"])
     of_number = {one["number"]: one for one in found}
@@ -139,11 +139,11 @@ def ask_own_shrinks(name: str, values: dict[str, str], **tables: pa.Table) -> pa
     Parameters
     ----------
     name : str
-        Of the file.
+        Name of the file.
     values : dict of str to str
-        What stands for ``$name`` in it.
+        Replacements for ``$name`` in the query.
     **tables : pa.Table
-        The tables that it names.
+        The tables that the query names.
     """
     with ArrowSql() as sql:
         return sql(text_of(_PACKAGE, name, **values), **tables)
@@ -153,7 +153,7 @@ Key = tuple[str, int, int]
 
 
 def incident_key(incident: Row) -> Key:
-    """Key of an incident."""
+    """Return the key of an incident."""
     return incident["cluster_id"], incident["fault_id"], incident["incident"]
 
 

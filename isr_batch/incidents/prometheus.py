@@ -14,7 +14,7 @@ from isr_batch.printable import printable
 
 
 class PrometheusMetric(NamedTuple):
-    """A gauge: its name, what it says, and its values by labels."""
+    """A gauge: its name, its description, and its values by labels."""
 
     name: str
     help: str
@@ -33,12 +33,12 @@ def prometheus_exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:
     ----------
     own : OwnShrinks
     scores : iterable of dict
-        Of `isr_batch.incidents.rule_choices.read_scores_for_choices`.
+        Result of `isr_batch.incidents.rule_choices.read_scores_for_choices`.
 
     Returns
     -------
     str
-        With a newline at its end.
+        The text, with a newline at its end.
     """
     return "".join(_text(metric) for metric in (*_of_brokers(own), *_of_rules([*scores])) if metric.values)
 

@@ -1,4 +1,4 @@
-"""Choose the few relevant rules and lag times: the brokers' own, and those that no other one beats."""
+"""Choose the few relevant rules and lag times: the brokers' own, and those that no other choice beats."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from isr_batch.lake.lake import Lake
 from udfs.rules import REGISTRY
 
 MOST: Final = 5
-"""Rows, the brokers' own included."""
+"""Maximum number of rows, including that of the brokers' own rule."""
 REFERENCE: Final = "reference"
 """Label of a reference rule, which knows more than any leader can."""
 LAG_TIME: Final = "replica_lag_time_max_ms"
@@ -26,7 +26,7 @@ SCORES: Final = (
     "cluster_id", "rule", "params_json", "event_date", "topic", *DECISIONS, "mistake_duration_ms_p50",
     "query_accuracy", "query_accuracy_by_blame", "early", *COSTS, "loss_records_max", "lost_if_leader_dies_records_max",
 )  # fmt: skip
-"""Columns of rule_scores that are read."""
+"""Columns that are read from rule_scores."""
 
 
 Span = tuple[float, float]
@@ -123,7 +123,7 @@ def _tenths(seconds: float | None) -> float:
 
 
 def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[RuleChoice]:
-    """Choose at most MOST groups of rule runs of a cluster: the brokers' own, then those that no other one beats.
+    """Choose at most MOST groups of rule runs of a cluster: the brokers' own, then groups that no other group beats.
 
     Only groups that drop fewer healthy followers than the brokers' own, or beat it, are chosen. A group beats another
     if it is at least as good in healthy followers dropped, failures missed, time until failures are detected, and price
@@ -134,7 +134,7 @@ def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> lis
     ----------
     own : OwnShrinks
     scores : iterable of dict
-        Of `read_scores_for_choices`.
+        Result of `read_scores_for_choices`.
     cluster_id : str
     """
     rows = _over_topics([row for row in scores if row["cluster_id"] == cluster_id])
@@ -198,7 +198,7 @@ def _span(values: Sequence[float | None]) -> Span | None:
 
 
 def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
-    """Name a rule run among those of its cluster: by its parameters as well where the lag time is not enough."""
+    """Name a rule run, by its parameters as well if the lag time does not identify it among those of its cluster."""
     if sum((other["rule"], other["T"]) == (row["rule"], row["T"]) for other in rows) == 1:
         return str(row["rule"])
     others = [
@@ -209,7 +209,7 @@ def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
 
 
 def _figures(one: RuleChoice) -> tuple[float, ...]:
-    """Figures to compare; less is better."""
+    """Return the figures by which groups are compared; less is better."""
     never = float("inf")
     return (
         one.spurious, one.misses, never if one.detection_ms is None else one.detection_ms,

@@ -249,7 +249,7 @@ def _narrow(incident: Row, kind: str) -> str:
 
 
 def _of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple[int, list[Row], int]]:
-    """Group incidents by the broker that they point at, the one with most of a kind first, and count these."""
+    """Group incidents by the broker at which they point, count one kind in each group, and sort by that number."""
     for broker in _order(incidents, kind):
         of_broker = [one for one in incidents if one["fault_id"] == broker and one[kind]]
         yield broker, of_broker, sum(one[kind] for one in of_broker)
@@ -299,7 +299,7 @@ def _of_them(cluster: Row, kind: str) -> str:
 
 
 def unjudged_clusters(own: OwnShrinks) -> list[str]:
-    """Clusters in which the replay can judge no drop by a leader."""
+    """List the clusters in which the replay cannot judge any drop by a leader."""
     judged = {one["cluster_id"] for one in own.incidents if one["spurious"] + one["genuine"]}
     return sorted({one["cluster_id"] for one in own.incidents if one["unknown"]} - judged)
 

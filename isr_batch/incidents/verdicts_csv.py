@@ -28,12 +28,12 @@ def verdicts_csv(own: OwnShrinks, lake: str) -> str:
     ----------
     own : OwnShrinks
     lake : str
-        As the commands in the last column name it.
+        Name of the lake in the commands of the last column.
 
     Returns
     -------
     str
-        RFC 4180 with all fields quoted, but with a newline alone at the end of each line.
+        CSV by RFC 4180 with all fields quoted, except that lines end with a newline only.
     """
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)

@@ -1,1 +1,1 @@
-"""Broker logs or own tables in, input tables out."""
+"""Ingest broker logs, or users' own tables, into the input tables of a lake."""

@@ -59,7 +59,8 @@ from isr_batch.lake.tables.outputs import LATE_CHECKS
 from isr_batch.lake.tables.own_tables import MAPPED_CLUSTERS
 from isr_batch.phrases import count_of
 
-# Rows of these belong to a file; when their request was done says which rows of copies that overlap go.
+# Rows of these tables belong to a file. If copies of a log overlap, the time at which a row's request was completed
+# decides which of the duplicate rows is removed.
 _DONE_AT = {
     FETCH_LOG.name: ("completed_time",),
     APPEND_LOG.name: ("acknowledged_time", "append_time"),
@@ -103,18 +104,18 @@ def ingest_broker_logs(  # noqa: PLR0913 three of them have a default
     cluster_id : str
         The cluster's name.
     release : str, optional
-        Of the brokers, in place of what their logs or ``cluster.yaml`` say.
+        Release of all brokers; overrides the one in their logs or in ``cluster.yaml``.
     options : LogOptions, optional
         The operator's options about timestamps.
     listed : LogFolder, optional
-        Content of the folder, if it has been listed.
+        Content of the folder, if it has already been listed.
 
     Raises
     ------
     NoInputError
         When the folder holds no broker log.
     AccountError
-        When lines were lost or counted twice on the way; nothing was written.
+        When lines were lost or counted twice during the ingest; nothing is written then.
     """
     with log_sql() as sql:
         return _ingest(SmallTables(lake, sql), folder, cluster_id, release, options, listed)
@@ -141,13 +142,13 @@ def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
     )
     if release:
         work.found.given = replace(work.found.given, release=release)
-    # The operator's options may have changed although no file has.
+    # Although no file has changed, the operator's options may have.
     said = release is not None or options != LogOptions()
     if work.nothing_new and not said and all(lake.has(table.name) for table in INPUT_TABLES):
-        if not lake.has(SHRINK_EVIDENCE.name):  # a lake of an earlier version
+        if not lake.has(SHRINK_EVIDENCE.name):  # the lake was written by an earlier version
             _weigh(small, read_lines_of_interest(engine, small.sql, work.found), None, cluster_id)
         return IngestOfBrokerLogs(RunCounts(), [], note_on_shorter_copies(work.shorter))
-    # The survey has unpacked them, and some are in the lake already: their true size may be another.
+    # The survey has unpacked the files, and may have found that the lake already has some of them.
     unpacked = {file.path: file.held.content_bytes for file in work.found.files if file.held}
     engine = ingest_engine_for(lake, small.sql, sum(unpacked.values()))
     with packets_at_once(lake.spark) if isinstance(engine, InSpark) else nullcontext():
@@ -175,7 +176,7 @@ def _read_and_write(
     rows = pa.Table.from_pylist(
         [{"cluster_id": cluster_id, **asdict(record)} for record in now], arrow_schema(INGESTED_FILES)
     )
-    # Last: an ingest that was cut off before is done again.
+    # This is written last, so that an ingest that was killed is repeated.
     replace_arrow(lake, small.sql, INGESTED_FILES, rows, rows_of_cluster(cluster_id))
     return IngestOfBrokerLogs(
         RunCounts(total_lines(account, READ), rows_out, refused_as_bad(account) + broken), account,
@@ -216,7 +217,7 @@ def _write(
     )  # fmt: skip
     days = ", ".join(f"DATE'{day}'" for day in sorted(read.days))
     if days and small.lake.has(LATE_CHECKS.name):
-        # They may have been derived from a log that has changed.
+        # The old rows may have been derived from a log that has changed.
         none = arrow_schema(LATE_CHECKS).empty_table()
         replace_arrow(
             small.lake,
@@ -229,12 +230,12 @@ def _write(
 
 
 def _left_alone(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str) -> str:
-    """SQL condition of a table's rows from request logs that are gone and that are not derived again."""
+    """Return the SQL condition of rows that stay: those from request logs that are gone and are not derived again."""
     broker = _BROKER[table.name]
     alone = read.time_of_gone_files(broker, time, _UNTIL.get(table.name))
     if table is COVERAGE:
         return f"log = '{REQUEST}' AND ({alone})"
-    if table is BROKER_EVENTS:  # a silence is seen by what comes after it
+    if table is BROKER_EVENTS:  # a silence is only detected by the requests after it
         silent = read.time_of_gone_files(broker, "end_time")
         alone = f"kind = 'silent' AND ({silent}) OR kind <> 'silent' AND ({alone})"
     begins = {each: _EPOCH + timedelta(microseconds=us) for each, us in earlier.begin_us().items()}
@@ -255,7 +256,7 @@ def _since(broker: str, time: str, begins: Mapping[int, datetime]) -> str:
 
 
 def _is_append(row: Mapping[str, Any]) -> str:
-    """Condition of the row of an append, as SQL."""
+    """Return a SQL condition that only the row of this append meets."""
     line = "source_line IS NULL" if row["source_line"] is None else f"source_line = {row['source_line']}"
     same = [line, *(f"{name} = {row[name]}" for name in ("leader_id", "partition_id", "base_offset")),
             *(f"{name} = {sql_literal(row[name])}" for name in ("topic", "source_file"))]  # fmt: skip

@@ -1,19 +1,21 @@
-"""Plan a further ingest of a cluster: which rows of earlier ones it replaces, and which it must keep.
+"""Plan an ingest of a cluster's logs: which rows of earlier ingests it replaces, and which it must keep.
 
-A folder is read as a whole or not at all. Fetch sessions, the ends of appends and the terms run from file to file, so
-that rows of one file depend on those around it. Reading all files gives the same rows as a single ingest of all of
-them, and costs no more than the first time. Files are recognised by their content (`INGESTED_FILES`):
+A folder is read completely or not at all, because fetch sessions, the ends of appends and terms continue from file to
+file, so that rows of one file depend on the files before and after it. Reading all files again gives the same rows as a
+single ingest of all of them, and takes no longer than the first ingest. Files are recognised by their content
+(`INGESTED_FILES`):
 
 - All files unchanged: nothing is read, nothing is written.
 - A file that has grown, or was rotated or compressed: its old rows are replaced, because its lines are still there.
 - A file that is gone, or whose name now has other content: its rows stay, even between those of the files that are
   read. If its name is reused, the new file is called ``name (2)`` in the lake.
-- A shorter copy of such a file, made before the one that was read, is left out: the lake has its rows.
-- If such a file and one that is read cover the same second or more, they are overlapping copies, and the file that
-  is read now takes precedence.
+- A shorter copy of a file that is gone is not read, because the lake already has its rows.
+- If a file that is gone and a file that is read have a second or more in common, they are overlapping copies, and the
+  file that is read takes precedence.
 
-Rows of a fetch or an append belong to a file. Terms, ISR changes and broker events come from several files, and
-belong to a period of their broker: that of the request logs that are read, or of those that are gone.
+A row of a fetch or an append belongs to one file. Rows of terms, ISR changes and broker events come from several files;
+they belong to a period of their broker, which is covered either by the request logs that are read or by those that are
+gone.
 """
 
 import re
@@ -28,10 +30,11 @@ from isr_batch.ingest.folder.log_folder import METADATA, PROPERTIES, REQUEST, Lo
 from isr_batch.lake.ddl import sql_literal
 
 OVERLAP = timedelta(seconds=1)
-"""Threads write lines some milliseconds out of order, also across a rotation."""
+"""Shorter overlaps of two files are no copies, because threads write lines some milliseconds out of order, also across
+a rotation."""
 
 GOES_ON = timedelta(seconds=2)
-"""A term or a stretch that ended, or begins, this close to the files that are read may continue there."""
+"""A term or a stretch of the log may continue in a file that is read if it ends or begins this close to that file."""
 
 Span = tuple[datetime, datetime]
 
@@ -56,12 +59,12 @@ class IngestedFile:
 
     @property
     def span(self) -> Span | None:
-        """First and last timestamp."""
+        """First and last timestamp in the file."""
         return (self.first_time, self.last_time) if self.first_time and self.last_time else None
 
 
 def beginnings_of_file(known: Iterable[IngestedFile], file: LogFile) -> list[int]:
-    """Lengths at which ``file`` may have been ingested before."""
+    """Return the lengths, in bytes, that ``file`` may have had at earlier ingests."""
     return [record.content_bytes for record in known if (record.kind, record.broker_id) == (file.kind, file.broker_id)]
 
 
@@ -72,7 +75,7 @@ def _began_as(file: LogFile, record: IngestedFile) -> bool:
 
 
 def _is_shorter(file: LogFile, record: IngestedFile) -> bool:
-    """Whether a file is a copy of one, made when that had fewer lines; at least half of its bytes is compared."""
+    """Whether a file is an older, shorter copy of an ingested one, by comparing at least half of its bytes."""
     assert file.held is not None
     hashes = file.held.first_hashes
     same = (record.kind, record.broker_id) == (file.kind, file.broker_id)
@@ -106,7 +109,7 @@ class PlanOfFiles:
 
 
 def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfFiles:
-    """Compare a folder with the lake's files of its cluster."""
+    """Compare the files of a folder with those that the lake has of the cluster."""
     longer = [record for record in known if not any(_began_as(file, record) for file in found.files)]
     shorter = [file for file in found.files if any(_is_shorter(file, record) for record in longer)]
     read = [file for file in found.files if file not in shorter]
@@ -143,14 +146,14 @@ def _identity(name: str, size: int, content_hash: str) -> tuple[str, int, str]:
 
 @dataclass(frozen=True)
 class ReadFiles:
-    """A plan whose files have been read: decides what is replaced, and what stays.
+    """A plan after its files have been read: decides which rows are replaced, and which stay.
 
     Parameters
     ----------
     work : PlanOfFiles
         The executed plan.
     times : dict
-        By file: ``first_time``, ``last_time`` and ``days``, a list of dates.
+        For each file: ``first_time``, ``last_time`` and ``days``, a list of dates.
     """
 
     work: PlanOfFiles
@@ -158,7 +161,7 @@ class ReadFiles:
 
     @cached_property
     def _requests(self) -> list[tuple[LogFile, Span]]:
-        """Request logs that were read, and their time."""
+        """List the request logs that were read, each with its first and last timestamp."""
         return [
             (file, (self.times[file.name]["first_time"], self.times[file.name]["last_time"]))
             for file in self.work.found.of_kind(REQUEST)
@@ -166,7 +169,7 @@ class ReadFiles:
         ]
 
     def records(self, run_id: str, now: datetime) -> list[IngestedFile]:
-        """Rows of ``ingested_files`` after the ingest ``run_id``, for the files that were read and those that are gone.
+        """Return the new rows of ``ingested_files``, for the files that were read and those that are gone.
 
         A day keeps the time of its last change, unless a file now has more lines of it.
         """
@@ -195,7 +198,7 @@ class ReadFiles:
 
     @property
     def overlaps(self) -> list[tuple[str, Span]]:
-        """Overlapping copies: rows of files that are gone, as SQL, and the period that a file being read covers."""
+        """Find overlapping copies: a SQL condition for a file that is gone, and the period of a file that is read."""
         return [
             (f"leader_id = {file.broker_id} AND source_file = {sql_literal(record.source_file)}", span)
             for file, span in self._requests
@@ -216,17 +219,18 @@ class ReadFiles:
         return (min(days) - timedelta(days=1), max(days) + timedelta(days=1)) if days else None
 
     def rows(self, done_at: Sequence[str]) -> str:
-        """Condition of the rows of fetches or appends that are replaced, as SQL.
+        """Return the SQL condition of the fetches or appends that are replaced.
 
         Parameters
         ----------
         done_at : sequence of str
-            Column with the time at which the request was done; then the one that stands for it where that is null.
+            Columns with the time at which the request was completed, in order of preference: the first that is not null
+            counts.
         """
         names = {record.source_file for record in self.work.superseded} | {file.name for file in self.work.found.files}
         condition = f"source_file IN ({', '.join(map(sql_literal, sorted(names)))})"
         overlapping = [f"({rows} AND {_done(done_at, span)})" for rows, span in self.overlaps]
-        if days := self._day_bounds:  # says nothing new, but spares Delta the files of all other days
+        if days := self._day_bounds:  # redundant, but lets Delta skip the files of all other days
             condition = f"({condition}) AND event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}'"
         return " OR ".join([condition, *overlapping])
 
@@ -255,7 +259,7 @@ class ReadFiles:
 
     @property
     def later_request_logs(self) -> list[str]:
-        """Request logs that were read before, and begin after one of their broker that is read now has ended."""
+        """List ingested request logs that begin after the end of a log of the same broker that is only read now."""
         return sorted(
             record.source_file for record in self.work.gone
             if record.kind == REQUEST and record.span
@@ -263,9 +267,10 @@ class ReadFiles:
         )  # fmt: skip
 
     def time_of_gone_files(self, broker: str, time: str, until: str | None = None) -> str:
-        """Condition of the rows, by broker and time, that come from request logs that are gone, as SQL.
+        """Return the SQL condition, by broker and time, of rows from request logs that are gone.
 
-        Rows that last ``until`` an instant, or ended shortly before the files that are read, belong to those.
+        A row that lasts ``until`` an instant within a file that is read, or ended shortly before that file, is
+        considered to be from that file.
         """
         requests = [r for r in self.work.gone if r.kind == REQUEST and r.span and r.broker_id is not None]
         kept = []
@@ -291,8 +296,8 @@ def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[date
     Returns
     -------
     list of (datetime or None, datetime or None)
-        The periods of the files that are read, in order: after the first instant (None: unbounded) up to the second
-        (None: unbounded).
+        The periods of the files that are read, in order. Each begins after its first instant and includes the second
+        one; None means unbounded.
     """
     apart = [g for g in gone if not any(r[0] <= g[0] and g[1] <= r[1] for r in read)]
     runs: list[tuple[datetime, datetime, bool]] = []
@@ -321,7 +326,7 @@ def _between(time: str, span: Span) -> str:
 
 
 def _done(columns: Sequence[str], span: Span) -> str:
-    # Spelt out: an overwrite of Delta 4.4 whose condition has coalesce in it deletes nothing, without a word.
+    # Without coalesce: an overwrite by Delta 4.4 whose condition has coalesce in it silently deletes nothing.
     first, *others = columns
     return f"({_between(first, span)}{''.join(f' OR {first} IS NULL AND {_between(o, span)}' for o in others)})"
 

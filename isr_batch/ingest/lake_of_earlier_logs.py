@@ -1,4 +1,4 @@
-"""Read a lake's content of earlier logs for logs that continue them, and select the lines to keep for that."""
+"""Read the part of a lake that later logs continue, and store the lines that logs to come will need."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ from isr_batch.lake.tables.inputs import KEPT_LINES, SESSION_ENDS
 from isr_batch.lake.tables.leaders import COVERAGE
 
 _LAST_US = 120_000_000
-"""Time to search before a log: a follower may have been stopped for a while."""
+"""How long before a log its followers' last fetches are searched for, because a follower may have been stopped."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _STRETCHES = """
@@ -78,13 +78,13 @@ WHERE cluster_id IN (:clusters) AND fetch_offset IS NULL AND source_file IN (:fi
 
 
 def fetches_without_offset(lake: Lake, cluster_id: str, files: Sequence[str]) -> int:
-    """Count the fetches of request logs that name no offset: their sessions began before what was known then."""
+    """Count fetches of some request logs that have no offset, because their sessions began before the known logs."""
     with LakeSql(lake) as sql:
         return int(sql(_WITHOUT_OFFSET, clusters=[(cluster_id,)], files=[(name,) for name in files])[0]["fetches"])
 
 
 def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> EarlierLogs:
-    """Read the lake's rows of files that are gone; nothing if no file is."""
+    """Read the lake's rows of files that are gone; the result is empty if no file is."""
     if not work.gone or not lake.has(KEPT_LINES.name):
         return EarlierLogs(brokers=work.found.brokers)
     of_cluster = [(cluster_id,)]
@@ -98,7 +98,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
     files = [
         {"kind": record.kind, "broker_id": record.broker_id, "first_us": _us(record.span[0]),
          "last_us": _us(record.span[1]),
-         # A server.log of warnings alone covers nothing.
+         # A server.log with warnings only does not cover any time.
          "informs": any(row["broker_id"] == record.broker_id and _us(row["from_time"]) <= _us(record.span[1])
                         and _us(row["until_time"]) >= _us(record.span[0]) for row in covered)}
         for record in work.gone if record.span and record.kind not in (REQUEST, METADATA)
@@ -150,7 +150,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
 
 
 def _known_brokers(kept: Iterable[str], found: Mapping[int, Broker]) -> dict[int, Broker]:
-    """Complete the settings of the brokers in a folder from those that are kept; add the brokers that it lacks."""
+    """Complete the settings of a folder's brokers by the kept settings, and add brokers that the folder lacks."""
     brokers = dict(found)
     for text in kept:
         before = json.loads(text)
@@ -162,17 +162,17 @@ def _known_brokers(kept: Iterable[str], found: Mapping[int, Broker]) -> dict[int
 
 
 def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, earlier_logs: EarlierLogs) -> None:
-    """Store the state from which later logs may go on, replacing the earlier one.
+    """Store the state from which later logs can continue, replacing the previous state.
 
     Parameters
     ----------
     small : SmallTables
-        Of the lake.
+        Tables of the lake.
     cluster_id : str
     logs : KafkaLogs
         The logs that were read.
     earlier_logs : EarlierLogs
-        What the lake had of those that are gone.
+        The part of the lake that is from logs that are gone.
     """
     numbers = pa.concat_tables([earlier_logs.numbers, logs.numbers])
     recent = (pc.max(numbers["completed_us"]).as_py() or 0) - KEPT_US
@@ -195,7 +195,7 @@ def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, ea
 
 
 def _still_needed(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """Leave out the lines of each broker from before its last start, when they are old: no term goes on from there."""
+    """Drop old lines of each broker from before its last start, because no term continues across a restart."""
     return sql(
         f"""
         WITH started AS (SELECT broker_id, max(stamp_us) AS started_us FROM starts GROUP BY broker_id),

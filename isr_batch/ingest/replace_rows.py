@@ -1,4 +1,4 @@
-"""Write input rows into a lake, replacing the rows of the time that they cover."""
+"""Write input rows into a lake, where they replace the rows of the time that they cover."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +32,8 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, O
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 
 TABLES_AT_ONCE = 3
-"""Planning a query and committing a table keep one core busy at most, and Spark none meanwhile."""
+"""Tables that are written concurrently, because planning a query and committing a table use one core at most, and leave
+Spark idle."""
 
 
 CUT_BY = (
@@ -44,7 +45,7 @@ CUT_BY = (
     (COVERAGE, "from_time"),
     (CONTROLLER_RECORDS, "record_time"),
 )
-"""The time column of a table: event_date is its day."""
+"""The time column of each table, from which event_date is derived."""
 
 Span = tuple[str, str]
 Given: TypeAlias = DataFrame | pa.Table | Spread
@@ -60,7 +61,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
     replaced_days: Days | None = None,
     left_alone: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, int], int]:
-    """Write rows of a cluster to input tables, replacing the rows of the time that they cover.
+    """Write rows of a cluster to input tables, where they replace the rows of the time that they cover.
 
     A row that violates its table's contract goes to quarantine, and does not block the others.
 
@@ -70,23 +71,23 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
         The lake to write to.
     tables : mapping of str to DataFrame, pa.Table or Spread
         Tables by name, with the columns of `isr_batch.lake.tables.inputs`. Arrow tables are written without Spark if
-        possible, and the rows of a `Spread` by the workers that hold them.
+        possible; the rows of a `Spread` are written by the workers that hold them.
     cluster_id : str
         The cluster's name in all rows.
     small : SmallTables, optional
-        For the same lake; needed for Arrow tables.
+        Writer for small tables of the same lake; required if there are Arrow tables.
     replaced : mapping of str to str, optional
-        SQL condition of the rows to replace, for tables where that is not the covered time. By default all of the
-        cluster's quarantine is replaced.
+        SQL conditions of the rows to replace, for tables in which these are not the rows of the covered time. By
+        default all of the cluster's quarantine is replaced.
     replaced_days : (str, str), optional
-        First and last event_date of such rows; unbounded by default.
+        First and last event_date of the rows that ``replaced`` selects; unbounded by default.
     left_alone : mapping of str to str, optional
         SQL condition of existing rows to keep, by table.
 
     Returns
     -------
     dict of str to int, int
-        Number of rows written by table, and of those that no table accepted.
+        Number of rows written, by table, and number of rows that no table accepted.
     """
     replaced = {QUARANTINE.name: "true"} | dict(replaced or {})
     left_alone = left_alone or {}
@@ -94,7 +95,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
         given = _look_at(lake, tables, small, _Replaced(cluster_id, replaced, replaced_days, left_alone), pool)
         few, frames, spans = given.few, given.frames, given.spans
-        # A table with few rows says little about what its log covers; requests come all the time.
+        # A table with few rows hardly shows which time its log covers; requests show it, because they never pause.
         served = [span for name, span in spans.items() if span and name in (FETCH_LOG.name, APPEND_LOG.name)]
 
         def write(cut: tuple[Table, str]) -> int:
@@ -121,7 +122,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
 
         cuts.append((QUARANTINE, ""))
         in_pool = {cut[0].name: pool.submit(write, cut) for cut in cuts if cut[0].name in frames}
-        # Meanwhile, and in this thread.
+        # This runs concurrently, in this thread.
         written = {cut[0].name: write(cut) for cut in cuts if cut[0].name in {*few, *given.files}}
         written |= {name: done.result() for name, done in in_pool.items()}
     for frame in given.cached:
@@ -139,7 +140,7 @@ class _Replaced(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """The rows of all tables, in the driver, in files or in Spark, without those that no table takes (``refused``)."""
+    """The rows of all tables, in the driver, in files or in Spark; ``refused`` are the rows that no table accepts."""
 
     few: dict[str, pa.Table]
     files: dict[str, list[FileOfWorker]]
@@ -160,7 +161,7 @@ def _look_at(
     tables = {name: _here(rows) if small and isinstance(rows, Spread) else rows for name, rows in tables.items()}
     few = {name: rows for name, rows in tables.items() if small and isinstance(rows, pa.Table)}
     for table, _ in cuts:
-        # Rows that are broken are for Spark: quarantine gets them as JSON.
+        # If rows break the contract, Spark takes over, because quarantine stores them as JSON.
         if small and table.name in few and small.count_broken(
             table, few[table.name], replaced.where.get(table.name, "true")
         ):  # fmt: skip
@@ -204,7 +205,7 @@ def _here(rows: Spread) -> Given:
 
 
 def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) -> Store | None:
-    """Store to which workers can write the rows of a table; None if only Spark can, or must rewrite remaining rows."""
+    """Return the store to which workers can write a table; None if only Spark can, or must rewrite other rows."""
     if table.name not in replaced.where or table.name in replaced.left_alone:
         return None
     whole = f"{rows_of_cluster(replaced.cluster_id)} AND ({replaced.where[table.name]})"
@@ -235,12 +236,12 @@ def _in_spark(lake: Lake, rows: Given) -> DataFrame:
         return spark_frame_of_spread(rows)
     if not isinstance(rows, pa.Table):
         return rows
-    # By name only: a row that lacks a value which it must have is looked for later.
+    # Only names are compared here; nulls in NOT NULL columns are counted later.
     return lake.spark.createDataFrame(pa.Table.from_arrays(rows.columns, names=rows.column_names))
 
 
 def rows_of_cluster(cluster_id: str) -> str:
-    """SQL condition of this cluster's rows that are read or replaced."""
+    """Return the SQL condition for the rows of a cluster."""
     return f"cluster_id = {sql_literal(cluster_id)}"
 
 
@@ -253,27 +254,27 @@ class _Look(NamedTuple):
 
 
 def _look(frame: DataFrame, time: str, broken: Column) -> _Look:
-    # As text: Python would turn an instant into its own time zone.
+    # As text, because Python would convert an instant to the local time zone.
     bounds = (F.min(time).cast("string"), F.max(_upto(time)).cast("string"))
     first, last, rows, refused = frame.select(*bounds, F.count("*"), F.count(broken)).collect()[0]
     return _Look((first, last) if first else None, rows, refused)
 
 
 def _upto(time: str) -> str:
-    """Columns with the last instant of a row, by the column with the first."""
+    """Return the column with the last instant of a row, given the column with its first."""
     return "last_handled_time" if time == "handled_time" else time
 
 
 def _span(times: pa.ChunkedArray) -> Span | None:
-    """First and last instant as text in Spark's format; None without rows."""
+    """Return the first and last instant as text in Spark's format; None without rows."""
     if not len(times):
         return None
-    plain = times.cast(pa.timestamp("us"))  # Python has no year 0, which a line may have
+    plain = times.cast(pa.timestamp("us"))  # not as Python's times, which lack the year 0
     return pc.min(plain).cast(pa.string()).as_py(), pc.max(plain).cast(pa.string()).as_py()
 
 
 def _broken(table: Table, within: str) -> Column:
-    """The constraint that a row violates, or the condition of the replaced rows; null for a valid row."""
+    """Return the constraint, or the condition of replaced rows, that a row violates; null for a valid row."""
     lacks = [F.when(F.col(c.name).isNull(), F.lit(f"no {c.name}")) for c in table.columns if not c.nullable]
     wrong = [F.when(~F.expr(condition), F.lit(name)) for name, condition in table.constraints.items()]
     stray = F.when(~F.coalesce(F.expr(within), F.lit(False)), F.lit("of no file or day that was read"))
@@ -281,7 +282,7 @@ def _broken(table: Table, within: str) -> Column:
 
 
 def _refused(frame: DataFrame, why: Column, run_id: str) -> DataFrame:
-    """Rows for quarantine: those with a reason."""
+    """Make rows of quarantine from the rows that have a reason to be refused."""
     missing = F.lit(None)
     file, line = (F.col(name) if name in frame.columns else missing for name in ("source_file", "source_line"))
     return frame.where(why.isNotNull()).select(
@@ -297,7 +298,7 @@ def _refused(frame: DataFrame, why: Column, run_id: str) -> DataFrame:
 
 
 def _span_of_all(spans: list[Span]) -> Span:
-    """The period from the first to the last span."""
+    """Return the period from the start of the first span to the end of the last."""
     return min(span[0] for span in spans), max(span[1] for span in spans)
 
 
@@ -309,11 +310,11 @@ def _days(spans: list[Span]) -> Days | None:
 
 
 def replaced_rows_between(time: str, spans: list[Span]) -> str:
-    """Write a condition: within the period from the first to the last span; all rows without spans."""
+    """Return the SQL condition for rows within the period that the spans cover; without spans, for all rows."""
     if not spans:
         return "true"
     first, last = _span_of_all(spans)
-    # The days say nothing new, but spare Delta the files of all other days.
+    # The days are redundant, but let Delta skip the files of all other days.
     return (
         f"event_date BETWEEN DATE'{first[:10]}' AND DATE'{last[:10]}' "
         f"AND {time} BETWEEN TIMESTAMP'{first}' AND TIMESTAMP'{last}'"

@@ -1,4 +1,4 @@
-"""Make single rows of some of the fetches in runs of identical ones, so that part of a run can be replaced."""
+"""Split runs of identical fetches into one row per fetch, so that part of a run can be replaced."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ _LAST: Final[Mapping[str, str]] = {
     "handled_time": "last_handled_time",
     "completed_time": "timestamp_micros(unix_micros(completed_time) + CAST({sum} AS BIGINT))",
 }
-"""An instant of the last fetch of a run, by the column that has the first's."""
+"""SQL for an instant of the last fetch of a run, by the column with that instant of the first fetch."""
 _SUM_IN_SPARK: Final = (
     "aggregate(sequence(1, run_length - 1), 0L, (later_us, i) -> later_us + get(later_by, 6 * i - 2))"
 )
@@ -26,18 +26,18 @@ _SUM_HERE: Final = "list_sum(later_by[5 : 6 * run_length : 6])"
 def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] | tuple[datetime, datetime]) -> None:
     """Split runs of fetches that lie partly in a span of time into one row per fetch.
 
-    Then the fetches of that time can be replaced by replacing rows. The fetches in ``fetch_log`` stay the same.
+    After that, the fetches of the span can be replaced row by row. The content of ``fetch_log`` stays the same.
 
     Parameters
     ----------
     lake : Lake
-        With or without a ``fetch_log``.
+        A lake; it need not have a ``fetch_log``.
     of_rows : str
-        SQL condition of the rows that are asked for, which both engines understand.
+        SQL condition, valid in both engines, of the rows to be considered.
     time : str
-        Column that is in the span or not: handled_time or completed_time.
+        Column that decides whether a fetch is in the span: handled_time or completed_time.
     span : (str, str) or (datetime, datetime)
-        First and last instant, both within the span; UTC, text as SQL casts it to a TIMESTAMP.
+        First and last instant of the span, inclusive, in UTC; text must be castable to TIMESTAMP.
     """
     if not lake.has(FETCH_LOG.name):
         return
@@ -56,7 +56,7 @@ def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] |
         first, until = engine.listed(edges)[0].values()
         if first is None:
             return
-        # A run has one day, but there may be some on several.
+        # Each run is within one day, but the runs may be on several days.
         days = (first[:10], until[:10])
         near = (
             f"({of_rows}) AND event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}' "
@@ -80,7 +80,7 @@ def _in_utc(at: datetime) -> datetime:
 
 
 def _later(place: int) -> str:
-    """Total delay of the n-th fetch of a run, or its distance in lines, from ``later_by``."""
+    """Return SQL for the n-th fetch of a run: the sum of one of the six differences in ``later_by`` up to it."""
     return f"CAST(coalesce(list_sum(later_by[{place} : 6 * n : 6]), 0) AS BIGINT)"
 
 

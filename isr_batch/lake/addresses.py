@@ -1,4 +1,4 @@
-"""Where a file or a folder lies: on this machine, or behind a scheme that Spark knows."""
+"""Paths on this machine, and addresses with a scheme that Spark can read."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _NAME = re.compile(r"(`[^`]+`|\w+)(\.(`[^`]+`|\w+)){1,2}")
 
 _NO_DELTA = re.compile(r"[\\#?\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Characters that delta-rs refuses in a path, or reads as a slash or the end of an address."""
+"""Characters that delta-rs refuses in a path, or mistakes for a slash or for the end of an address."""
 
 
 def require_delta_path(place: str) -> None:
@@ -18,27 +18,27 @@ def require_delta_path(place: str) -> None:
     Raises
     ------
     UsageError
-        When it has a character that no such path may have.
+        If the path has a character that delta-rs cannot handle.
     """
     if found := _NO_DELTA.search(place):
         raise UsageError(f"{place} cannot be the path of a Delta table: it has {found[0]!a}", "give it another name")
 
 
 def is_address(place: str) -> bool:
-    """Whether this begins with a scheme, such as ``s3://``, or ``dbfs:/`` with a single slash."""
+    """Whether a location begins with a scheme, such as ``s3://``, or ``dbfs:/`` with a single slash."""
     return _SCHEME.match(place) is not None
 
 
 def is_glob(place: str) -> bool:
-    """Whether this is a pattern of paths."""
+    """Whether a location is a glob pattern."""
     return bool(set("*?[") & set(place))
 
 
 def is_table_name(place: str) -> bool:
-    """Whether this can be the name of a table in a catalog, as ``schema.table`` or ``catalog.schema.table``."""
+    """Whether a text may be the name of a table in a catalog: ``schema.table`` or ``catalog.schema.table``."""
     return _NAME.fullmatch(place) is not None and not place.lower().endswith((".parquet", ".csv", ".gz"))
 
 
 def absolute_address(place: str) -> str:
-    """Return an address unchanged, and a path made absolute: on a cluster, the JVM has another working folder."""
+    """Make a path absolute, because the JVM of a cluster has another working folder; return an address unchanged."""
     return place if is_address(place) else str(Path(place).resolve())

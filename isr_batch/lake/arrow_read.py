@@ -16,16 +16,16 @@ from isr_batch.lake.tables.timelines import VIEWS
 def read_columns(
     lake: Lake, name: str, columns: Sequence[str], equal: Mapping[str, str | Sequence[str]] | None = None
 ) -> pa.Table:
-    """Read columns of a lake's table into Arrow; a table that the lake lacks is empty.
+    """Read columns of a lake's table into Arrow; the result is empty if the lake has no such table.
 
     Parameters
     ----------
     lake : Lake
     name : str
-        Of the table.
+        Name of the table.
     columns : sequence of str
     equal : mapping of str to str or sequence of str, optional
-        Columns of text, and the value, or one of the values, that a row must have there.
+        Filters on text columns: the required value, or several allowed values, by column.
 
     Returns
     -------
@@ -50,13 +50,13 @@ def read_columns(
 
 
 def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | pa.Table | None:
-    """Open columns of a lake's table, to be read into Arrow batch by batch: tables may have many rows.
+    """Open columns of a lake's table for reading batch by batch, because the table may be large.
 
     Returns
     -------
     ds.Dataset, pa.Table or None
-        The columns with the types of the contract; no rows if the lake lacks the table; None if this process cannot
-        read the files.
+        The columns with the types of the contract, without rows if the lake has no such table; None if this process
+        cannot read the files.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | 
 
 
 def stored_bytes(lake: Lake, name: str) -> int:
-    """Size of the files that a read of a lake's table scans; 0 if the lake lacks it."""
+    """Size of the files that a read of a lake's table scans; 0 if the lake has no such table."""
     if not lake.has(name):
         return 0
     there = lake.direct(name)
@@ -79,11 +79,11 @@ def stored_bytes(lake: Lake, name: str) -> int:
 
 
 def contract_schema(name: str, columns: Sequence[str]) -> pa.Schema:
-    """Arrow schema for reading some columns of a table, from its contract; any may be null."""
+    """Arrow schema of some columns of a table, by its contract; all are nullable."""
     contract = {column.name: column for column in contract_of(name).columns}
     return pa.schema([pa.field(column, TYPES[contract[column].type]) for column in columns])
 
 
 def contract_of(name: str) -> Table:
-    """Find the contract for reading a table into Arrow, or a view whose rows are read like a table's."""
+    """Find the contract of a table, or of a view that is read like a table."""
     return VIEWS[name][0] if name in VIEWS else TABLES[name]

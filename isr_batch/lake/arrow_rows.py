@@ -1,4 +1,4 @@
-"""Rows of a table as Arrow has them."""
+"""Convert rows of a table to Arrow, with the types of its contract."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -20,7 +20,7 @@ TYPES: Final = {
         pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())])
     ),
 }
-"""Types of columns by their names in the contracts."""
+"""Arrow types, by the names of Spark's types in the contracts."""
 
 
 def arrow_schema(table: Table) -> pa.Schema:
@@ -29,10 +29,10 @@ def arrow_schema(table: Table) -> pa.Schema:
 
 
 def cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Give Arrow rows the columns and types of a schema."""
+    """Select the columns of a schema from Arrow rows, and cast them to its types."""
     return rows.select(schema.names).cast(schema)
 
 
 def table_of_batches(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Put Arrow batches together as a table with the columns and types of a schema."""
+    """Concatenate Arrow batches into a table with the columns and types of a schema."""
     return pa.concat_tables([schema.empty_table(), *(cast_rows(pa.table(batch), schema) for batch in batches)])

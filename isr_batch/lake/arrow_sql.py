@@ -20,7 +20,7 @@ _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
     "temp_directory": "",  # no files: the tables are in memory anyway
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
-    "default_null_order": "nulls_first_on_asc_last_on_desc",  # as Spark
+    "default_null_order": "nulls_first_on_asc_last_on_desc",  # like Spark
 }
 
 
@@ -46,21 +46,21 @@ SPARK_FUNCTIONS = (
     "unix_micros(instant) AS epoch_us(instant)",
     "unix_millis(instant) AS epoch_us(instant) // 1000",
 )
-"""Functions of Spark, and of the lake (`lag_time_ms`, `out_of_isr_ms`), by what this engine has for them."""
+"""DuckDB macros for functions of Spark, and for those of the lake (`lag_time_ms`, `out_of_isr_ms`)."""
 
 
 @dataclass(frozen=True)
 class ArrowView:
-    """A query that is used like a table.
+    """A query that another query uses like a table.
 
     Attributes
     ----------
     text : str
         SELECT statement.
     tables : dict of pa.Table or ds.Dataset
-        The tables that it names.
+        The tables that the statement names.
     schema : pa.Schema
-        Of its answer.
+        Schema of the result.
     """
 
     text: str
@@ -69,7 +69,7 @@ class ArrowView:
 
 
 class _Given:
-    """The rows that a planned query reads when it runs."""
+    """A slot for the rows that a prepared query reads when it runs."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows = rows
@@ -79,7 +79,7 @@ class _Given:
 
 
 class _Plan:
-    """A query that is planned."""
+    """A prepared query, which can run on different rows."""
 
     def __init__(self, query: "duckdb.DuckDBPyConnection", text: str, tables: Mapping[str, pa.Table]) -> None:
         self._query = query
@@ -89,7 +89,7 @@ class _Plan:
         query.execute(f"PREPARE planned AS {text}")
 
     def run(self, tables: Mapping[str, pa.Table]) -> "duckdb.DuckDBPyRelation":
-        """Run it on other rows with the same columns."""
+        """Run the query on other rows with the same columns."""
         for name, given in self._given.items():
             given.rows = tables[name]
         return self._query.sql("EXECUTE planned")
@@ -98,17 +98,17 @@ class _Plan:
 class ArrowSql(AbstractContextManager["ArrowSql"]):
     """DuckDB that reads Arrow tables without copying them, and returns Arrow tables.
 
-    One engine of a process serves all with the same macros; the tables of a query are known to it alone.
+    All instances of a process with the same macros share one engine; each query sees only its own tables.
 
     Parameters
     ----------
     macros : iterable of str
-        More functions, as ``name(parameters) AS expression``.
+        Further functions, as ``name(parameters) AS expression``.
     threads : int
         Number of threads per query.
     repeated : bool
-        Whether the same few queries are asked of rows that are always others: each is planned once. To plan one takes
-        longer than to run it on some thousand rows.
+        Whether the same few queries run again and again on different rows. If so, each query is planned only once,
+        because planning takes longer than running it on some thousand rows.
     """
 
     def __init__(self, macros: Iterable[str] = (), threads: int = 2, *, repeated: bool = False) -> None:
@@ -117,7 +117,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         self._one_at_a_time = RLock()
 
     def __exit__(self, *_: object) -> None:
-        """Leave the engine to others; a query closes its own connection."""
+        """Do nothing: other instances share the engine, and each query closes its own connection."""
 
     def __call__(self, text: str, **tables: pa.Table | ds.Dataset | ArrowView) -> pa.Table:
         """Run a query.
@@ -127,11 +127,11 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         text : str
             SELECT statement.
         **tables : pa.Table, ds.Dataset or ArrowView
-            The tables that it names; a dataset is read while the query runs.
+            The tables that the statement names; a dataset is read while the query runs.
         """
         with self._asked(text, tables) as answer:
             found = answer.to_arrow_table()
-            # With a chunk in each column, even if it is an empty one: Spark takes no others.
+            # Each column needs a chunk, even an empty one: Spark accepts no column without chunks.
             return found if found.num_rows else found.schema.empty_table()
 
     def batches(self, text: str, rows_at_once: int, **tables: pa.Table | ds.Dataset) -> Iterator[pa.RecordBatch]:
@@ -183,11 +183,11 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
 
 @cache
 def _engine_of_process(macros: tuple[str, ...], threads: int, _process: int) -> "duckdb.DuckDBPyConnection":
-    """Open an engine once in a process: it takes 35 ms of CPU, and a night asked for hundreds."""
+    """Open one engine per process: each takes 35 ms of CPU, and a nightly run would open hundreds."""
     import duckdb  # a large library, which most processes that import this module do not use
 
     engine = duckdb.connect(":memory:", config=_OPTIONS | {"threads": threads})
-    # No query reaches a file, or a variable of Python's, by its name.
+    # Queries must not find files or Python variables by name.
     engine.execute("SET enable_external_access = false; SET python_enable_replacements = false")
     for text in (*SPARK_FUNCTIONS, *macros):
         engine.execute(f"CREATE MACRO {text}")

@@ -1,4 +1,4 @@
-"""Lakes in a catalog or in a store, whose existence can only be checked by a request."""
+"""Check that a lake in a catalog or in an object store exists, which takes a request."""
 
 from pyspark.errors import AnalysisException
 

@@ -10,9 +10,9 @@ from isr_batch.lake.tables.contract import Table
 
 
 def rows_that_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.Table:
-    """Keep the rows that meet a condition in Spark's SQL: text has escapes, and instants are in UTC."""
+    """Keep the rows that meet a condition in Spark's SQL, where text literals have escapes and instants are in UTC."""
     meets = _meet(sql, rows, where)
-    return rows if pc.all(meets).as_py() else rows.filter(meets)  # which copies them
+    return rows if pc.all(meets).as_py() else rows.filter(meets)  # filtering copies the rows
 
 
 def _meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.ChunkedArray:
@@ -37,7 +37,7 @@ def count_breaking_contract(sql: ArrowSql, table: Table, rows: pa.Table, where: 
         SQL condition that both engines understand.
     """
     holds = [f"coalesce({condition}, true)" for condition in table.constraints.values()]
-    # Maps do not go into queries.
+    # Queries cannot handle maps.
     required = [column for column in table.columns if not column.nullable]
     holds += [f"{column.name} IS NOT NULL" for column in required if not column.type.startswith("MAP")]
     if any(rows[column.name].null_count for column in required if column.type.startswith("MAP")):

@@ -13,13 +13,17 @@ _DAY = re.compile(r"/event_date=(\d{4}-\d\d-\d\d)/")
 
 
 def day_of_file(path: str) -> date | None:
-    """Day of a data file's rows, by its path."""
+    """Return the day of a data file's rows, which its path names."""
     match = _DAY.search(path)
     return date.fromisoformat(match[1]) if match else None
 
 
 def files_by_day(lake: Lake) -> dict[date, str]:
-    """Hash the names of each day's files of fetches and appends; files never change, but may lose rows."""
+    """Hash, for each day, the names of its files of fetches and appends.
+
+    The content of a file never changes. If rows can be deleted from it without a new file, by a deletion vector, the
+    version of the table is hashed as well.
+    """
     names = defaultdict(list)
     for table in (FETCH_LOG, APPEND_LOG):
         gone = "" if lake.is_plain(table.name) else f" in version {lake.version(table.name)}"
@@ -30,7 +34,7 @@ def files_by_day(lake: Lake) -> dict[date, str]:
 
 
 def made_from(lake: Lake, name: str, column: str) -> dict[date, str]:
-    """Read from which files the days of a derived table were made: hashes of `files_by_day`, kept in ``column``."""
+    """Read, for each day of a derived table, the hash of its source files (`files_by_day`), which ``column`` holds."""
     columns = ["event_date", column]
     if lake.has(name) and lake.direct(name) is None:
         return dict(lake.read(name).select(columns).distinct().collect())

@@ -13,7 +13,7 @@ _CONSTRAINT: Final = "delta.constraints."
 
 
 def ddl_differences(table: Table, found: Mapping[str, str]) -> list[str]:
-    """List the differences between columns with their types and the contract."""
+    """List the differences between the columns of a stored table and its contract."""
     expected = _types(table.columns)
     return [
         *(f"no column {name} {expected[name]}" for name in expected if name not in found),
@@ -27,12 +27,12 @@ def ddl_differences(table: Table, found: Mapping[str, str]) -> list[str]:
 
 
 def column_types(schema: StructType) -> dict[str, str]:
-    """Columns of a stored table by type, as `ddl_differences` takes them."""
+    """Return the types of a stored table's columns by name, for `ddl_differences`."""
     return {field.name: field.dataType.simpleString() for field in schema}
 
 
 def column_types_in_log(schema: str) -> dict[str, str]:
-    """Columns of a table by type, as `column_types`, from the JSON of its schema in Delta's log."""
+    """Return the same as `column_types`, from the JSON of a table's schema in Delta's log."""
     return {field["name"]: _type_in_log(field["type"]) for field in json.loads(schema)["fields"]}
 
 
@@ -54,8 +54,9 @@ def _types(columns: Iterable[Column]) -> dict[str, str]:
 def create_statement(table: Table, identifier: str) -> str:
     """Write ``CREATE TABLE`` with comments, NOT NULL, constraints and layout.
 
-    Constraints are set as table properties, where Delta keeps them: a statement per constraint would be a commit
-    per constraint. Delta refuses a row whose condition is NULL; the contracts follow standard SQL, which accepts it.
+    Constraints are set as table properties, which is where Delta keeps them; with one statement per constraint, each
+    would be a commit. Delta refuses a row for which a constraint is NULL. The contracts follow standard SQL, which
+    accepts such a row.
     """
     columns = ",\n  ".join(map(_column_ddl, table.columns))
     properties = ", ".join(
@@ -84,7 +85,8 @@ def _column_ddl(column: Column) -> str:
 def table_properties(table: Table) -> dict[str, str]:
     """Table properties in the DDL of a contract: constraints, file names, statistics and the change feed."""
     given = {f"{_CONSTRAINT}{name}": f"coalesce({condition}, true)" for name, condition in table.constraints.items()}
-    if len(table.partitioned_by) > 1:  # Spark's folders would be named after parameters: longer than a name may be
+    # Spark would name folders after rule parameters, which can be longer than a file name may be.
+    if len(table.partitioned_by) > 1:
         given["delta.randomizeFilePrefixes"] = "true"
     if table.skipped_by:
         given["delta.dataSkippingStatsColumns"] = ",".join(table.skipped_by)
@@ -94,13 +96,13 @@ def table_properties(table: Table) -> dict[str, str]:
 
 
 def constraints_since(table: Table, known: Mapping[str, str]) -> dict[str, str]:
-    """Constraints of a contract that a stored table with these properties lacks, or has in another form."""
+    """Return the contract's constraints that a stored table with these properties lacks or has in another form."""
     wanted = table_properties(table).items()
     return {key: value for key, value in wanted if key.startswith(_CONSTRAINT) and known.get(key) != value}
 
 
 def constraint_statements(identifier: str, constraints: Mapping[str, str]) -> Iterator[str]:
-    """Put constraints, as `constraints_since` gives them, in place of those of the same name."""
+    """Yield the statements that add the constraints of `constraints_since`, or replace those with the same names."""
     for key, condition in constraints.items():
         name = key.removeprefix(_CONSTRAINT)
         yield f"ALTER TABLE {identifier} DROP CONSTRAINT IF EXISTS {name}"
@@ -108,7 +110,7 @@ def constraint_statements(identifier: str, constraints: Mapping[str, str]) -> It
 
 
 def sql_literal(text: str) -> str:
-    """Text as a literal of Spark's SQL, in DDL or a condition: a name may hold anything."""
+    """Quote text as a literal of Spark's SQL, because names may contain any character."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

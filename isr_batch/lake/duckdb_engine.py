@@ -48,7 +48,7 @@ class InProcess(LakeEngine):
     ----------
     lake : Lake
     sql : ArrowSql, optional
-        Engine of the caller, who closes it; by default a new one.
+        Engine to use, which the caller closes; by default a new one.
     """
 
     in_process = True
@@ -63,7 +63,7 @@ class InProcess(LakeEngine):
             self._sql.__exit__()
 
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
-        """As `LakeEngine.table`; readable files are read while a query runs."""
+        """Implement `LakeEngine.table`; readable files are read while a query runs."""
         columns = columns or contract_of(name).column_names
         if name in VIEWS:
             parts = {part: self._opened(part, TABLES[part].column_names) for part in VIEWS[name][1]}
@@ -77,10 +77,10 @@ class InProcess(LakeEngine):
         columns: Sequence[str],
         struct: str,
         fields: Sequence[str],
-        days: tuple[str, str],  # noqa: ARG002 a condition on the rows does the same
+        days: tuple[str, str],  # noqa: ARG002 the queries filter by day themselves
     ) -> Rows:
-        """As `LakeEngine.with_struct`."""
-        packed = self.struct({field: f"of_table.{field}" for field in fields})  # some are words of SQL
+        """Implement `LakeEngine.with_struct`."""
+        packed = self.struct({field: f"of_table.{field}" for field in fields})  # some names are SQL keywords
         text = f"SELECT {', '.join(columns)}, {packed} AS {struct} FROM {name} AS of_table"
         schema = contract_schema(name, columns).append(pa.field(struct, pa.struct(list(contract_schema(name, fields)))))
         return ArrowView(text, {name: self._opened(name, (*columns, *fields))}, schema)
@@ -91,12 +91,12 @@ class InProcess(LakeEngine):
         return without_zones(opened) if isinstance(opened, pa.Table) else opened
 
     def rows(self, given: pa.Table) -> Rows:
-        """As `LakeEngine.rows`."""
+        """Implement `LakeEngine.rows`."""
         return without_zones(given)
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
-        """As `LakeEngine.fetches`."""
-        # Only the first and last fetch of a run are read until it is known to be near.
+        """Implement `LakeEngine.fetches`."""
+        # Runs are expanded into single fetches only after their first and last fetch show that they overlap a span.
         names = [*FOLLOWER, *(f"{name}_time" for name in INSTANTS), *FIGURES, "run_length", "later_by", "event_date"]
         runs = self(
             f"""
@@ -122,12 +122,12 @@ class InProcess(LakeEngine):
         )
 
     def appends(self, spans: Rows, days: Days) -> Rows:
-        """As `LakeEngine.appends`."""
+        """Implement `LakeEngine.appends`."""
         names = [*FOLLOWER[:-1], "append_time", "event_date"]
         return self(appends_text(days), append_log=self.table(APPEND_LOG.name, names), spans=spans)
 
     def by_key(self, rows: Rows, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> Rows:
-        """As `LakeEngine.by_key`."""
+        """Implement `LakeEngine.by_key`."""
         table = rows.sort_by([(name, "ascending") for name in keys]).combine_chunks()
         sizes = self._sql(
             f"SELECT count(*) AS n FROM rows GROUP BY {', '.join(keys)} ORDER BY {', '.join(keys)}", rows=table
@@ -139,7 +139,7 @@ class InProcess(LakeEngine):
     def stream(
         self, rows: pa.Table, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema
     ) -> Rows:
-        """As `LakeEngine.stream`."""
+        """Implement `LakeEngine.stream`."""
         by = [*dict.fromkeys((*keys, *order))]
         places = pc.sort_indices(rows.select(by), [(name, "ascending") for name in by])
         starts = range(0, len(places), LARGE_ROWS_AT_A_TIME)
@@ -149,7 +149,7 @@ class InProcess(LakeEngine):
         return pa.Table.from_batches(work(batches), schema)
 
     def union(self, *rows: pa.Table) -> Rows:
-        """As `LakeEngine.union`."""
+        """Implement `LakeEngine.union`."""
         return pa.concat_tables(rows, promote_options="default")
 
     def reads(self, name: str) -> bool:
@@ -157,31 +157,31 @@ class InProcess(LakeEngine):
         return not self._lake.has(name) or self._lake.direct(name) is not None
 
     def __call__(self, text: str, **tables: Rows) -> Rows:
-        """As `LakeEngine.__call__`."""
+        """Implement `LakeEngine.__call__`."""
         return answered(self._sql, text, **tables)
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        """As `LakeEngine.struct`."""
+        """Implement `LakeEngine.struct`."""
         return "struct_pack({})".format(", ".join(f'"{name}" := {text}' for name, text in fields.items()))
 
     def literal(self, value: str | int) -> str:
-        """As `LakeEngine.literal`."""
+        """Implement `LakeEngine.literal`."""
         return quoted(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
 
     def keep(self, rows: Rows) -> Rows:
-        """As `LakeEngine.keep`."""
+        """Implement `LakeEngine.keep`."""
         return rows
 
     def listed(self, rows: Rows) -> list[dict[str, Any]]:
-        """As `LakeEngine.listed`."""
+        """Implement `LakeEngine.listed`."""
         return rows.to_pylist()  # type: ignore[no-any-return]
 
     def arrow(self, rows: Rows) -> pa.Table:
-        """As `LakeEngine.arrow`."""
+        """Implement `LakeEngine.arrow`."""
         return rows if isinstance(rows, pa.Table) else self("SELECT * FROM {rows}", rows=rows)
 
     def columns(self, rows: Rows) -> list[str]:
-        """As `LakeEngine.columns`."""
+        """Implement `LakeEngine.columns`."""
         return list(rows.schema.names)
 
     def replace(
@@ -192,12 +192,12 @@ class InProcess(LakeEngine):
         days: tuple[str, str] | None = None,
         files: Sequence[FileOfWorker] = (),
     ) -> int:
-        """As `LakeEngine.replace`, without Spark if possible."""
+        """Implement `LakeEngine.replace`, without Spark if possible."""
         arrow = rows.select(table.column_names).cast(arrow_schema(table))
         return replace_arrow(self._lake, self._sql, table, arrow, where, days=days, files=files)
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """As `LakeEngine.amend`: days with rows to be changed are written again."""
+        """Implement `LakeEngine.amend`; days with changed rows are rewritten."""
         same = " AND ".join(f"there.{name} = given.{name}" for name in key)
         there = self.table(table.name)
         days = self(
@@ -220,17 +220,17 @@ class InProcess(LakeEngine):
 
 
 def answered(sql: ArrowSql, text: str, **tables: Rows) -> pa.Table:
-    """Answer as `LakeEngine.__call__` does."""
+    """Run a query as `LakeEngine.__call__` does."""
     used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
     found = sql(text.format_map({name: _named(name, rows) for name, rows in used.items()}), **used)
     for number, field in enumerate(found.schema):
-        if pa.types.is_decimal(field.type) and field.type.scale == 0:  # how sums of whole numbers come
+        if pa.types.is_decimal(field.type) and field.type.scale == 0:  # DuckDB's type for sums of integers
             found = found.set_column(number, field.name, found[field.name].cast(pa.int64()))
     return found
 
 
 def _named(name: str, rows: pa.Table | ds.Dataset | ArrowView) -> str:
-    """Name rows in a query; times of files lose their zone, as in `without_zones`."""
+    """Write the FROM clause for rows; timestamps in files lose their zone, as in `without_zones`."""
     times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz]
     plain = ", ".join(f"make_timestamp(epoch_us({time})) AS {time}" for time in times)
     return f"(SELECT * REPLACE ({plain}) FROM {name})" if times else name

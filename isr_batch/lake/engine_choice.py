@@ -1,4 +1,4 @@
-"""Which engine does the work of a command, and why: Spark's workers, or this process."""
+"""Decide whether Spark's workers or this process do the work of a command, and report the reason."""
 
 import os
 from collections.abc import Callable
@@ -18,16 +18,16 @@ def _nobody(_: str) -> None:
 
 @dataclass
 class EngineChoice:
-    """Requested engine for a lake.
+    """The engine that the user requested for a lake.
 
     Attributes
     ----------
     wanted : {"auto", "spark", "local"}
-        With ``auto`` the size decides.
+        With ``auto`` the amount of work decides.
     why : str
-        Origin of the request.
+        Where the request comes from, such as an option.
     say : callable
-        Takes a line when an engine is chosen, and again when it is another one than before.
+        Called with a message when an engine is chosen, and again when the choice changes.
     """
 
     wanted: Engine = "auto"
@@ -36,19 +36,19 @@ class EngineChoice:
     _said: set[str] = field(default_factory=set)
 
     def by_spark(self, amount: int, most: int, what: str) -> bool:
-        """Return whether Spark does some work.
+        """Decide whether Spark does some work.
 
         Parameters
         ----------
         amount, most : int
-            Amount of work, and the maximum for this process.
+            Amount of work, and the largest amount for this process.
         what : str
-            Name of the counted unit.
+            Name of the unit in which the amount is counted.
 
         Raises
         ------
         UsageError
-            If this process is to hold more than it can.
+            If the local engine is requested for more work than this process can hold.
         """
         if self.wanted == "local" and amount > most:
             raise UsageError(
@@ -65,7 +65,7 @@ class EngineChoice:
 
 
 def choice_of_settings(settings: SparkSettings, say: Callable[[str], None] = _nobody) -> EngineChoice:
-    """Engine by the settings; otherwise Spark if it is running or its master is set."""
+    """Return the engine that the settings request; without a request, Spark if it is running or its master is set."""
     if settings.engine != "auto":
         return EngineChoice(settings.engine, f"--engine {settings.engine}, or the setting spark.engine", say)
     if "PYSPARK_GATEWAY_PORT" in os.environ:

@@ -14,17 +14,17 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 
 
 class NearSpark(InProcess):
-    """In this process, but by Spark for fetches and appends in files that it cannot read."""
+    """DuckDB in this process; Spark only selects fetches and appends from files that this process cannot read."""
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
-        """As `LakeEngine.fetches`."""
+        """Implement `LakeEngine.fetches`."""
         if self.reads(FETCH_LOG.name):
             return super().fetches(spans, days)
         with BySpark(self._lake) as spark:
             return without_zones(spark.arrow(spark.fetches(spark.rows(spans), days)))
 
     def appends(self, spans: Rows, days: Days) -> Rows:
-        """As `LakeEngine.appends`."""
+        """Implement `LakeEngine.appends`."""
         if self.reads(APPEND_LOG.name):
             return super().appends(spans, days)
         with BySpark(self._lake) as spark:
@@ -32,13 +32,13 @@ class NearSpark(InProcess):
 
 
 def engine_for(lake: Lake, names: Sequence[str]) -> LakeEngine:
-    """Choose the engine by the size of the tables that a query holds in memory."""
+    """Choose the engine by the size of the named tables, because a query holds them in memory."""
     few = sum(stored_bytes(lake, name) for name in names) <= sizes.QUERIED_BYTES
     return NearSpark(lake) if few else BySpark(lake)
 
 
 def engine_for_a_partition(lake: Lake) -> LakeEngine:
-    """Choose the engine for one partition's rows: local files are read in this process, whatever their size."""
+    """Choose the engine for queries about one partition: this process for local files of any size."""
     there = lake.direct(FETCH_LOG.name)
     few = there and (there.store.is_folder or there.size_bytes <= sizes.S3_BYTES)
     return InProcess(lake) if few else BySpark(lake)
@@ -48,11 +48,10 @@ def engine_for_a_partition(lake: Lake) -> LakeEngine:
 def engine_for_results(
     lake: Lake, engine: LakeEngine, results: Rows, where: str, most: int | None
 ) -> Iterator[tuple[LakeEngine, Rows]]:
-    """Return the results that meet a condition, and the engine for them: this process if there are few.
+    """Yield the results that meet a condition, and the engine for them: this process for up to ``most`` rows.
 
-    Few means up to ``most`` rows; with None they are known to be few.
-
-    If this process is the engine, Spark need not write tables of results, which takes seconds for each.
+    If ``most`` is None, the results are known to be few. This process is preferred for few rows because Spark takes
+    seconds to write a table, however small.
     """
     chosen = engine(f"SELECT * FROM {{results}} AS results WHERE {where}", results=results)
     if not engine.in_process and (most is None or _count(engine, chosen) <= most):

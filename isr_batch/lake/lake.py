@@ -1,4 +1,4 @@
-"""A lake of Delta tables: created by contract, replaced by window, appended once."""
+"""A lake of Delta tables: creates them by contract, replaces rows of a window, and appends rows at most once."""
 
 import json
 import re
@@ -42,12 +42,12 @@ class Lake:
     Parameters
     ----------
     spark : SparkSession or function that starts one
-        Session with Delta's extension and catalog. A function is called when Spark is needed; then a root without a
-        scheme is a folder of this machine.
+        Session with Delta's extension and catalog, or a function that is called when a session is first needed. With a
+        function, a root without a scheme is a folder of this machine.
     root : str
         Folder (or URI) that holds ``<root>/<table>``; with ``catalog``, a schema as ``CAT.SCHEMA``.
     run_id : str
-        Goes into the metadata of every commit, so that ``DESCRIBE HISTORY`` leads to ``run_log``.
+        Stored in the metadata of every commit, so that ``DESCRIBE HISTORY`` leads to the row in ``run_log``.
     catalog : bool
         Whether ``root`` names a schema instead of a folder.
     """
@@ -61,21 +61,21 @@ class Lake:
         self.run_id = run_id
         self.catalog = catalog
         self._checked: set[str] = set()
-        self._seen: set[str] = set()  # tables that are there: to ask costs a request of a store or a catalog
+        self._seen: set[str] = set()  # existing tables: each check is a request to a store or a catalog
         self._reached: dict[str, DirectTable | None] = {}
         self._is_reached: bool | None = None
         self.engine = EngineChoice()
 
     @property
     def spark(self) -> SparkSession:
-        """The session, which is started if it is not."""
-        if callable(self._spark):  # a session of Connect is of another class
+        """The Spark session, which is started on first use."""
+        if callable(self._spark):  # not isinstance: a Spark Connect session has another class
             started: SparkSession = self._spark()
             self._spark = started
         return self._spark
 
     def identifier(self, name: str) -> str:
-        """Name of a table as SQL takes it: a path-based one, or the catalog's."""
+        """Return the name of a table for SQL: its path, or its name in the catalog."""
         parts = [*self.root.split("."), name] if self.catalog else ["delta", f"{self.root.rstrip('/')}/{name}"]
         return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
 
@@ -113,12 +113,12 @@ class Lake:
         self._check(table)
 
     def require(self, tables: Iterable[Table]) -> None:
-        """Check the existing tables, before work begins whose results they could not store.
+        """Check existing tables before work begins, so that its results can be stored in them.
 
         Raises
         ------
         SchemaError
-            When the columns or types of one differ from its contract.
+            When the columns or types of a table differ from its contract.
         """
         self.ensure_all([table for table in tables if self.has(table.name)])
 
@@ -128,14 +128,14 @@ class Lake:
             list(pool.map(self.ensure, tables))
 
     def read(self, name: str) -> DataFrame:
-        """Rows of a table, or of a view of `VIEWS`.
+        """Read the rows of a table, or of a view in `VIEWS`.
 
         Raises
         ------
         NoInputError
             When the lake has no such table.
         SchemaError
-            When its columns or types differ from the contract.
+            When the table's columns or types differ from the contract.
         """
         if name in VIEWS:
             return self.spark.sql(self._view_text(name))
@@ -143,7 +143,7 @@ class Lake:
         return self.spark.table(self.identifier(name))
 
     def _view_text(self, name: str) -> str:
-        """Text of a view over tables by their full names, because the tables are not registered."""
+        """Return the SQL of a view with the full names of its tables, because the tables are not registered."""
         text = sql_texts()[name]
         for table in VIEWS[name][1]:
             self._require(table)
@@ -161,17 +161,17 @@ class Lake:
             self._check(TABLES[name])
 
     def replace(self, table: Table, rows: DataFrame, where: str) -> int:
-        """Replace the rows that match a condition with these, in one commit.
+        """Replace the rows that match a condition with the given rows, in one commit.
 
-        Running twice with the same rows leaves the same table. Columns are chosen by name and cast to the
-        contract; a row outside the condition fails the write.
+        The operation is idempotent. Columns are selected by name and cast to the types of the contract. The write fails
+        if one of the given rows does not match the condition.
 
         Parameters
         ----------
         table : Table
             Contract of the table, which is created if it does not exist.
         rows : DataFrame
-            At least the contract's columns; may be empty, then matching rows are only removed.
+            At least the contract's columns. If there are no rows, matching rows are only removed.
         where : str
             SQL condition on the table's columns, such as ``cluster_id = 'a' AND event_date >= '2026-01-01'``.
 
@@ -187,41 +187,42 @@ class Lake:
         retrying(lambda: writer.overwrite(F.expr(where)), table.name)
         self.was_written(table.name)
         last = self._last_commit(table.name)
-        # Replacing no rows with no rows makes no commit, so the last commit is another one.
+        # If nothing was removed or added, there is no commit, and the last commit is an earlier one.
         there = last.get("userMetadata") == metadata
         return int((last.get("operationMetrics") or {}).get("numOutputRows") or 0) if there else 0
 
     def reached(self, name: str) -> DirectTable | None:
-        """Table to which this process commits without Spark: in a folder, on S3, or on HDFS. It may not exist yet.
+        """Return a table to which this process commits without Spark; it may not exist yet. None if only Spark can.
 
-        Spark takes half a second to load a table, delta-rs milliseconds. Spark handles what delta-rs cannot reach, a
-        catalog outside a folder, and a store with a multi-writer log store.
+        delta-rs loads a table in milliseconds, Spark in half a second. It is used for tables in a folder, on S3 and on
+        HDFS. Spark is needed for tables that delta-rs cannot reach, for a catalog outside a folder, and for a store
+        with a multi-writer log store.
         """
         if name not in self._reached:
             location = self._location(name)
             # The file readers and delta-rs treat % in a path as the start of an escape.
             scheme = "" if "%" in location else location.partition(":")[0]
-            if scheme in DIRECT and self._is_reached is None:  # asked once a lake
+            if scheme in DIRECT and self._is_reached is None:  # checked once per lake
                 its_own = self.catalog or log_store(self.spark, scheme)
                 self._is_reached = not its_own and self._by_delta_rs(location).store.is_reached()
-            # A catalog's files are not here if its Spark is elsewhere.
+            # The files of a catalog are on another machine if its Spark is.
             is_here = scheme == "file" and not (self.catalog and is_remote())
             is_reached = is_here or (scheme in DIRECT and self._is_reached)
             self._reached[name] = self._by_delta_rs(location) if is_reached else None
         return self._reached[name]
 
     def direct(self, name: str) -> DirectTable | None:
-        """Table that this process reads and writes without Spark; None if only Spark can."""
+        """Return a table that this process reads and writes without Spark; None if only Spark can."""
         there = self.reached(name)
         return there if there and self.is_plain(name) else None
 
     def by_delta_rs(self, name: str) -> DirectTable:
-        """Table as workers and delta-rs reach it, even if `reached` leaves it to Spark.
+        """Return a table for access by workers and delta-rs, even if `reached` leaves it to Spark.
 
         Raises
         ------
         UsageError
-            When they cannot reach it.
+            When delta-rs cannot reach the table.
         """
         return self._reached.get(name) or self._by_delta_rs(self._location(name))
 
@@ -229,7 +230,7 @@ class Lake:
         return DirectTable(store_of(location, lambda key: hadoop_setting(self.spark, key)), self.metadata)
 
     def log(self, name: str) -> deltalake.DeltaTable | None:
-        """Read the newest version of a table's log; None if only Spark can."""
+        """Read the newest version of a table's Delta log; None if only Spark can."""
         there = self.reached(name)
         return there.log() if there else None
 
@@ -257,7 +258,7 @@ class Lake:
         Raises
         ------
         NoInputError, SchemaError
-            As of `read`.
+            As raised by `read`.
         """
         self._require(name)
         log = self.log(name)
@@ -273,8 +274,8 @@ class Lake:
     def append_once(self, table: Table, rows: DataFrame, key: str) -> None:
         """Append rows, unless rows with the same key were appended before."""
         self.ensure(table)
-        # The version never grows: Delta drops an append whose version is not above the last one's, without a word,
-        # so anything that counts (a date, say) would lose a run that comes late.
+        # The version is always 1. Delta silently drops an append whose version is not above the last one of its key, so
+        # that with an increasing version (a date, say) a late run would be lost.
         writer = (
             conformed(table, rows)
             .writeTo(self.identifier(table.name))
@@ -291,11 +292,11 @@ class Lake:
         self.was_written(table.name)
 
     def version(self, name: str) -> int:
-        """Delta version of a table, as time travel takes it."""
+        """Return the current Delta version of a table, for time travel."""
         return int(self._last_commit(name)["version"])
 
     def names(self) -> list[str]:
-        """Names of the lake's tables, then of the views over them."""
+        """List the lake's tables, then the views for which it has all tables."""
         names = [name for name in TABLES if self.has(name)]
         known = {*TABLES, *VIEWS}
         for name, text in sorted(sql_texts().items(), key=lambda view: view[0] not in VIEWS):
@@ -304,12 +305,12 @@ class Lake:
         return names
 
     def register_views(self) -> list[str]:
-        """Register the lake's tables, views and our functions for SQL by bare name.
+        """Register the lake's tables and views, and isr-batch's functions, for SQL by bare name.
 
         Returns
         -------
         list of str
-            The names.
+            The names of the tables and views.
         """
         names, views = self.names(), sql_texts()
         for name in names:
@@ -367,7 +368,7 @@ class Lake:
             self.spark.sql(text)
 
     def metadata(self, **more: str) -> str:
-        """Metadata of a commit, as JSON."""
+        """Return the metadata of a commit, as JSON."""
         return json.dumps({"run_id": self.run_id, **more})
 
     def _location(self, name: str) -> str:
@@ -383,7 +384,7 @@ class Lake:
         return f"{default.rstrip('/')}{place}"
 
     def detail(self, name: str) -> Row:
-        """Result of Spark's ``DESCRIBE DETAIL`` for a table."""
+        """Run Spark's ``DESCRIBE DETAIL`` for a table."""
         return self.spark.sql(f"DESCRIBE DETAIL {self.identifier(name)}").collect()[0]
 
     def _last_commit(self, name: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The interface of an engine for SQL over the tables of a lake (`isr_batch.lake.engines` has two).
+"""The interface of an engine for SQL over the tables of a lake, which DuckDB and Spark implement.
 
-Both use the same text: ``{name}`` is replaced by a table, and functions have their Spark names.
+Both engines run the same text: ``{name}`` is replaced by a table, and functions have the names that Spark gives them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.tables.contract import Table
 
 Rows = Any
-"""Rows of a table or an answer, in the form of an engine, which alone has a use for them."""
+"""Rows of a table or a result, in the engine's own form; only that engine can use them."""
 Days = tuple[date, date]
 OfTable = Callable[[pa.Table], pa.Table]
 OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -22,41 +22,41 @@ OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "leader_id", "replica_id")
 INSTANTS: Final = ("arrival", "handled", "processed", "released", "completed")
 FIGURES: Final = ("fetch_offset", "leader_log_end_offset", "error_code")
-"""Columns that `LakeEngine.fetches` gives; of an instant ``INSTANT_us``."""
+"""Columns that `LakeEngine.fetches` returns in addition to one column ``INSTANT_us`` per instant."""
 LARGE_ROWS_AT_A_TIME: Final = 128
-"""Of `LakeEngine.stream`: a segment of the log has some 300 kB."""
+"""Rows per batch of `LakeEngine.stream`; such a row may be a segment of the log, with some 300 kB."""
 
 
 class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
     """Runs queries on the tables of a lake, and releases its resources when the context ends."""
 
     in_process: bool
-    """Whether this process does the work, and not Spark."""
+    """Whether this process does the work instead of Spark."""
 
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
-        """Columns of a table, by default all; no rows if the lake lacks the table."""
+        """Open columns of a table, by default all; the result has no rows if the lake has no such table."""
 
     def with_struct(
         self, name: str, columns: Sequence[str], struct: str, fields: Sequence[str], days: tuple[str, str]
     ) -> Rows:
-        """Columns of a table, and a struct of large ones, which may be read as late as in `stream`.
+        """Open columns of a table, and a struct of its large columns, which may be read only when `stream` needs them.
 
-        Only files of these days, the first and the last, are read.
+        ``days`` are the first and the last day whose files are read.
         """
 
     def rows(self, given: pa.Table) -> Rows:
         """Make rows of this process available to queries."""
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
-        """Fetches of followers in progress during a span of time, one per row.
+        """Find the fetches of followers that were in progress during spans of time, one row per fetch.
 
         Parameters
         ----------
         spans : Rows
-            ``cluster_id, topic, partition_id, leader_id, replica_id``, and ``from_us`` and ``until_us``: microseconds,
-            both within.
+            ``cluster_id, topic, partition_id, leader_id, replica_id``, and ``from_us`` and ``until_us``, in
+            microseconds and inclusive.
         days : (date, date)
-            First and last value of event_date, so that no other files are read.
+            First and last event_date; files of other days are not read.
 
         Returns
         -------
@@ -66,7 +66,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """
 
     def appends(self, spans: Rows, days: Days) -> Rows:
-        """Appends to a leader's partition within a span of time.
+        """Find the appends to a leader's partition within spans of time.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """
 
     def union(self, *rows: Rows) -> Rows:
-        """Union of rows by name; missing columns are null."""
+        """Concatenate rows, matching columns by name; missing columns are null."""
 
     def __call__(self, text: str, **tables: Rows) -> Rows:
         """Run a SELECT statement, in which ``{name}`` is replaced by a table."""
@@ -102,16 +102,16 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """Write a literal in this engine's dialect."""
 
     def keep(self, rows: Rows) -> Rows:
-        """Compute rows once, for several uses."""
+        """Compute rows once, and keep them for several uses."""
 
     def listed(self, rows: Rows) -> list[dict[str, Any]]:
-        """Rows as dictionaries."""
+        """Return rows as dictionaries."""
 
     def arrow(self, rows: Rows) -> pa.Table:
-        """Rows in this process."""
+        """Return rows as an Arrow table in this process."""
 
     def columns(self, rows: Rows) -> list[str]:
-        """Names of the columns of rows."""
+        """Return the names of the columns of rows."""
 
     def replace(
         self,
@@ -121,10 +121,10 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         days: tuple[str, str] | None = None,
         files: Sequence[FileOfWorker] = (),
     ) -> int:
-        """Replace the rows that meet a condition with these and those in workers' files; returns how many.
+        """Replace the rows that meet a condition with the given rows and those in workers' files; return their number.
 
-        If the condition only selects some days, ``days`` are the first and the last of them, and no other files are
-        read.
+        If the condition only selects some days, ``days`` are the first and the last of them; files of other days are
+        not read.
         """
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:

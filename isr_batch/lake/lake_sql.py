@@ -26,12 +26,12 @@ Value = str | Sequence[tuple[object, ...]]
 class LakeSql(AbstractContextManager["LakeSql"]):
     """Queries on a lake's tables by their plain names, in the common SQL of Spark and DuckDB.
 
-    Instants are compared by ``unix_micros``: DuckDB needs an extension to see that two types of them are alike.
+    Compare instants by ``unix_micros``: DuckDB needs an extension to compare its two types of timestamps.
 
     Parameters
     ----------
     lake : Lake
-        Missing tables are empty.
+        A table that it lacks is empty.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -110,5 +110,5 @@ def _filled(text: str, values: Mapping[str, Value], quote: Callable[[str], str])
     def rows(value: Value) -> str:
         return value if isinstance(value, str) else ", ".join(f"({', '.join(map(written, row))})" for row in value)
 
-    # At once: a value may look like a name.
+    # All names in one pass, because a value may look like a name.
     return re.sub(r":(\w+)", lambda found: rows(values[found[1]]) if found[1] in values else found[0], text)

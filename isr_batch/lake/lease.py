@@ -1,12 +1,12 @@
-"""A lease on a lake's results: two concurrent writers would leave tables with rows of both.
+"""A lease on a lake's results, because two concurrent writers would leave tables with rows of both.
 
-Turns are rows of a Delta table that accepts each key once: the run that appends the row of the next turn holds the
-lease. While it works, it appends a heartbeat every BEAT. A turn ends when it is released, when its process is known to
-have ended, or when it has sent no heartbeat for EXPIRY. For a run on another machine or in a container, whose process
-number proves nothing, the heartbeat is the only sign.
+Leases are numbered rows of a Delta table that accepts each number once: the run that appends the row with the next
+number holds the lease. While it works, it appends a heartbeat every BEAT. The lease ends when the run releases it, when
+the run's process is known to have ended, or when there was no heartbeat for EXPIRY. For a run on another machine or in
+a container, only heartbeats count, because its process id proves nothing.
 
-A run that was suspended for that long has lost its turn without noticing: `Turn.require` checks before results are
-committed.
+A run that was suspended for longer than EXPIRY may have lost the lease without noticing; therefore `Turn.require`
+checks before results are committed.
 """
 
 import logging
@@ -33,25 +33,25 @@ from isr_batch.lake.tables.outputs import RUN_LEASE
 BEAT: Final = timedelta(minutes=2)
 EXPIRY: Final = timedelta(minutes=10)
 _OLD_EXPIRY: Final = timedelta(hours=6)
-"""For a run of an earlier version, which only reports its start."""
+"""Expiry for a run of an earlier version of isr-batch, which sends no heartbeats."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Turn:
-    """The lease, held by this run."""
+    """The lease while this run holds it."""
 
     lake: Lake
     number: int
 
     def require(self) -> None:
-        """Check that this run still has its turn, before its results are committed.
+        """Check that this run still holds the lease, before its results are committed.
 
         Raises
         ------
         WriteConflictError
-            When another run has taken the next one.
+            When another run has taken the lease.
         """
         last = _last(self.lake)
         if last is None or last["turn"] != self.number:
@@ -98,9 +98,9 @@ def leased(lake: Lake) -> Iterator[Turn]:
 
 @contextmanager
 def sole_writer(lake: Lake) -> Iterator[None]:
-    """Hold a lease on the whole lake, including input tables, where Delta on Spark can lose concurrent commits: on S3.
+    """Hold the lease for writing input tables as well, if the lake is on S3, where Spark can lose concurrent commits.
 
-    There Spark checks that a version is free, and then writes it. A multi-writer log store
+    On S3, Spark checks that a version of the table is free and then writes it, in two steps. A multi-writer log store
     (``spark.delta.logStore.s3a.impl``) makes the lease unnecessary.
 
     Raises
@@ -122,7 +122,7 @@ def _scheme(lake: Lake) -> str:
 
 
 def _last(lake: Lake) -> dict[str, Any] | None:
-    lake.was_written(RUN_LEASE.name)  # perhaps by others
+    lake.was_written(RUN_LEASE.name)  # another process may have written
     turns = read_columns(lake, RUN_LEASE.name, RUN_LEASE.column_names).to_pylist()
     return max(turns, key=lambda row: (row["turn"], row["given_back"], row["taken_time"]), default=None)
 
@@ -153,7 +153,7 @@ class _Process:
     Attributes
     ----------
     host, boot, namespace : str
-        Name of the machine, its boot id, and the pid namespace; empty where the system has none.
+        Name of the machine, its boot id, and the PID namespace; empty on systems without them.
     started : str
         Start time, in ticks since the machine's boot.
     """
@@ -171,11 +171,11 @@ class _Process:
         return f"{self.host}|{self.boot}|{self.namespace}|{self.started}"
 
     def is_gone(self, pid: int) -> bool:
-        """Whether it is known to have ended, as seen from this process."""
+        """Whether the process is known to have ended, as seen from this process."""
         own = _this_process()
         if (self.host, self.boot, self.namespace) == (own.host, own.boot, own.namespace) and self.boot:
             return _started(pid) != self.started
-        if self.host == own.host and not self.boot:  # an earlier version, or no Linux
+        if self.host == own.host and not self.boot:  # written by an earlier version, or not on Linux
             return not _is_there(pid)
         return False
 

@@ -1,6 +1,6 @@
 """Maintain the tables: compact small files, delete unreferenced files, drop old states.
 
-Spark takes about four seconds per table, whatever its size; delta-rs takes milliseconds, and is tried first.
+delta-rs is tried first, because it takes milliseconds; Spark takes about four seconds per table, whatever its size.
 """
 
 from datetime import timedelta
@@ -33,10 +33,10 @@ def maintain_tables(lake: Lake, retain_hours: int, state_days: int) -> list[Row]
     ----------
     lake : Lake
     retain_hours : int
-        Age in hours from which replaced files are deleted; older versions can no longer be read.
+        Age in hours from which replaced files are deleted; versions of the table that need them can no longer be read.
     state_days : int
-        Number of latest days that keep the states from which a replay can continue. A replay of an older day starts
-        at the beginning of the log.
+        Number of most recent days for which states are kept, so that a replay can continue from them. A replay of an
+        older day starts at the beginning of the log.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def maintain_tables(lake: Lake, retain_hours: int, state_days: int) -> list[Row]
     Raises
     ------
     WriteConflictError
-        When another process writes to a table meanwhile.
+        When another process writes to a table at the same time.
     """
     if lake.has(REPLAY_STATE.name):
         _drop_states(lake, state_days)
@@ -80,7 +80,8 @@ def _tended(lake: Lake, table: Table, retain_hours: int) -> Row:
 def _tend_here(there: DirectTable, table: Table, retain_hours: int) -> None:
     said = CommitProperties(custom_metadata={"userMetadata": there.metadata()})
     try:
-        # Large rows are read by their places: their files have small row groups, and are large (`delta_files.write`).
+        # Tables with large rows are read by location: their files are large, with small row groups
+        # (`delta_files.write`).
         if not has_binaries(table):
             compact_files(there, table)
         there.store.table().vacuum(
@@ -99,7 +100,7 @@ def _drop_checksums_of_gone_files(folder: Path) -> None:
 
 
 def _files(lake: Lake, table: Table) -> tuple[int, int]:
-    """Number of data files of a table, and their bytes."""
+    """Return the number of a table's data files, and their size in bytes."""
     if there := lake.reached(table.name):
         sizes = [file["size_bytes"] for file in there.data_files()]
         return len(sizes), sum(sizes)

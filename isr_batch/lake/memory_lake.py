@@ -1,4 +1,4 @@
-"""Tables of a lake that are in the memory of this process, and nowhere else."""
+"""A lake whose tables exist only in the memory of this process."""
 
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
@@ -15,12 +15,12 @@ from isr_batch.lake.tables.timelines import VIEWS
 
 
 class MemoryLake(Lake):
-    """A lake that lives as long as its object; readers of a lake's tables by Arrow or DuckDB also read these.
+    """A lake in memory, for all code that reads a lake's tables through Arrow or DuckDB.
 
     Parameters
     ----------
     tables : mapping of Table to pa.Table
-        Rows of each, with at least the columns that will be read; a table that is not here has no rows.
+        Rows of each table, with at least the columns that will be read; a table that is not listed has no rows.
     """
 
     def __init__(self, tables: Mapping[Table, pa.Table]) -> None:
@@ -28,19 +28,19 @@ class MemoryLake(Lake):
         self.tables = dict(tables)
 
     def put(self, table: Table, rows: pa.Table) -> None:
-        """Put rows in place of a table's."""
+        """Replace all rows of a table."""
         self.tables[table] = rows
 
     def has(self, name: str) -> bool:
-        """As `Lake.has`."""
+        """Override `Lake.has`."""
         return all(map(self.has, VIEWS[name][1])) if name in VIEWS else self._rows(name) is not None
 
     def ensure(self, table: Table) -> None:
-        """As `Lake.ensure`."""
+        """Override `Lake.ensure`."""
         self.tables.setdefault(table, arrow_schema(table).empty_table())
 
     def direct(self, name: str) -> "MemoryTable | None":
-        """As `Lake.direct`."""
+        """Override `Lake.direct`."""
         rows = self._rows(name)
         return MemoryTable(arrow_schema(TABLES[name]).empty_table() if rows is None else rows)
 
@@ -57,14 +57,14 @@ class MemoryTable(DirectTable):
         self._rows = rows
 
     def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
-        """As `DirectTable.read`."""
+        """Override `DirectTable.read`."""
         rows = self._rows
         for column, values in wanted.items():
             rows = rows.filter(pc.is_in(rows[column], pa.array(values, pa.string())))
         return cast_rows(rows, schema)
 
     def open(self, schema: pa.Schema) -> pa.Table:
-        """As `DirectTable.open`."""
+        """Override `DirectTable.open`."""
         return self.read(schema, {})
 
 

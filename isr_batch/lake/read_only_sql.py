@@ -1,4 +1,4 @@
-"""Check, before it runs, that Spark SQL is a query on the tables of a lake and nothing else."""
+"""Check, before it runs, that a SQL text for Spark only queries the tables of a lake."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -14,8 +14,8 @@ from isr_batch.errors import UsageError, explained_error
 from isr_batch.lake.sql_files import sql_texts
 
 Java: TypeAlias = Any
-"""An object in Spark's JVM: a part of a parsed plan."""
-# Everything else is refused: statements that change something, and additions of later Spark versions.
+"""An object in Spark's JVM: a node of a parsed plan."""
+# Any other node is refused: statements that change something, and nodes that later Spark versions add.
 _QUERY: Final = frozenset({
     "Aggregate", "AsOfJoin", "CurrentNamespace$", "DescribeRelation", "Distinct", "Except", "Filter", "Generate",
     "GlobalLimit", "Intersect", "Join", "LateralJoin", "LocalLimit", "LocalRelation", "Offset", "OneRowRelation",
@@ -25,16 +25,16 @@ _QUERY: Final = frozenset({
     "UnresolvedWith", "Unpivot", "WithWindowDefinition",
 })  # fmt: skip
 _WITH_PLAN: Final = {"ExplainCommand": "logicalPlan", "DescribeQueryCommand": "plan"}
-"""Statements about a query, which they do not run."""
+"""Statements that describe a query without running it, and the field that has its plan."""
 _LEAVES: Final = frozenset({"Literal", "UnresolvedAttribute", "UnresolvedRelation"})
-"""Made of names and values; most parts of a plan are such."""
+"""Nodes that hold only names and values, which need no further check; most nodes are leaves."""
 _TABLES: Final = frozenset({"UnresolvedRelation", "UnresolvedTableOrView"})
 _RUNS_JAVA: Final = frozenset({"java_method", "reflect", "try_reflect"})
 _ROWS_OF: Final = frozenset({
     "explode", "explode_outer", "inline", "inline_outer", "json_tuple", "posexplode", "posexplode_outer", "range",
     "stack",
 })  # fmt: skip
-"""Functions that stand for a table."""
+"""Allowed table-valued functions."""
 _PLAN: Final = "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan"
 _ITERABLE: Final = "scala.collection.Iterable"
 _PRODUCT: Final = "scala.Product"
@@ -46,17 +46,17 @@ HINT: Final = "`isr-batch sql` only asks; --unrestricted runs whatever Spark und
 
 
 def require_query(spark: SparkSession, text: str, names: Collection[str]) -> None:
-    """Refuse SQL that is more than a query on tables and views of these names.
+    """Refuse SQL that does anything but query tables and views with the given names.
 
     Raises
     ------
     UsageError
-        With the part that is not a plain query; or when Spark cannot parse it.
+        If a part is not a plain query, which the message names; or if Spark cannot parse the text.
     """
     if text.count("/*") > _LEVELS:  # thousands, one in another, keep Spark's parser busy until its memory is full
         raise UsageError(*TOO_DEEP)
     try:
-        # Variables would put what is in the environment into the text.
+        # Variable substitution would insert settings and environment variables into the text.
         spark.conf.set("spark.sql.variable.substitute", "false")
         with errors_of_query():
             plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001 (no public way)
@@ -69,7 +69,7 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
 
 @contextmanager
 def errors_of_query() -> Iterator[None]:
-    """Raise a UsageError for each error of a user's query, also for those that PySpark has no class for.
+    """Turn every error of a user's query into a UsageError, including those for which PySpark has no class.
 
     Raises
     ------
@@ -84,12 +84,16 @@ def errors_of_query() -> Iterator[None]:
         if explained_error(error):
             raise
         raise UsageError(f"Spark cannot compute the query: {text.partition(chr(10))[0]}") from error
-    except (ValueError, OverflowError, TypeError) as error:  # a date of the year 0, a map whose keys are lists
+    except (
+        ValueError,
+        OverflowError,
+        TypeError,
+    ) as error:  # such as a date in the year 0, or a map whose keys are lists
         raise UsageError(f"Python cannot pass on a value: {error}", "CAST it to STRING") from error
 
 
 class _Check:
-    """Walks all values in a plan: some parts keep functions and queries in fields that `children` omits."""
+    """Checks all values in a plan, because some nodes keep functions and queries in fields that `children` omits."""
 
     def __init__(self, spark: SparkSession, names: Collection[str]) -> None:
         java: Java = spark._jvm  # noqa: SLF001
@@ -114,7 +118,7 @@ class _Check:
             if kind in _WITH_PLAN:
                 rest.append((getattr(part, _WITH_PLAN[kind])(), named, level + 1))
             elif kind == "UnresolvedWith":
-                # A later one of them may name an earlier one, and a recursive one itself.
+                # A later common table expression may name an earlier one, and a recursive one may name itself.
                 for each in self._list(part.innerChildren()):
                     named |= {each.alias().lower()}
                     rest.append((each, named, level + 1))

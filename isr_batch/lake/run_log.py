@@ -1,4 +1,4 @@
-"""The run log: one row per command that worked on a lake, even if it failed."""
+"""The run log: one row per command that ran on a lake, whether it succeeded or not."""
 
 import logging
 import time
@@ -44,17 +44,17 @@ class Run:
         self.counts = RunCounts()
 
     def add(self, counts: RunCounts) -> None:
-        """Count a step that is done."""
+        """Add the counts of a finished step."""
         self.counts += counts
 
 
 def new_run_id() -> str:
-    """Return the ``run_id`` of a new row of ``run_log``, in order of time."""
+    """Return a new ``run_id``; ids sort by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
 
 
 def _end_of_run(error: Exception | SystemExit) -> tuple[int, str]:
-    """Exit code of a command that ended with this exception, and the reason."""
+    """Return the exit code and the message of a command that ended with this exception."""
     if isinstance(error, SystemExit):
         return int(error.code or 0), "stopped by a signal"
     explanation = explained_error(error)
@@ -63,9 +63,9 @@ def _end_of_run(error: Exception | SystemExit) -> tuple[int, str]:
 
 @contextmanager
 def write_run_log(lake: Lake, command: str, window: str | None, config_hash: str) -> Iterator[Run]:
-    """Write a row of ``run_log`` when the block ends, however it ends.
+    """Write a row of ``run_log`` when the block ends, with or without an error.
 
-    A failure is only recorded if the lake has a table: a mistyped path must not become a lake.
+    An error is only recorded if the lake already has a table: a mistyped path must not become a lake.
     """
     run = Run()
     started, clock = datetime.now(UTC), time.monotonic()

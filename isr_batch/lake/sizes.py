@@ -1,45 +1,47 @@
-"""Sizes that decide where work is done, one per decision: in this process below the size, in Spark above it."""
+"""Limits that decide where work is done, one per decision: up to the limit in this process, above it in Spark."""
 
 from isr_batch.memory import memory_bytes
 
-# Bytes of data files
+# Limits in bytes of data files
 REWRITTEN_BYTES = 64 << 20
-"""Files that have both rows to be replaced and others: they are read and written here (`small_tables`)."""
+"""Files that have both rows to be replaced and other rows, and so have to be rewritten (`small_tables`)."""
 QUERIED_BYTES = 64 << 20
 """Tables that a query holds in memory (`engines.engine_for`)."""
 S3_BYTES = 256 << 20
-"""Table on S3 in which one partition's rows are looked for (`engines.engine_for_a_partition`)."""
+"""A table on S3 that is searched for the rows of one partition (`engines.engine_for_a_partition`)."""
 READ_BYTES = 512 << 20
-"""Table that one question reads (`lake_sql`); of a larger one Spark does not need the memory at once."""
+"""A table that one query reads (`lake_sql`); Spark need not hold a larger one in memory at once."""
 MAINTAINED_BYTES = 4 << 30
-"""Table that is compacted and cleaned here (`maintain`)."""
+"""A table that is compacted and cleaned (`maintain`)."""
 PASSED_BYTES = 1 << 20
-"""Table whose rows are passed to Spark: loading it would take Spark half a second, and many requests."""
+"""A table that this process reads and passes to Spark, which would take half a second and many requests to load it."""
 PACKED_BYTES = 256 << 20
-"""Fetches and appends that are packed here: Spark takes seconds to plan it, however few the rows are."""
+"""Fetches and appends to be packed; Spark takes seconds to plan the job, however few rows there are."""
 ABSENCE_BYTES = 64 << 20
-"""Log in which absences are looked for: five million rows take ten seconds each time. In a larger one lines decide."""
+"""A fetch log that is searched for absences, at ten seconds per five million rows; a larger one is not searched."""
 
-# Rows and events
+# Limits in rows and events
 REPLAYED_EVENTS = 20_000_000
-"""Fetches and appends that this process replays, in 15 to 25 s and 1.3 GB."""
+"""Fetches and appends to be replayed; at the limit this takes 15 to 25 s and 1.3 GB."""
 TIMELINE_EVENTS = 50_000_000
-"""Events of a window whose timelines are all written by default: about 2 GB with 22 rules."""
+"""Events of a window up to which complete timelines are written by default: about 2 GB with 22 rules."""
 RESULT_ROWS = 300_000
-"""Rows of Spark's results that this process writes, unless workers do."""
+"""Rows of Spark's results that this process writes, unless workers write them."""
 TASK_ROWS = 5_000
-"""Rows of results that a worker leaves to the driver."""
+"""Rows of results that a worker sends to the driver instead of writing a file."""
 
 # Ingest
 LOG_BYTES = min(2 << 30, memory_bytes() // 8)
-"""Log text. It takes up to twice as much memory; in Spark, on two cores, nearly three times as long."""
+"""Bytes of log text. An ingest in this process takes up to twice that much memory; Spark, on two cores, would take
+nearly three times as long."""
 OWN_ROWS = min(8_000_000, memory_bytes() // (8 * 250))
-"""Fetches of users' own tables, with some 250 bytes each, of an eighth of the machine's memory."""
+"""Fetches of users' own tables: at some 250 bytes per fetch, as many as fit into an eighth of the memory."""
 COLLECTED_ROWS = 200_000
-"""Rows of a table that the driver collects from Spark and commits itself; more are written by the executors."""
+"""Rows of a table that the driver collects from Spark and commits itself; executors write larger results."""
 SPREAD_ROWS = 20_000
-"""The same for rows that workers could write; each would add a small file."""
+"""The same limit for rows that workers could write, where each worker would add a small file."""
 ANSWER_ROWS = 20_000
-"""Rows of an answer that are collected at once: Spark scans all packets again for each answer that stays in them."""
+"""Rows of a result that are collected at once; for a result that stays in the packets, Spark scans all packets again at
+each use."""
 QUARANTINE_ROWS = 50_000
-"""Refused lines that the driver takes; they may have `RAW_CHARACTERS` characters of text each."""
+"""Refused lines that the driver collects; each may have `RAW_CHARACTERS` characters of text."""

@@ -1,8 +1,8 @@
-"""Replace rows of a table with a few others, in one commit and without Spark.
+"""Replace few rows of a table in one commit, without Spark.
 
-A Spark commit takes at least a second, whatever its size; this one takes some milliseconds (`deltalake`). It reads the
-files that may have matching rows, rewrites those that have other rows as well, and commits the changed list of files.
-deltalake does not check the constraints of rows written this way, so they are checked here.
+A Spark commit takes at least a second, whatever its size; a commit by `deltalake` takes some milliseconds. The code
+reads the files that may have matching rows, rewrites those that have other rows as well, and commits the changed list
+of files. deltalake does not check the constraints of rows written this way, so they are checked here.
 """
 
 import logging
@@ -47,7 +47,7 @@ class SmallTables:
         self.sql = sql
 
     def takes(self, table: Table, days: Days | None = None, where: str | None = None) -> DirectTable | None:
-        """Table that `replace` can write: it is reachable without Spark, and little has to be rewritten.
+        """Return the table if delta-rs reaches it and `replace` would have to rewrite little of it; None otherwise.
 
         The table is created if it does not exist.
 
@@ -57,9 +57,9 @@ class SmallTables:
         days : (str, str), optional
             As for `replace`; files of other days are ignored.
         where : str, optional
-            As for `replace`; in a large table, files without such rows, or without others, are ignored. By default no
-            file is. A table with a change feed is only written here if whole files are replaced: the feed is derived
-            from them, as after an overwrite by Spark.
+            As for `replace`. If it is given, files of a large table that have no matching rows, or only matching rows,
+            are not considered rewritten; by default all files are. A table with a change feed is only accepted if whole
+            files are replaced, because then the feed can be derived from the files, as after an overwrite by Spark.
         """
         self.lake.ensure(table)
         there = self.lake.direct(table.name)
@@ -95,9 +95,9 @@ class SmallTables:
         days : (str, str), optional
             First and last event_date that the condition selects, so that no other files are read.
         files : sequence of FileOfWorker
-            More rows.
+            Files with further rows.
         checked : bool
-            Whether the rows are known to meet both.
+            Whether the rows are known to meet the contract and the condition.
 
         Returns
         -------
@@ -109,7 +109,7 @@ class SmallTables:
         SchemaError
             When a row breaks the contract or does not meet the condition.
         WriteConflictError
-            When others write to the same files.
+            When another process writes to the same files.
         """
         to = self.lake.by_delta_rs(table.name)
         schema = arrow_schema(table)
@@ -135,20 +135,20 @@ class SmallTables:
         return int(rows.num_rows) + sum(file.rows for file in files)
 
     def add_files(self, table: Table, files: Sequence[FileOfWorker]) -> None:
-        """Add the rows of files whose rows meet the contract, in one commit.
+        """Add files to the table in one commit; their rows must meet the contract.
 
         Raises
         ------
         WriteConflictError
-            When others write to the table at the same time.
+            When another process writes to the table at the same time.
         """
         commit(self.lake.by_delta_rs(table.name), table, lambda _: [added(file, table) for file in files])
 
     def append_once(self, table: Table, row: Mapping[str, object], key: str) -> None:
         """Append a row, unless one with the same key was appended before, as `Lake.append_once`.
 
-        On S3 this works as in a folder: a deltalake commit fails there if another came first; a Spark commit does not
-        notice.
+        This is also safe on S3: a deltalake commit fails if another commit came first, which a Spark commit would not
+        notice there.
 
         Raises
         ------
@@ -168,11 +168,11 @@ class SmallTables:
         def unless_done(there: deltalake.DeltaTable) -> Actions:
             return new if there.transaction_version(key) is None else []
 
-        # The second writer of the same key gets a conflict, and finds the key when it retries.
+        # If two processes write the same key, the later one fails with a conflict, and finds the key when it retries.
         commit(to, table, unless_done, [Transaction(key, 1, now_ms())])
 
     def _committed_to(self, table: Table) -> DirectTable | None:
-        """Table that deltalake can commit to, and faster than Spark."""
+        """Return the table if deltalake can commit to it, which is faster than Spark."""
         if there := self.lake.reached(table.name):
             return there
         try:
@@ -193,7 +193,7 @@ class SmallTables:
         return count_breaking_contract(self.sql, table, rows, where)
 
     def _replaced(self, store: Store, table: Table, file: dict[str, Any], where: str) -> int:
-        """Count the rows of a file that match a condition; sets its ``num_records``, which a log may lack."""
+        """Count the rows of a file that match a condition, and set its ``num_records``, which a Delta log may lack."""
         schema = arrow_schema(table)
         named = [field for field in schema if field.name in re.findall(r"\w+", where)]
         found = rows = 0
@@ -209,7 +209,7 @@ def _size(files: Sequence[dict[str, Any]]) -> int:
 
 
 def _written(store: Store, table: Table, rows: pa.Table) -> Iterator[AddAction]:
-    """Write the rows to new files, one per partition; the log has no statistics of few rows."""
+    """Write the rows to new files, one per partition, without statistics because the rows are few."""
     for part, day in _parts(rows, table.partitioned_by):
         file = DayFile(table, store, day, rows.schema)
         file.write(part)

@@ -38,17 +38,18 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 from isr_batch.lake.tables.outputs import TABLES
 
 TASKS_A_CORE: Final = 4
-"""That replay, so that no core waits long for the last."""
+"""Tasks of a replay per core: several, so that cores do not stay idle until the longest task ends."""
 LEAST_OF_TASK: Final = 1 << 22
 MOST_OF_TASK: Final = 1 << 28
-"""Bytes of files: a million events, for each task takes some tenths of a second, and some 60 million."""
+"""Smallest and largest input of a task, in bytes of files: about one million and 60 million events. Smaller tasks would
+not be worth the tenths of a second that each task costs."""
 FILES_AT_A_TIME: Final = 64
-"""Tasks that look where rows are."""
+"""Most tasks that find the locations of rows."""
 _ROWS_AT_A_TIME: Final = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
 class _Late(NamedTuple):
-    """A struct that workers read late: its store, its fields, and the bytes of all files."""
+    """A struct that workers read by location: its table's store, its fields, and the size of all files."""
 
     store: Store
     schema: pa.Schema
@@ -56,7 +57,7 @@ class _Late(NamedTuple):
 
 
 class BySpark(LakeEngine):
-    """The lake's own Spark session."""
+    """Runs queries in the lake's Spark session."""
 
     in_process = False
 
@@ -73,7 +74,7 @@ class BySpark(LakeEngine):
             self._lake.spark.catalog.dropTempView(view)
 
     def table(self, name: str, columns: Sequence[str] = ()) -> DataFrame:
-        """As `LakeEngine.table`."""
+        """Implement `LakeEngine.table`."""
         columns = columns or contract_of(name).column_names
         if not self._lake.has(name):
             return self.rows(contract_schema(name, columns).empty_table())
@@ -85,13 +86,14 @@ class BySpark(LakeEngine):
     def with_struct(
         self, name: str, columns: Sequence[str], struct: str, fields: Sequence[str], days: tuple[str, str]
     ) -> DataFrame:
-        """As `LakeEngine.with_struct`: the struct only has the location of a row, which is read in `stream`.
+        """Implement `LakeEngine.with_struct`: the struct only has the location of the row, and `stream` reads it.
 
-        Spark would move binaries like rows: through its own memory, to disk, and to its workers through a pipe.
+        If the struct had the data, Spark would move all of it through its memory, to disk, and through a pipe to its
+        Python workers.
         """
         there = self._lake.direct(name) if self._lake.has(name) else None
         if there is None:
-            packed = self.struct({field: f"of_table.{field}" for field in fields})  # some are words of SQL
+            packed = self.struct({field: f"of_table.{field}" for field in fields})  # some names are SQL keywords
             return self.table(name, (*columns, *fields)).alias("of_table").selectExpr(*columns, f"{packed} AS {struct}")
         schema = contract_schema(name, columns).append(pa.field(struct, PLACE))
         files = there.data_files(days)
@@ -101,11 +103,11 @@ class BySpark(LakeEngine):
         return self.keep(numbers.mapInArrow(partial(_places, there.store, files, schema), from_arrow_schema(schema)))
 
     def rows(self, given: pa.Table) -> DataFrame:
-        """As `LakeEngine.rows`."""
+        """Implement `LakeEngine.rows`."""
         return self._lake.spark.createDataFrame(given)
 
     def fetches(self, spans: DataFrame, days: Days) -> DataFrame:
-        """As `LakeEngine.fetches`."""
+        """Implement `LakeEngine.fetches`."""
         instants = ", ".join(f"unix_micros({name}_time) AS {name}_us" for name in INSTANTS)
         return self(
             f"""
@@ -120,11 +122,11 @@ class BySpark(LakeEngine):
         )  # fmt: skip
 
     def appends(self, spans: DataFrame, days: Days) -> DataFrame:
-        """As `LakeEngine.appends`."""
+        """Implement `LakeEngine.appends`."""
         return self(appends_text(days), append_log=self.table(APPEND_LOG.name), spans=spans)
 
     def by_key(self, rows: DataFrame, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> DataFrame:
-        """As `LakeEngine.by_key`."""
+        """Implement `LakeEngine.by_key`."""
         names = schema.names
 
         def of_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -135,10 +137,10 @@ class BySpark(LakeEngine):
     def stream(
         self, rows: DataFrame, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema
     ) -> Rows:
-        """As `LakeEngine.stream`; the result is kept on disk."""
+        """Implement `LakeEngine.stream`; the result is kept on disk."""
         late = {name: self._late[name] for name in rows.columns if name in self._late}
         if late:
-            # By range: keys that follow each other are in the same row groups of files.
+            # By range, because adjacent keys are in the same row groups of the files.
             tasks = self._tasks(sum(of.size_bytes for of in late.values()))
             together, work = rows.repartitionByRange(tasks, *keys), partial(_with_late_read, late, work)
         else:
@@ -146,7 +148,7 @@ class BySpark(LakeEngine):
         with rows_at_a_time(self._lake.spark, LARGE_ROWS_AT_A_TIME):
             sorted_rows = together.sortWithinPartitions(*order)
             made = self._persisted(sorted_rows.mapInArrow(work, from_arrow_schema(schema)), StorageLevel.DISK_ONLY)
-            made.count()  # begun by the broadcast side of a join, it would end at Spark's 300 s for that
+            made.count()  # as the broadcast side of a join it would fail after Spark's broadcast timeout of 300 s
         return made
 
     def _tasks(self, size_bytes: int) -> int:
@@ -157,49 +159,49 @@ class BySpark(LakeEngine):
         return max(1, min(TASKS_A_CORE * cores, size_bytes // LEAST_OF_TASK), size_bytes // MOST_OF_TASK)
 
     def union(self, *rows: DataFrame) -> Rows:
-        """As `LakeEngine.union`."""
+        """Implement `LakeEngine.union`."""
         return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), rows)
 
     def __call__(self, text: str, **tables: DataFrame) -> DataFrame:
-        """As `LakeEngine.__call__`."""
+        """Implement `LakeEngine.__call__`."""
         used = {name: self._view(rows) for name, rows in tables.items() if f"{{{name}}}" in text}
         return self._lake.spark.sql(text.format(**used) if used else text)
 
     def _view(self, rows: DataFrame) -> str:
-        # `spark.sql(text, name=rows)` drops its own views at once, and with a view Spark drops what is persisted of it.
+        # `spark.sql(text, name=rows)` drops its views at once, and with a view Spark drops the persisted rows.
         self._views.append(f"rows_{uuid.uuid4().hex}")
         rows.createTempView(self._views[-1])
         return self._views[-1]
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        """As `LakeEngine.struct`."""
+        """Implement `LakeEngine.struct`."""
         return "named_struct({})".format(", ".join(f"'{name}', {text}" for name, text in fields.items()))
 
     def literal(self, value: str | int) -> str:
-        """As `LakeEngine.literal`."""
+        """Implement `LakeEngine.literal`."""
         return sql_literal(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
 
     def keep(self, rows: DataFrame) -> DataFrame:
-        """As `LakeEngine.keep`."""
+        """Implement `LakeEngine.keep`."""
         return self._persisted(rows, StorageLevel.MEMORY_AND_DISK_DESER)
 
     def _persisted(self, rows: DataFrame, level: StorageLevel) -> DataFrame:
         try:
             self._kept.append(rows.persist(level))
-        except PySparkException:  # serverless platforms refuse it
+        except PySparkException:  # serverless platforms refuse to persist
             return self.rows(rows.toArrow())
         return self._kept[-1]
 
     def listed(self, rows: DataFrame) -> list[dict[str, Any]]:
-        """As `LakeEngine.listed`."""
+        """Implement `LakeEngine.listed`."""
         return [row.asDict() for row in rows.collect()]
 
     def arrow(self, rows: DataFrame) -> pa.Table:
-        """As `LakeEngine.arrow`."""
+        """Implement `LakeEngine.arrow`."""
         return rows.toArrow()
 
     def columns(self, rows: DataFrame) -> list[str]:
-        """As `LakeEngine.columns`."""
+        """Implement `LakeEngine.columns`."""
         return rows.columns
 
     def replace(
@@ -210,19 +212,19 @@ class BySpark(LakeEngine):
         days: tuple[str, str] | None = None,  # noqa: ARG002
         files: Sequence[FileOfWorker] = (),
     ) -> int:
-        """As `LakeEngine.replace`; Spark prunes files by the condition."""
+        """Implement `LakeEngine.replace`; Spark prunes files by the condition."""
         assert not files
         return self._lake.replace(table, rows, where)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
-        """As `LakeEngine.amend`."""
+        """Implement `LakeEngine.amend`."""
         self._lake.amend(table, rows, key, *columns)
 
 
 def _places(
     store: Store, files: Sequence[Mapping[str, Any]], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """In a worker: yield the rows of files, with their locations in the last column."""
+    """Yield the rows of files with their locations in the last column; runs in a worker."""
     *columns, struct = schema
     for number in (number.as_py() for batch in batches for number in batch.column("id")):
         rows = read_file(store, store.files(), files[number], pa.schema(columns), {})
@@ -233,7 +235,7 @@ def _places(
 def _with_late_read(
     late: Mapping[str, _Late], work: OfBatches, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """In a worker: read the structs that arrive as locations, and pass the rows on."""
+    """Read the structs that arrive as locations, and pass the rows to ``work``; runs in a worker."""
     readers = {name: FileRows(of.store, of.schema) for name, of in late.items()}
 
     def read() -> Iterator[pa.RecordBatch]:
@@ -249,7 +251,7 @@ def _with_late_read(
 
 @contextmanager
 def rows_at_a_time(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Use batches of few rows while a plan with large rows is made and run."""
+    """Use small batches while a plan with large rows is made and run."""
     usual = {name: str(spark.conf.get(name)) for name in _ROWS_AT_A_TIME}
     for name in _ROWS_AT_A_TIME:
         spark.conf.set(name, str(rows))

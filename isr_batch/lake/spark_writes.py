@@ -1,4 +1,4 @@
-"""Writes by Spark: the columns of a contract, with retries after a conflict; and what there is to write to."""
+"""Write to Delta tables with Spark: cast rows to a contract, and retry after conflicts."""
 
 import random
 import time
@@ -21,7 +21,7 @@ _CONFLICTS: Final[tuple[type[Exception], ...]] = tuple(
 
 
 def retrying(write: Callable[[], object], name: str) -> None:
-    """Let Spark write to a table, with retries if others commit first.
+    """Let Spark write to a table, and retry if another process commits first.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def retrying(write: Callable[[], object], name: str) -> None:
         except _CONFLICTS as error:
             if attempt == RETRIES:
                 raise write_conflict_error(name) from error
-            # Writers that collided once would collide again if they all waited equally long.
+            # A random wait, because writers that collided would collide again after equal waits.
             time.sleep(2**attempt * random.uniform(0.5, 1.0))
         else:
             return
@@ -46,7 +46,7 @@ def conformed(table: Table, rows: DataFrame) -> DataFrame:
     Raises
     ------
     SchemaError
-        When a column is missing.
+        When the rows lack a column.
     """
     missing = [name for name in table.column_names if name not in rows.columns]
     if missing:
@@ -71,12 +71,12 @@ def amend(identifier: str, rows: DataFrame, key: Sequence[str], columns: Sequenc
 
 
 def is_delta(spark: SparkSession, place: str) -> bool:
-    """Ask whether there is a Delta table at an address.
+    """Check whether an address has a Delta table.
 
     Raises
     ------
     UsageError
-        Over Spark Connect, which has no way to ask.
+        Over Spark Connect, which offers no such check.
     """
     if is_remote():
         raise UsageError(

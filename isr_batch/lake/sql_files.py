@@ -1,4 +1,4 @@
-"""SQL in files next to the code."""
+"""Read SQL from files next to the code."""
 
 import re
 from importlib.resources import files
@@ -6,7 +6,7 @@ from itertools import takewhile
 
 
 def sql_texts(folder: str = "") -> dict[str, str]:
-    """Read the SQL files of the views by name, or those in a folder: ``functions`` of Spark, views for ``duckdb``."""
+    """Read the SQL texts of the views by name, or those of a subfolder: ``functions`` (Spark's) or ``duckdb``."""
     entries = (files("isr_batch.lake") / "sql" / folder).iterdir()
     return {
         entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
@@ -16,12 +16,12 @@ def sql_texts(folder: str = "") -> dict[str, str]:
 
 
 def views_for_duckdb() -> dict[str, str]:
-    """Texts of the views by name; most are the same as Spark's."""
+    """Return the SQL texts of the views for DuckDB by name; most are the same as Spark's."""
     return sql_texts() | sql_texts("duckdb")
 
 
 def comment_of(text: str) -> str:
-    """Join the comment lines that a SQL file begins with."""
+    """Return the comment at the beginning of a SQL file, in one line."""
     lines = takewhile(lambda line: line.startswith("--"), text.splitlines())
     return " ".join(line.removeprefix("--").strip() for line in lines)
 

@@ -1,4 +1,4 @@
-"""Run users' SQL on tables and views by bare name: in DuckDB, or in Spark if asked for or if only Spark can read."""
+"""Run users' SQL on tables and views by bare name, in DuckDB; in Spark if requested, or if only Spark can read."""
 
 import re
 from typing import Any, Final
@@ -31,9 +31,9 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
     ----------
     lake : Lake
     text : str
-        A query in the engine's SQL: DuckDB's, unless the lake's engine is Spark, or only Spark reaches the tables.
+        A query in the SQL of the engine: DuckDB, unless Spark is the lake's engine, or only Spark reaches the tables.
     unrestricted : bool
-        Whether Spark runs it, whatever statement it is.
+        Whether Spark runs any statement, not only queries.
 
     Returns
     -------
@@ -43,7 +43,7 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
     Raises
     ------
     UsageError
-        When a table does not exist, the engine does not understand the query, or it is not a query.
+        When a table does not exist, the engine does not understand the text, or the text is not a query.
     """
     if re.search("[\ud800-\udfff]", text):
         raise UsageError("the query has a byte that is not text", "write it in UTF-8")
@@ -65,7 +65,7 @@ def _is_for_spark(lake: Lake) -> bool:
 
 
 def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
-    """Instants are TIMESTAMP, in UTC."""
+    """Run a query in DuckDB; instants have the type TIMESTAMP, in UTC."""
     query = _QUERY.match(text)
     if query is None:
         raise UsageError("this is not a query", "such as SELECT * FROM spurious_shrinks")
@@ -83,7 +83,7 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
         hint = "docs/tables.md describes the tables; --engine spark takes Spark's SQL"
         raise UsageError(f"DuckDB: {str(error).strip().partition(chr(10))[0]}", hint) from error
     rows = found.to_pylist(maps_as_pydicts="strict")
-    # The sum of whole numbers is wider than an integer of Arrow.
+    # A sum of integers has a type that is wider than Arrow's integers.
     for name in (field.name for field in found.schema if pa.types.is_decimal(field.type) and not field.type.scale):
         for row in rows:
             row[name] = None if row[name] is None else int(row[name])
@@ -91,7 +91,7 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
 
 
 def _asked(text: str, names: list[str]) -> set[str]:
-    """Name the tables and views in a query, and in the views that it names."""
+    """Return the tables and views that a query names, and those that these views name in turn."""
     views, asked, rest = views_for_duckdb(), set[str](), {*re.findall(r"\w+", text)} & {*names}
     while rest:
         asked |= rest

@@ -1,4 +1,4 @@
-"""Write the SQL that gives other engines a lake's tables and views by bare name."""
+"""Write the SQL with which other engines can query a lake's tables and views by bare name."""
 
 import re
 from typing import Literal
@@ -15,19 +15,19 @@ from isr_batch.lake.tables.outputs import TABLES
 
 
 def view_statements(lake: Lake, dialect: Literal["spark", "duckdb"]) -> list[str]:
-    """Write the statements that make a lake's tables and views known to another session.
+    """Write the statements that register a lake's tables and views in another session.
 
     Parameters
     ----------
     lake : Lake
     dialect : 'spark' or 'duckdb'
-        Spark reads the tables of a folder as they are at each query, and in a catalog the views become part of the
-        schema. DuckDB reads the files of this moment, and needs no extension.
+        Spark reads the current tables of a folder at each query; in a catalog the views become part of the schema.
+        DuckDB reads the files that the tables have now, and needs no extension.
 
     Returns
     -------
     list of str
-        Statements without a semicolon, in the order in which they have to run.
+        Statements without semicolons, in the order in which they have to run.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def _for_spark(lake: Lake) -> list[str]:
 
 
 def _for_a_catalog(lake: Lake) -> list[str]:
-    """Write views whose tables are named in full: a stored view does not depend on the current schema."""
+    """Write views with the full names of their tables, because a stored view must not depend on the current schema."""
     views, statements = sql_texts(), []
     names = lake.names()
     for name in names:
@@ -80,7 +80,7 @@ def _for_duckdb(lake: Lake) -> list[str]:
 
 
 def _files(lake: Lake, name: str) -> str:
-    """Write a query on the files of a table; instants lose their zone, which is UTC."""
+    """Write a query on the files of a table; its instants are UTC without a zone."""
     table = TABLES[name]
     log = lake.log(name)
     if log is None or not lake.is_plain(name):

@@ -1,8 +1,9 @@
-"""Days that were replayed, and their input: from where a replay can continue, and which days are stale.
+"""Keep track of replayed days: from which day a replay can continue, and which days are stale.
 
-The result of a day depends on the log of that day and of all days before it. So each day has a fingerprint: a hash of
-its own input and of the fingerprint of the day before. The state at a day's end is valid as long as the fingerprint is
-the same, and a day whose fingerprint has changed since its replay is stale. So late input needs no separate mark.
+The result of a day depends on the log of that day and of all days before it. Therefore each day has a fingerprint: a
+hash of the day's input and of the fingerprint of the day before. The stored state at the end of a day is valid as long
+as the fingerprint is the same, and a day whose fingerprint has changed since its replay is stale. Late input is
+detected in this way as well.
 """
 
 import hashlib
@@ -34,23 +35,24 @@ from udfs.batches.rule_runs import RuleRun
 from udfs.kernel.ledger import DAY_US
 
 HOLE_DAYS: Final = 7
-"""Days without input that are counted as days to replay: a term may go on over them. More have nothing to replay."""
+"""Gaps of up to this many days without input are replayed, because a term may continue across them; longer gaps are
+skipped."""
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 DONE, STALE, MISSING = "done", "stale", "not replayed"
 
 
 @dataclass(frozen=True)
 class InputFingerprints:
-    """The fingerprint of each day that has input."""
+    """Fingerprints of the days that have input."""
 
     by_day: dict[date, str]
 
     def at(self, day: date) -> str:
-        """Fingerprint of a day; for a day without input, that of the day before."""
+        """Return the fingerprint of a day; for a day without input, that of the day before."""
         return self.by_day.get(max((given for given in self.by_day if given <= day), default=day), "")
 
     def days(self, window: Window = Window()) -> list[date]:  # noqa: B008 frozen
-        """Days from the first to the last one with input, in a window, but for gaps of more than `HOLE_DAYS`."""
+        """List the days from the first to the last with input, in a window, without gaps of over `HOLE_DAYS` days."""
         given = sorted(self.by_day)
         every = given[:1]
         for before, day in pairwise(given):
@@ -67,7 +69,7 @@ def fingerprints(lake: Lake) -> InputFingerprints:
 
 
 def fingerprints_by(engine: LakeEngine) -> InputFingerprints:
-    """Do the same by this engine."""
+    """Do the same as `fingerprints`, with a given engine."""
     tables = {name: engine.table(name) for name in _SMALL}
     tables["fetch_segments"] = engine.table("fetch_segments", _OF_SEGMENTS)
     tables["terms"] = engine(JOINED, **tables)
@@ -98,7 +100,7 @@ _PARTS: Final = (
      (*SET_KEY, "unix_micros(start_time)", "begins_mid_term", "start_offset", "start_high_watermark", "assigned",
       "held_at_start", "isr_at_start", "previous_leader_id", "replica_lag_time_max_ms", "min_insync_replicas",
       "check_origin_ms", "check_origin_source", "isr_write_ms", "metadata_delay_ms"), "true"),
-    # The end of a term is known of the day on which it ends. Until then it may move: the log goes on.
+    # The end of a term is part of the input of the day on which the term ends; before, it moves as the log grows.
     ("end", "terms", "unix_micros(end_time)", (*SET_KEY, "unix_micros(end_time)", "ends_mid_term"), "true"),
     ("shrink", "observed_isr_changes", "unix_micros(change_time)",
      (*SET_KEY, "unix_micros(change_time)", "replica_id", "made_by", "unix_micros(answered_time)"), "kind = 'shrink'"),
@@ -114,21 +116,21 @@ _PARTS: Final = (
 
 
 def _hash_of(kind: str, *columns: str) -> str:
-    """SQL of a hash that every engine computes alike; 60 bits, so that it is never negative."""
+    """Return SQL for a hash that both engines compute alike, with 60 bits so that it is never negative."""
     values = ", ".join(f"coalesce(lower(CAST({column} AS STRING)), '')" for column in columns)
     return f"CAST(conv(substr(md5(concat_ws('|', '{kind}', {values})), 1, 15), 16, 10) AS BIGINT)"
 
 
 def states_key(runs: Sequence[RuleRun]) -> str:
-    """Key of the states of these runs, in this order and by this version of the code."""
+    """Return the key of states of these runs in this order, computed by this version of the code."""
     return _hash(digest_of_sources(), *([run.rule, sorted(run.params.items())] for run in runs))
 
 
 @dataclass(frozen=True)
 class DaysOfReplay:
-    """The days that a replay of a window through rule runs is about: from where it goes on, and what it leaves.
+    """The days of a replay of a window: the states that it continues from, and those that it leaves.
 
-    Until `mark` is called, they are not replayed.
+    The days are considered not replayed until `mark` is called.
     """
 
     lake: Lake
@@ -137,24 +139,24 @@ class DaysOfReplay:
     known: InputFingerprints
     """Fingerprints of the input when the replay began."""
     to_replay: Window
-    """It begins where kept states end, or is unbounded without states."""
+    """The window to replay. It begins where kept states end; without states, its beginning is unbounded."""
     states_of: date | None
-    """The day at whose end these states were kept."""
+    """The day at whose end the kept states were stored; None without states."""
 
     @property
     def days(self) -> list[date]:
-        """Days of the window with input."""
+        """List the days of the window that have input."""
         return self.known.days(self.window)
 
     def kept_states(self, engine: LakeEngine) -> Rows | None:
-        """Rows of ``replay_state`` from which the replay goes on, or None."""
+        """Return the rows of ``replay_state`` from which the replay continues; None without states."""
         if self.states_of is None:
             return None
         where = f"runs = '{states_key(self.runs)}' AND event_date = DATE'{self.states_of}'"
         return engine(f"SELECT * FROM {{states}} AS states WHERE {where}", states=engine.table(REPLAY_STATE.name))
 
     def keep_states(self, engine: LakeEngine, results: Rows) -> dict[str, int]:
-        """Write the states at the end of the window, unless it has none; returns how many, by table."""
+        """Write the states at the end of the window, if it has an end; return the number of rows by table."""
         last = self.window.last_day
         if last is None:
             return {}
@@ -166,7 +168,7 @@ class DaysOfReplay:
         return {REPLAY_STATE.name: engine.replace(REPLAY_STATE, states, where, (str(last), str(last)))}
 
     def mark(self) -> None:
-        """Mark the days as replayed, after everything that is made of them was written."""
+        """Mark the days as replayed, which must happen after all their results were written."""
         now, key = datetime.now(UTC), states_key(self.runs)
         rows = [
             {"event_date": day, "rule": rule, "runs": key, "line": self.known.at(day), "run_id": self.lake.run_id,
@@ -178,7 +180,7 @@ class DaysOfReplay:
 
 
 def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysOfReplay:
-    """Begin to replay a window: its days are not replayed from now on, until they are marked.
+    """Begin to replay a window: from now on, its days are considered not replayed until they are marked.
 
     Raises
     ------
@@ -196,7 +198,7 @@ def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysO
 def _latest_states(
     lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints
 ) -> tuple[Window, date | None]:
-    """The window to replay after the latest states before it that still hold, and the day of these."""
+    """Find the latest valid states before a window; return the window that begins after them, and their day."""
     if not window.start:
         return window, None
     rows = read_columns(lake, REPLAY_STATE.name, ["event_date", "line"], {"runs": states_key(runs)})
@@ -219,13 +221,13 @@ def _mark(lake: Lake, rows: list[dict[str, object]], window: Window, runs: Seque
 
 
 def of_rules(runs: Sequence[RuleRun]) -> str:
-    """As SQL on ``rule``."""
+    """Return the SQL condition that selects the rules of these runs."""
     names = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))
     return f"rule IN ({names})"
 
 
 def undone_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> list[date]:
-    """Days of a window that are not replayed with these runs, or stale."""
+    """List the days of a window that are stale, or not replayed with these runs."""
     marks = read_columns(lake, REPLAYED_DAYS.name, ("event_date", "rule", "line"), {"runs": states_key(runs)})
     done = {(row["event_date"], row["rule"], row["line"]) for row in marks.to_pylist()}
     return [day for day in known.days(window) if any((day, run.rule, known.at(day)) not in done for run in runs)]
@@ -237,7 +239,8 @@ def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[di
     Returns
     -------
     list of dict
-        ``event_date``, ``status`` (DONE, STALE, or MISSING), ``rules`` between commas, ``replayed_time``, ``run_id``.
+        ``event_date``, ``status`` (DONE, STALE, or MISSING), ``rules`` separated by commas, ``replayed_time``,
+        ``run_id``.
     """
     marks = read_columns(lake, REPLAYED_DAYS.name, REPLAYED_DAYS.column_names)
     days: dict[tuple[date, str, str], dict[str, object]] = {}

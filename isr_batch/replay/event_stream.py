@@ -1,8 +1,8 @@
-"""Turn the input tables into one stream of rows for the kernel: events in the leader's own order.
+"""Turn the input tables into one stream of rows for the kernel: events, in the order in which their leader saw them.
 
-Every row belongs to a set: one partition on one leader. Facts about a broker as a whole (silences, logged checks, which
-followers may join) become rows of each set that they concern. Fetches and appends, which are nearly all of the log,
-come as packed segments.
+Every row belongs to a set: one partition on one leader. Events of a broker as a whole (silences, logged checks, and
+which followers may join) become one row in each set that they concern. Fetches and appends, which are nearly all of the
+log, come as packed segments.
 """
 
 from typing import Final
@@ -37,13 +37,14 @@ from udfs.records import (
 from udfs.records import Rows as KernelRows
 
 LATE_MS: Final = 10
-"""A check whose first line came this much later than due ran late."""
+"""A check ran late if its first line came this much later than the check was due."""
 
 CHECK_LEAD_US: Final = 1_000
-"""A logged check is announced this long before it was due, so that its schedule can still be moved."""
+"""The row of a logged check is placed this long before the check was due, so that the kernel can still reschedule
+it."""
 
 THIN_US: Final = 1_000_000
-"""A follower that fetches every second shows for each lag time whether it stopped."""
+"""Longest cadence of a follower whose fetches show, for each lag time, whether it had stopped."""
 PAIR_COLUMNS: Final = ("cluster_id", "leader_id", "replica_id", "cadence_us", "instants", "event_date")
 """Columns of ``broker_days`` that the replay uses."""
 
@@ -51,7 +52,7 @@ _ONE_INSTANT: Final = """
     SELECT DISTINCT cluster_id, leader_id, true AS has_one_instant FROM {broker_days} AS days
     WHERE instants NOT LIKE '%,%'
 """
-"""Leaders of whose fetches one instant is known, so that how long they held one is not."""
+"""Leaders whose fetches have only one known instant, so that the time that a fetch spent in the leader is unknown."""
 
 _SET: Final = ", ".join(SET_COLUMNS)
 _KEY: Final = ", ".join(SET_KEY)
@@ -64,20 +65,20 @@ def event_stream(
     kept: Rows | None = None,
     where: str = "true",
 ) -> Rows:
-    """Rows of all sets in the window, unordered.
+    """Return the rows of all sets in the window, in no particular order.
 
     Parameters
     ----------
     engine : LakeEngine
-        Of a lake with the input tables.
+        Engine for a lake with the input tables.
     facts : Rows
-        Its ``facts``.
+        Result of `stream_facts`.
     window : Window
         UTC days.
     kept : Rows, optional
-        Rows of ``replay_state`` that the replay goes on from.
+        Rows of ``replay_state`` from which the replay continues.
     where : str
-        SQL on SET_COLUMNS: which sets.
+        SQL condition on SET_COLUMNS that selects the sets.
 
     Returns
     -------
@@ -94,9 +95,9 @@ def event_stream(
 def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None = None) -> Rows:
     """List the rows of the stream that are neither fetches nor appends; they are few, and not packed.
 
-    Some rows are inferred from Shrinking lines, or from their absence: when a check ran, the log end that it saw, how
-    long the ISR write took. They are included only if ``pinned`` is true. ``late`` are rows of ``late_checks``, by
-    default those of the lake.
+    Some of these rows are inferred from Shrinking lines, or from the absence of such lines: when a check ran, the log
+    end that the check saw, and how long the ISR write took. They are included only if ``pinned`` is true. ``late`` are
+    rows of ``late_checks``; by default, those of the lake are used.
     """
     tables = {
         "terms": joined_terms(engine),
@@ -114,19 +115,19 @@ def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None =
 
 
 def joined_terms(engine: LakeEngine) -> Rows:
-    """Terms of leaders, joined across the logs of several nights."""
+    """Return the terms of leaders, joined across logs that were read one after the other."""
     return engine(JOINED, leader_epochs=engine.table("leader_epochs"))
 
 
 def _rows(kind: object, source: str, *more: str, **columns: str) -> str:
-    """Rows of one kind, as SQL; columns that mean nothing for it are UNKNOWN."""
+    """Return SQL for rows of one kind; columns that do not apply to this kind are UNKNOWN."""
     given = {"kind": str(kind), **columns}
     values = [f"CAST({given.get(name, UNKNOWN)} AS BIGINT) AS {name}" for name in KernelRows._fields]
     return f"SELECT {', '.join((_SET, *values, *more))} FROM {source}"
 
 
 def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
-    """Rows that begin terms, with the further facts about them."""
+    """Return the rows that begin terms, and other rows derived from terms."""
     term = engine.struct({
         "leader_epoch": "leader_epoch",
         "end_us": "unix_micros(end_time)",
@@ -157,13 +158,13 @@ def _segments(engine: LakeEngine, window: Window, where: str) -> Rows:
     columns = (*SET_COLUMNS, "first_time", "event_date")
     segments = engine.with_struct("fetch_segments", columns, "segment", SEGMENT.names, window.handled_days)
     of_days = f"(SELECT * FROM {{segments}} AS segments WHERE {window.handled_in} AND {where}) AS of_days"
-    # Behind all rows of its first instant; what is in it is put in order with them when it is unpacked.
+    # Sorted behind all other rows of its first instant; unpacking merges its events with them in order.
     rows = engine(_rows(FETCH, of_days, "segment", time_us="unix_micros(first_time)"), segments=segments)
     return engine(f"SELECT * FROM {{rows}} AS in_window WHERE {window.within('time_us')}", rows=rows)
 
 
 def rows_of_segments(segments: pa.Table) -> pa.Table:
-    """Make the same rows of segments that are in no table, of ``udfs.batches.segments.SEGMENTS``."""
+    """Make rows of the stream from segments in memory, of schema ``udfs.batches.segments.SEGMENTS``."""
     many = segments.num_rows
     given = {"kind": pa.repeat(int(FETCH), many), "time_us": segments["first_us"]}
     numbers = {name: given.get(name, pa.repeat(int(UNKNOWN), many)) for name in KernelRows._fields}
@@ -173,9 +174,9 @@ def rows_of_segments(segments: pa.Table) -> pa.Table:
 
 
 def _kept(engine: LakeEngine, kept: Rows, window: Window) -> Rows:
-    """States at the beginning of the window; where a term ends may have been learned since.
+    """Return the states at the beginning of the window, with ends of terms that may have become known since.
 
-    A leader that starts again begins a term of the same epoch: the state is of the last one before the window.
+    A leader that restarts begins another term of the same epoch; the state belongs to the last one before the window.
     """
     ends = f"""
         SELECT {_KEY}, max_by(unix_micros(end_time), start_time) AS end_us,
@@ -202,10 +203,10 @@ _REMOVALS: Final = _rows(
     time_us="greatest(change_us, coalesce(start_us - 1, change_us))",
     replica_id="replica_id",
 )
-"""Removals by the controller, when the leader came to know of them.
+"""Removals by the controller, at the time at which the leader learned of them.
 
-A record that begins a new term (up to 3.6 every removal does) reaches its leader some time later. Until then the
-old term goes on, and a removal in it would be undone by the follower's next fetch.
+A record that begins a new term (up to 3.6 every removal does) reaches the leader some time later. Until then the old
+term continues. If the removal took effect before, the follower's next fetch in the old term would undo it.
 """
 
 _OF_BROKER: Final = (
@@ -229,7 +230,7 @@ _SILENCES, _IDLE = (
     )
     for kind, event in ((SILENCE, "silent"), (IDLE, "quiet"))
 )
-"""A leader's silences, and times without any fetch from it, for every term that they fall into."""
+"""A leader's silences, and times without any fetch from it, with one row per term that they overlap."""
 
 _MIN_ISR: Final = _rows(
     MIN_ISR,
@@ -243,7 +244,7 @@ _MIN_ISR: Final = _rows(
     time_us="record_us",
     offset="value",
 )
-"""Changes of min.insync.replicas, for every term that they fall into."""
+"""Changes of min.insync.replicas, with one row per term that they overlap."""
 
 _THIN: Final = _rows(
     THIN,
@@ -264,7 +265,7 @@ _THIN: Final = _rows(
     offset="cadence_us",
     replica_id="replica_id",
 )
-"""Followers with few fetches on a day, for every term of that day."""
+"""Followers with few fetches on a day, with one row per term of that day."""
 
 _SEEN: Final = f"SELECT {_OF_BROKER} FROM {{broker_events}} AS events WHERE kind = 'check'"
 _DUE_US: Final = f"event_us - {CHECK_LEAD_US}"
@@ -283,10 +284,10 @@ _VISITS: Final = _rows(
     offset=f"coalesce(leader_log_end_offset, {UNKNOWN})",
     replica_id="replica_id",
 )
-"""When isr-expiration reached a partition, if the leader logged it.
+"""When isr-expiration checked a partition, if the leader logged it.
 
-It visits one partition after the other, and a leader that just woke up takes tens of milliseconds for that. A line
-about two replicas gives two rows with the same effect.
+The task checks partitions one after the other, for which a leader that has just woken up takes tens of milliseconds. A
+line about two replicas gives two rows with the same effect.
 """
 
 _CHECKS_LATER: Final = _rows(
@@ -299,8 +300,7 @@ _CHECKS_LATER: Final = _rows(
     until_us="end_us",
     code=str(OTHERS_LINE),
 )
-"""A partition without its own line is checked when the check was due, or, if the check's first line was late, at that
-line."""
+"""Checks of partitions without their own line: when the check was due, or, if its first line was late, at that line."""
 
 _LATE_CHECKS: Final = _rows(
     CHECK,
@@ -320,7 +320,7 @@ _ISR_WRITES: Final = _rows(
     time_us="unix_micros(change_time) - 1",
     until_us="unix_micros(answered_time)",
 )
-"""ISR writes of leaders, from the Shrinking line to its answer; before the check that prints the line."""
+"""ISR writes of leaders, from the Shrinking line to the answer; sorted before the check that prints the line."""
 
 _ELIGIBILITY: Final = _rows(
     ELIGIBLE,
@@ -341,10 +341,10 @@ _ELIGIBILITY: Final = _rows(
     replica_id="replica_id",
     code="CASE WHEN kind = 'unfenced' THEN 1 ELSE 0 END",
 )
-"""When each follower of a term may not join the ISR, and when it may again.
+"""When each follower of a term may not join the ISR, and from when it may join again.
 
-A broker that is fenced or shuts down may not join. A state from before the term holds from its start; ``handled_us``
-keeps the order of the records. The leader learns of it some time after the controller's record. Only the end of a
-fencing is delayed here: removals from the ISR happen at the controller's time, and a follower must not come back in
-between.
+A broker that is fenced or shuts down may not join. A state from before the term applies from the start of the term;
+``handled_us`` keeps the order of the records. A leader learns of a state some time after the controller's record. Only
+for the end of a fencing is this delay taken into account: removals from the ISR happen at the controller's time, and
+the follower must not rejoin before the leader learns of them.
 """

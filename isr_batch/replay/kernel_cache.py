@@ -18,13 +18,13 @@ from udfs.simulation.loop import simulation_loop
 
 
 def digest_of_sources() -> str:
-    """Hash of the sources of the kernels: cached machine code and stored states are only valid for these."""
+    """Hash the sources of the kernels: cached machine code and stored states are only valid for these sources."""
     return numba_cache.digest_of()
 
 
 @lru_cache(maxsize=1)
 def keep_compiled() -> None:
-    """Let the entry points of this process load their machine code, and save what they compile."""
+    """Let this process load the machine code of the kernels from disk, and save the code that it compiles."""
     keep_packing_compiled()
     entries = (
         replay.begin_replay_of_term, replay.replay_has_room, replay.advance_replay, replay.close_day_of_replay,
@@ -35,7 +35,7 @@ def keep_compiled() -> None:
 
 @lru_cache(maxsize=1)
 def keep_packing_compiled() -> None:
-    """Do the same for the functions that pack segments."""
+    """Do the same as `keep_compiled` for the functions that pack segments."""
     numba_cache.keep_compiled((walk_through_segment,))
 
 

@@ -1,4 +1,4 @@
-"""Compute the timelines of one partition from the log on request, without those of a replay."""
+"""Compute the timelines of one partition on request, directly from the log."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ _RUNS: Final = f"""
 """
 
 Partition = tuple[str | None, str, int]
-"""Cluster, or None where one cluster has the topic; topic; partition."""
+"""Cluster, topic and partition; the cluster may be None if only one has the topic."""
 
 
 def timelines_of_one_partition(
@@ -51,7 +51,7 @@ def timelines_of_one_partition(
     Returns
     -------
     dict of str to pa.Table
-        As of `timelines_of_results`.
+        The same as for `timelines_of_results`.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def _not_one(lake: Lake, partition: Partition, clusters: Sequence[str]) -> NoInp
 
 
 def write_parquet_of_one_partition(timelines: Mapping[str, pa.Table], folder: Path) -> None:
-    """Write each to a file of its name."""
+    """Write each timeline to a Parquet file of its name."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows in timelines.items():
         pq.write_table(rows, folder / f"{name}.parquet")
@@ -98,12 +98,12 @@ def timelines_of_results(
     fetch_log: pa.Table,
     window: Window = Window(),  # noqa: B008 frozen
 ) -> dict[str, pa.Table]:
-    """Build the timelines of a replay without stored ones, in the same way as in a lake.
+    """Build the timelines of a replay from its results, in the same way as the views of a lake do.
 
     Parameters
     ----------
     results : pa.Table
-        Of ``udfs.batches.results.RESULT_SCHEMA``, of the kinds of `TIMELINES`.
+        Results with the schema ``udfs.batches.results.RESULT_SCHEMA``, of the kinds in `TIMELINES`.
     fetch_log : pa.Table
         The fetches that were replayed.
     window : Window
@@ -112,7 +112,7 @@ def timelines_of_results(
     Returns
     -------
     dict of str to pa.Table
-        The rows of both views, in their columns, in order of time.
+        The rows of the views replica_timeline and partition_timeline, in order of time.
     """
     tables = {FETCH_LOG.name: fetch_log}
     with ArrowSql() as sql:

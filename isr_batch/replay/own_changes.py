@@ -1,4 +1,4 @@
-"""Replay a log for the ISR changes alone, and write nothing."""
+"""Replay a log to compute only its ISR changes, without writing anything."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ def own_changes(
     late : pa.Table, optional
         Rows of ``late_checks``, by default those of the lake.
     sets : pa.Table, optional
-        Which partitions on which leaders, by SET_COLUMNS; by default all.
+        The partitions and leaders to replay, with SET_COLUMNS; by default all.
 
     Returns
     -------

@@ -1,8 +1,9 @@
-"""``fetch_segments``: fetches and appends packed for the replay, kept in step with the tables that they are from.
+"""Pack fetches and appends into ``fetch_segments`` for the replay, whenever their own tables have changed.
 
-Events are grouped by set here, once per day of logs, some hundred in a row (``udfs.batches.event_chunks``): rows are
-expensive in an exchange. A replay moves packed rows only. Without deletion vectors or column mapping, workers read the
-Parquet files with Arrow: Spark's row reader costs more than everything done with the rows.
+Events are grouped by set here, once per day of logs, with some hundred events per row (``udfs.batches.event_chunks``),
+because a shuffle is expensive per row. A replay then only moves packed rows. If the tables have neither deletion
+vectors nor column mapping, workers read the Parquet files with Arrow, because Spark's row reader takes longer than all
+other work on the rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,25 +48,25 @@ from udfs.batches.results import SET_COLUMNS
 from udfs.batches.segments import SEGMENTS, DamagedSegmentError, pack_segments
 
 PIECES_AT_A_TIME = 1024
-"""Rows that are read from a file at a time, and that go to a worker: a piece has 70 kB at most."""
+"""Chunks per batch that a worker reads from a file, or gets from Spark; a chunk has at most 70 kB."""
 PIECES_HERE = 64
-"""The same of pieces that are packed in the driver: all columns of as many events are put in order at once, and few of
-them stay in the processor's cache."""
+"""Chunks per batch in the driver: fewer, because all columns of a batch are sorted at once, and should fit into the
+processor's cache."""
 SHARE_BYTES = 1 << 25
-"""Columns that a task reads from tables' files."""
+"""Bytes of columns that a task reads from the files of tables."""
 
 _OF = {
     FETCH_LOG.name: (event_chunks_of_fetches, (*KEY, *COLUMNS_OF_FETCHES.values(), "later_by")),
     APPEND_LOG.name: (event_chunks_of_appends, (*KEY, *COLUMNS_OF_APPENDS.values())),
 }
-"""Functions that make pieces from each table, with their columns."""
+"""For each table, the function that makes chunks of its events, and the columns that it needs."""
 
 
 _ROWS = pa.schema([field.with_nullable(True) for field in arrow_schema(FETCH_SEGMENTS)])
 
 
 class DataFile(NamedTuple):
-    """A file of a table, by its path within it, and its size in bytes."""
+    """A file of a table: its path within the table, and its size in bytes."""
 
     store: Store
     path: str
@@ -76,7 +77,7 @@ FilesOfTables = Mapping[str, list[DataFile] | None]
 
 
 class Part(NamedTuple):
-    """Row groups of a file: every ``parts``-th from ``number`` on."""
+    """A part of a file: every ``parts``-th row group, from ``number`` on."""
 
     file: DataFile
     number: int
@@ -89,7 +90,7 @@ def pack_stale_days(lake: Lake) -> int:
     Returns
     -------
     int
-        Segments written.
+        Number of segments written.
     """
     lake.ensure(FETCH_SEGMENTS)
     found, packed = files_by_day(lake), made_from(lake, FETCH_SEGMENTS.name, "packed_from")
@@ -123,12 +124,12 @@ def damaged_segments_explained() -> Iterator[None]:
     Raises
     ------
     SchemaError
-        Naming the segment.
+        If a segment is damaged; the message names it.
     """
     try:
         yield
     except (PythonException, DamagedSegmentError) as error:
-        # Spark passes on only the text of a worker's error.
+        # Spark only passes on the text of an error in a worker.
         _, name, damage = f"{type(error).__name__}: {error}".partition(f"{DamagedSegmentError.__name__}: ")
         if not name:
             raise
@@ -139,7 +140,7 @@ def damaged_segments_explained() -> Iterator[None]:
 
 
 def _data_files(lake: Lake, table: Table, days: Sequence[date]) -> list[DataFile] | None:
-    """Files with the rows of some days; None where Spark has to read them."""
+    """List the files with the rows of some days; None if Spark has to read them."""
     there = lake.direct(table.name)
     if there is None:
         return None
@@ -161,7 +162,7 @@ def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
 
 
 def packed_in_memory(lake: MemoryLake) -> pa.Table:
-    """Pack all fetches and appends of a lake in memory: rows of ``udfs.batches.segments.SEGMENTS``."""
+    """Pack all fetches and appends of a lake in memory into rows of schema ``udfs.batches.segments.SEGMENTS``."""
     keep_packing_compiled()
     pieces = _in_order(
         batch
@@ -179,7 +180,7 @@ def _in_order(made: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def _pieces(lake: Lake, table: Table, where: str, files: FilesOfTables) -> DataFrame:
-    """Rows of ``udfs.batches.event_chunks.PIECES``, of some days of a table."""
+    """Make chunks (``udfs.batches.event_chunks.PIECES``) from some days of a table."""
     make, columns = _OF[table.name]
     of_table = files[table.name]
     if of_table is None:
@@ -195,7 +196,7 @@ def _pieces(lake: Lake, table: Table, where: str, files: FilesOfTables) -> DataF
 
 
 def _shares(files: Sequence[DataFile]) -> list[list[Part]]:
-    """Parts of files, as many a task as have SHARE_BYTES; large files are several."""
+    """Divide files into shares of about SHARE_BYTES, one per task; a large file has several parts."""
     shares: list[list[Part]] = []
     room = 0
     for file in files:
@@ -210,12 +211,12 @@ def _shares(files: Sequence[DataFile]) -> list[list[Part]]:
 
 
 def _rows_of(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Those of the file's row groups that are the part's."""
+    """Yield the rows of a part of a file."""
     return rows_of_groups(part.file.store, part.file.path, columns, (part.number, part.parts), CHUNK_ROWS)
 
 
 def _packed(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
-    """Apply a function to the segments of pieces."""
+    """Sort chunks by set and time, and apply a function that makes segments of them."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_packing_compiled()
@@ -226,7 +227,7 @@ def _packed(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
 
 
 def _conformed(packed_from: Mapping[date, str], segments: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of ``fetch_segments``."""
+    """Convert segments to rows of ``fetch_segments``."""
     for batch in segments:
         days = batch.column("day").cast(pa.date32())
         columns = {name: batch.column(name) for name in batch.schema.names} | {

@@ -1,10 +1,10 @@
-"""The replay: one sort, one pass through the kernel for all rules.
+"""The replay: sort the events, and pass them once through the kernel, which applies all rules.
 
-The only requirement is that the rows of a set come together and in order. For a small log, this process sorts them and
-runs the kernel; for a large one, Spark exchanges and sorts them, and each of its workers runs the kernel on its share.
-Nearly all events are packed, thousands per row (``fetch_segments``), so few rows move. A worker streams its sets one
-after the other; it holds one Arrow batch, the overlapping segments, the state of one set, and a bounded buffer of
-results (docs/adr/0002-one-pass.md, 0012-packed-segments.md, 0020-small-logs-in-the-driver.md).
+The kernel needs the rows of each set together and in order. For a small log, this process sorts the rows and runs the
+kernel; for a large one, Spark shuffles and sorts them, and each worker runs the kernel on its share. Nearly all events
+are packed, thousands per row (``fetch_segments``), so that few rows are shuffled. A worker streams its sets one after
+the other; it holds one Arrow batch, the overlapping segments, the state of one set, and a bounded buffer of results
+(docs/adr/0002-one-pass.md, 0012-packed-segments.md, 0020-small-logs-in-the-driver.md).
 """
 
 import json
@@ -59,18 +59,18 @@ ORDER = (*SET_COLUMNS, *ROW_ORDER)
 
 @dataclass(frozen=True)
 class ReplaySummary:
-    """Rows that a replay read and wrote, by table."""
+    """Numbers of rows that a replay read and wrote, by table."""
 
     rows_in: int
     rows_out: dict[str, int]
     days: DaysOfReplay
-    """To be marked once everything that is made of them is written."""
+    """The days of the replay, to be marked as done after everything that is derived from them is written."""
     timelines: str = "all"
-    """Which were written."""
+    """Which timelines were written: all, around-shrinks or none."""
 
 
 def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
-    """Rules (``all`` or ids) with the parameters set for them; the settings have checked both."""
+    """Return the rules of the settings (``all`` or names) with their parameters, which the settings have validated."""
     chosen = list(REGISTRY) if list(replay.rules) == ["all"] else list(replay.rules)
     return [RuleRun(name, {k: int(v) for k, v in replay.params.get(name, {}).items()}) for name in chosen]
 
@@ -99,9 +99,9 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
     Returns
     -------
     Rows
-        Rows of ``timeline_files.SCHEMA`` with these kinds of result. For the kinds in ``stores``, workers write the
-        timelines within the window to files and return the files; with ``around_shrinks``, only those near shrinks.
-        With ``result_files`` they also write results to files, unless there are few.
+        Rows of ``timeline_files.SCHEMA`` with these kinds of results. For the kinds in ``stores``, workers write the
+        timelines of the window to files, with ``around_shrinks`` only the rows near shrinks, and return the files. With
+        ``result_files``, workers also write other results to files, unless there are few.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
 
 
 def ready_to_replay(lake: Lake) -> None:
-    """Bring ``fetch_segments`` up to date with the input.
+    """Update ``fetch_segments`` to the current input.
 
     Raises
     ------
@@ -138,8 +138,8 @@ def ready_to_replay(lake: Lake) -> None:
 
 
 def events_to_replay(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 frozen
-    """Fetches and appends of a window."""
-    with InProcess(lake) as engine:  # two columns, of few rows
+    """Count the fetches and appends of a window."""
+    with InProcess(lake) as engine:  # it only reads two columns of few rows
         segments = engine.table("fetch_segments", ("events", "event_date"))
         text = f"SELECT sum(events) AS events FROM {{segments}} WHERE {window.condition}"
         return int(engine.listed(engine(text, segments=segments))[0]["events"] or 0)
@@ -164,7 +164,7 @@ def replay(
     NoInputError
         When the lake holds no term of a leader, or no fetch, or when its log does not reach the window.
     UsageError
-        When the workers cannot write timelines to where the lake is.
+        When timelines are requested, but the workers cannot write to the lake's store.
     """
     ready_to_replay(lake)
     stores, chosen, written = _stores(lake, window, timelines)
@@ -181,7 +181,7 @@ def replay(
             engine, stream, runs, kinds, window,
             stores=stores, around_shrinks=around_shrinks, result_files=result_files,
         )  # fmt: skip
-        # Where workers write results, each leaves few (`sizes.TASK_ROWS`).
+        # If workers write results, each leaves at most `sizes.TASK_ROWS` rows to the driver.
         most = None if result_files else sizes.RESULT_ROWS
         with engine_for_results(lake, engine, results, f"result <> '{STATE}'", most) as (near, few):
             reports = near.listed(near(f"SELECT result, {FILE} FROM {{few}} AS f WHERE {FILE} IS NOT NULL", few=few))
@@ -199,7 +199,7 @@ def replay(
 
 
 def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mapping[str, Store], Timelines, str]:
-    """Where timelines are written to, by kind of result; which are; and that in words."""
+    """Return the stores for timelines by kind of result, the timelines that are written, and a description of them."""
     if wanted:
         return {} if wanted == "none" else stores_of_timelines(lake), wanted, wanted
     events = events_to_replay(lake, window)

@@ -1,7 +1,7 @@
-"""Let Spark's workers write the results that scores are based on to files of their tables.
+"""Let Spark's workers write the results from which scores are computed to files of their tables.
 
-For a log with many ISR changes, Spark took longer to write these than its workers to replay the log. A worker with
-few results leaves them to the driver, so that tables do not get a file per task.
+For a log with many ISR changes, Spark took longer to write these results than its workers took to replay the log. A
+worker with few results sends them to the driver, so that tables do not get one file per task.
 """
 
 import json
@@ -31,7 +31,7 @@ from udfs.batches.results import SCORED, SET_COLUMNS
 RESULT_FILE: Final = "result file"
 """Kind of result that reports a file; the column FILE has it as JSON."""
 HELD_ROWS: Final = 1 << 15
-"""Rows that a worker holds before it writes them, but for those of sets that may go on."""
+"""Rows that a worker collects before it writes them; rows of sets that may continue are held back longer."""
 _OF_SET: Final = ["rule", *SET_COLUMNS]
 
 
@@ -41,11 +41,11 @@ class ResultFiles(NamedTuple):
     Attributes
     ----------
     stores : dict of Store
-        By name of table.
+        Stores by name of the table.
     where : str
-        SQL condition that the rows of the tables have to meet.
+        SQL condition that the rows of the tables must meet.
     in_window : str
-        SQL condition of those that are written.
+        SQL condition that selects the rows to be written.
     few_of_task, held_rows : int
         `sizes.TASK_ROWS` and HELD_ROWS.
     """
@@ -76,13 +76,14 @@ def results_written(results: Iterator[pa.RecordBatch], to: ResultFiles) -> Itera
     Parameters
     ----------
     results : iterator of RecordBatch
-        Of ``timeline_files.SCHEMA``, each kind in separate batches, the sets of a rule one after the other.
+        Rows with the schema ``timeline_files.SCHEMA``: each kind in separate batches, and within a rule one set after
+        the other.
     to : ResultFiles
 
     Yields
     ------
     RecordBatch
-        Rows of SCHEMA: the results that are not written, and the files.
+        Rows with this schema: the results that are not written, and reports of the files.
     """
     held = _Held(to)
     for batch in results:
@@ -94,7 +95,7 @@ def results_written(results: Iterator[pa.RecordBatch], to: ResultFiles) -> Itera
 
 
 def reported_result_files(reports: Sequence[str]) -> dict[str, list[FileOfWorker]]:
-    """Files that workers report, by table."""
+    """Return the files that workers report, by table."""
     found: dict[str, list[FileOfWorker]] = {}
     for report in map(json.loads, reports):
         found.setdefault(report["table"], []).append(FileOfWorker(**report["file"]))
@@ -102,7 +103,7 @@ def reported_result_files(reports: Sequence[str]) -> dict[str, list[FileOfWorker
 
 
 class _Held:
-    """The results of a task."""
+    """The results that a task has collected and not yet written."""
 
     def __init__(self, to: ResultFiles) -> None:
         self.to = to
@@ -126,7 +127,7 @@ class _Held:
             yield from self.waiting
             return
         self._write(pa.Table.from_batches(self.waiting, SCHEMA))
-        with ThreadPoolExecutor(len(self.files)) as pool:  # a store that is far lets the end of each file wait
+        with ThreadPoolExecutor(len(self.files)) as pool:  # closing a file waits for a remote store
             ended = pool.map(lambda files: list(files.close()), self.files.values())
         reports = [
             {"result": RESULT_FILE, FILE: json.dumps({"table": name, "file": asdict(file)})}

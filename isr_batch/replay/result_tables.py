@@ -14,24 +14,24 @@ from udfs.batches.results import RESULT_SCHEMA
 from udfs.records import FOLLOWER_MEASURES, MEASURES, VIOLATIONS
 
 Asks = Callable[..., Rows]
-"""Answers as `LakeEngine.__call__` does."""
+"""Function that runs a query as `LakeEngine.__call__` does."""
 SCORED_TABLES: Final = (ISR_CHANGES, SHRINK_VERDICTS, PARTITION_SCORES, REPLICA_SCORES)
 _FOLLOWER: Final = ", ".join((*SET_KEY, "rule", "params_json", "replica_id"))
 _SHRINK: Final = (*SET_KEY, "rule", "params_json", "replica_id", "change_time")
-"""Tells one shrink from another."""
+"""Columns that identify a shrink."""
 _DATED: Final = {"change_time": "timestamp_micros(time_us)", "event_date": "CAST(timestamp_micros(time_us) AS DATE)"}
 _IN_ORDER: Final = "ORDER BY time_us, CASE kind WHEN 'shrink' THEN 0 ELSE 1 END"
-"""At one instant checks and appends, which drop a follower, come before the fetch that brings it back."""
+"""Order of changes: at the same instant, checks and appends, which may drop a follower, precede fetches."""
 _RESTORED: Final = f"""
     CASE WHEN lead(kind) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER}) = 'expand'
       THEN timestamp_micros(lead(time_us) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER})) END
 """
-"""When a dropped follower was back under the same rule, within the same term."""
+"""SQL for the time at which a dropped follower was back in the ISR under the same rule, within the same term."""
 
 
 def scored_result_tables(engine: Asks, results: Rows, tables: Sequence[Table] = SCORED_TABLES) -> dict[Table, Rows]:
-    """Return the rows of some of the tables that scores are made of, with their time and day."""
-    if len(tables) == 1:  # one query is planned faster than two
+    """Return the rows of some of the tables from which scores are computed, with their time and day."""
+    if len(tables) == 1:  # planning one query is faster than planning two
         (table,) = tables
         return {table: engine(_text_of(table).replace("{changes}", f"({_CHANGES})"), results=results)}
     changes = engine(_CHANGES, results=results)
@@ -62,8 +62,8 @@ def replace_together(
 ) -> dict[str, int]:
     """Replace tables concurrently, because most of the time goes into Spark's planning and waiting for a remote store.
 
-    Returns the rows written, by table. ``where``, ``days`` and, by name of the table, ``files`` are as
-    `LakeEngine.replace` has them.
+    ``where`` and ``days`` are as for `LakeEngine.replace`; ``files`` are by name of the table. Returns the number of
+    rows written, by table.
     """
     with ThreadPoolExecutor(len(rows)) as pool:
         written = pool.map(lambda of: engine.replace(of, rows[of], where, days, files.get(of.name, ())), rows)
@@ -75,7 +75,7 @@ RESTORED_BY: Final = (ISR_CHANGES.name, SHRINK_VERDICTS.name)
 
 
 def restore_in_results(engine: LakeEngine, of_runs: str, window: Window) -> None:
-    """Set when followers returned, for shrinks of some runs whose return lies beyond an edge of the window."""
+    """Set restored_time of shrinks of some runs if the follower returned beyond an edge of the window."""
     if window == Window():
         return
     names = (*_SHRINK, "restored_time")
@@ -91,7 +91,7 @@ def restore_in_results(engine: LakeEngine, of_runs: str, window: Window) -> None
 
 
 def _selected(table: Table, source: str, computed: Mapping[str, str]) -> str:
-    """Columns of a table, from columns of the same names or computed."""
+    """Write the SELECT for the columns of a table; each is a column of the same name, or computed."""
     columns = (f"{computed[name]} AS {name}" if name in computed else name for name in table.column_names)
     return f"SELECT {', '.join(columns)} FROM {source}"
 
@@ -124,4 +124,5 @@ _CHANGES: Final = f"""
       ) AS at_this_time WHERE kind <> 'doubt'
     ) AS changes
 """
-"""Each shrink has what its rows of kind doubt say that it depends on, and so has the expand that undoes it."""
+"""SQL for depends_on: results of kind doubt say what a shrink depends on, and the expand that undoes it depends on the
+same."""

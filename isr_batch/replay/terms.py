@@ -1,4 +1,4 @@
-"""Terms of leaders as the replay takes them: of logs that were read one after the other joined where they touch."""
+"""Join the terms of leaders across logs that were read one after the other, for the replay."""
 
 from typing import Final
 
@@ -6,7 +6,8 @@ from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 
 TOUCHING_MS = 1_000
-"""Between the last request of one log and the first one of the next: followers fetch twice a second."""
+"""Longest time between the last request of a log and the first of the next for which the logs are joined; followers
+fetch at least twice a second."""
 
 _KEY: Final = ", ".join(SET_KEY)
 _OTHERS: Final = ", ".join(
@@ -36,8 +37,8 @@ WITH marked AS (
 )
 SELECT {_KEY}, {_OTHERS}, end_time, ends_mid_term FROM whole WHERE place = 1
 """
-"""SQL that both engines understand.
+"""SQL for the joined terms, which both engines understand.
 
-A night's log goes on from the one before it: what begins in mid-term where the same term was seen last is no
-beginning, and nothing about it has to be found out. Terms of a table of fetches are whole already.
+A night's log continues the log of the night before: if a row begins in mid-term where a row of the same term ends, both
+are one term, whose state at that time is known. Terms from a table of fetches are complete already.
 """

@@ -1,8 +1,8 @@
-"""Let workers write timelines, nearly all of a replay's rows, directly to their tables' folders.
+"""Let workers write timelines, which are nearly all rows of a replay, directly to the folders of their tables.
 
-Most rows are shared by several rule runs. Each is written once, with a bit for each run that shares it, to a file of
-its task and day. A task writes with Arrow to any store that delta-rs reaches, and reports its files to the driver. One
-commit adds them (``timeline_tables``); files of a failed task are never added, and VACUUM removes them.
+Most rows are shared by several rule runs. Each row is written once, with a bit for each run that shares it, to one file
+per task and day. A task writes with Arrow to any store that delta-rs reaches, and reports its files to the driver. One
+commit adds the files (``timeline_tables``); files of a failed task are never added, and VACUUM removes them.
 docs/adr/0024-timelines-once.md has the savings.
 """
 
@@ -25,14 +25,14 @@ from udfs.batches.results import RESULT_SCHEMA
 from udfs.kernel.ledger import DAY_US
 
 FILE: Final = "file"
-"""Kind of result that reports a file or a set of runs; the column of the same name has it as JSON."""
+"""Kind of a result that reports a file or a set of runs; the column of the same name has the report as JSON."""
 SCHEMA: Final = RESULT_SCHEMA.append(pa.field(FILE, pa.string()))
 """Schema of results with reports of files."""
 
 ROW_GROUP: Final = 1 << 16
-"""Rows of a file that are held before they are written."""
+"""Rows that a task collects for a file before it writes them as a row group."""
 ROWS_WAITING: Final = 1 << 19
-"""Rows of all files of a task that are held: its memory does not grow with its share of the log."""
+"""Rows that a task collects for all its files, so that its memory does not grow with its share of the log."""
 
 _TYPES: Final = {
     "STRING": pa.dictionary(pa.int32(), pa.string()), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(),
@@ -49,7 +49,7 @@ def timelines_kept(
     Parameters
     ----------
     results : iterator of RecordBatch
-        Each kind in separate batches; timelines in stored form (``udfs.batches.results.STATES``).
+        Results with each kind in separate batches, and timelines in stored form (``udfs.batches.results.STATES``).
     stores : dict of Store
         Store of each table, by kind of result.
     since_us : int
@@ -60,7 +60,7 @@ def timelines_kept(
     Yields
     ------
     RecordBatch
-        Of SCHEMA.
+        Rows with the schema `SCHEMA`.
     """
     files = _Files(stores, replay_id)
     try:
@@ -88,7 +88,7 @@ Key = tuple[str, int]
 
 
 class _Files:
-    """The files of a task, in the making."""
+    """The open files of a task."""
 
     def __init__(self, stores: Mapping[str, Store], replay_id: str) -> None:
         self.stores, self.replay_id = stores, replay_id
@@ -127,7 +127,7 @@ class _Files:
         kind, day = key
         if key not in self.files:
             self.files[key] = DayFile(TIMELINES[kind], self.stores[kind], _date(day), self.schemas[kind])
-        # In one piece: Parquet's writer restarts with each chunk, and there are hundreds.
+        # In one chunk, because Parquet's writer restarts with each chunk, and there are hundreds.
         rows = pa.Table.from_batches(self.waiting.pop(key), self.schemas[kind])
         self.files[key].write(rows.unify_dictionaries().combine_chunks())
         del self.rows_waiting[key]
@@ -136,14 +136,14 @@ class _Files:
         """Close the files; return their entries for the Delta log, and those of their runs for ``rule_runs``."""
         for key in list(self.waiting):
             self._write(key)
-        with ThreadPoolExecutor(len(self.files) or 1) as pool:  # a store that is far lets the end of each file wait
+        with ThreadPoolExecutor(len(self.files) or 1) as pool:  # closing a file waits for a remote store
             for file, closed in zip(self.files.values(), pool.map(DayFile.close, self.files.values()), strict=True):
                 yield {"table": file.table.name, "file": asdict(closed)}
         for run_set, days in self.days_of.items():
             yield {"run_set": run_set, "runs": json.loads(self.run_sets[run_set]), "days": sorted(days)}
 
     def abandon(self) -> None:
-        """Leave the files as they are, in no table."""
+        """Give up the files, which are then in no table."""
         for file in self.files.values():
             file.abandon()
 
@@ -153,7 +153,7 @@ def _date(day: int) -> str:
 
 
 def _by_day(batch: pa.RecordBatch, since_us: int, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows from some time on, as files have them."""
+    """Yield the rows from some time on by day, with the columns of a file."""
     times = np.asarray(batch.column("time_us"))
     if times.min(initial=since_us) < since_us:
         batch = batch.filter(pa.array(times >= since_us))
@@ -169,12 +169,12 @@ def _by_day(batch: pa.RecordBatch, since_us: int, schema: pa.Schema) -> Iterator
     starts = np.flatnonzero(np.diff(days, prepend=days[0] - 1))
     for start, end in zip(starts, [*starts[1:], len(days)], strict=True):
         few = rows.slice(start, end - start)
-        if 2 * len(few) < len(rows):  # a slice that waits would keep all of the batch
+        if 2 * len(few) < len(rows):  # copied, because a slice would keep the whole batch in memory
             few = pa.concat_batches([few, few.slice(0, 0)])
         yield int(days[start]), few
 
 
 def schema_of_files(table: Table) -> pa.Schema:
-    """The columns of a table's files: those that it is not partitioned by."""
+    """Return the schema of a table's files: its columns without those that it is partitioned by."""
     stored = [column for column in table.columns if column.name not in table.partitioned_by]
     return pa.schema([pa.field(column.name, _TYPES[column.type], column.nullable) for column in stored])

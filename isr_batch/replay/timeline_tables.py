@@ -1,9 +1,9 @@
 """Commit the timelines that workers wrote to the lake.
 
-Their files are added to ``replica_states`` and ``partition_states`` first. Then one commit of ``rule_runs`` points the
-replay's days and rules to the new rows: until then the views show the old rows of both timelines, afterwards the new
-ones. Last, files of replays that no rule of their day refers to are removed. A killed or concurrent replay at worst
-leaves unreferenced rows, which `maintain` deletes.
+First, the files are added to ``replica_states`` and ``partition_states``. Then one commit of ``rule_runs`` makes the
+replay's days and rules refer to the new rows: before this commit the views show the old rows of both timelines, after
+it the new ones. Last, the files of replays to which no rule of their day refers any more are removed. A killed or
+concurrent replay leaves, at worst, unreferenced rows, which `maintain` deletes.
 """
 
 import json
@@ -36,14 +36,14 @@ _LAG_TIME: Final = "replica_lag_time_max_ms"
 
 
 def stores_of_timelines(lake: Lake) -> dict[str, Store]:
-    """Find where workers write timelines, by kind of result; the tables are there afterwards.
+    """Return the stores to which workers write timelines, by kind of result; creates missing tables.
 
     Raises
     ------
     UsageError
-        When the workers do not get there.
+        When the workers cannot write to the lake's store.
     SchemaError
-        When a table was laid out by another version.
+        When another version of isr-batch created a table with another layout.
     """
     lake.ensure_all(TIMELINES.values())
     stores = {}
@@ -69,15 +69,16 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
     ----------
     lake : Lake
     stores : dict of Store
-        Of the tables that were written, by kind of result; without any, rules have no timeline from now on.
+        Stores of the tables that were written, by kind of result; if empty, the replay's rules have no timelines from
+        now on.
     reports : iterable of dict
         Files, and sets of runs (``timeline_files``).
     where : str
-        SQL of the rules and days of the replay.
+        SQL condition that selects the rules and days of the replay.
     days : (str, str)
         First and last of these days.
     replayed : sequence of date
-        Days of the replay: a run has a timeline of those, too, on which only fetches happened.
+        All days of the replay, because a run also has a timeline for a day on which nothing but fetches happened.
 
     Returns
     -------
@@ -108,7 +109,7 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
 
 
 def take_out_unnamed(lake: Lake) -> None:
-    """Delete the rows of unreferenced replays; no replay may run meanwhile."""
+    """Delete the rows of unreferenced replays; no replay may run at the same time."""
     if not lake.has(RULE_RUNS.name):
         return
     for table in TIMELINES.values():
@@ -123,7 +124,7 @@ def take_out_unnamed(lake: Lake) -> None:
 
 
 def _unnamed(lake: Lake, table: Table) -> list[dict[str, Any]]:
-    """Days and sets of runs in a table that ``rule_runs`` does not name."""
+    """List the days and sets of runs in a table to which ``rule_runs`` does not refer."""
     columns = ("event_date", "run_set")
     with engine_for(lake, (table.name,)) as engine:
         found = engine(
@@ -150,7 +151,7 @@ def _runs(each: File, days: Collection[date]) -> list[dict[str, Any]]:
 
 
 def _named(lake: Lake) -> set[tuple[str, str]]:
-    """Days and replays that any rule refers to."""
+    """Return the days and replays to which ``rule_runs`` refers."""
     rows = read_columns(lake, RULE_RUNS.name, ("event_date", "run_set"))
     pairs = zip(rows["event_date"].to_pylist(), rows["run_set"].to_pylist(), strict=True)
     return {(str(day), replay_of(run_set)) for day, run_set in pairs}
@@ -167,7 +168,7 @@ def _take_out(lake: Lake, table: Table, replaced: set[tuple[str, str]]) -> None:
         return [
             removed(file)
             for file in data_files(there, None, "min.run_set", "max.run_set")
-            # Where files were joined there may be others between the least and the greatest.
+            # A compacted file may have other values between its minimum and maximum.
             for replays in [{replay_of(file.get(f"{edge}.run_set") or "") for edge in ("min", "max")}]
             if len(replays) == 1 and (file["partition.event_date"], *replays) in replaced
         ]

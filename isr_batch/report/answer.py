@@ -1,4 +1,4 @@
-"""Summary of a lake in some sentences: the drops of each cluster's brokers, and rules that would have kept them."""
+"""Summarise a lake in some sentences: the drops of each cluster's brokers, and rules that would have kept them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ from isr_batch.lake.lake import Lake
 
 @dataclass(frozen=True)
 class Answer:
-    """The brokers' own changes, and by cluster the results of another rule, and the evidence of lines alone.
+    """The brokers' own changes and, by cluster, the results of another rule, and the evidence of log lines alone.
 
     Attributes
     ----------
     own : OwnShrinks
     better : mapping of str to list of str
-        By cluster.
+        Results of another rule, by cluster.
     by_lines : mapping of str to list of str
-        By cluster, for those that cannot be judged.
+        Evidence of log lines, by cluster, for clusters that cannot be judged.
     """
 
     own: OwnShrinks

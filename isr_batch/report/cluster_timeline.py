@@ -1,4 +1,4 @@
-"""Place a cluster's log on a picture: a lane for each broker, with drops, silences, elections and restarts."""
+"""Lay out a picture of a cluster's log: one lane per broker, with drops, silences, elections and restarts."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ SIGNS: Final = {
     "started": ("▲", "starts"), "shutting_down": ("▼", "shuts down"), "fenced": ("✕", "is fenced by the controller"),
     "election": ("◆", "becomes"),
 }  # fmt: skip
-"""Sign on the picture, and what the broker does."""
+"""Symbol in the picture for each event of a broker, with its description."""
 
 
 class ClusterTimeline(NamedTuple):
@@ -141,7 +141,7 @@ def share_of_timeline(us: float, within: tuple[int, int]) -> float:
 def _bars(
     drops: list[Row], middle: dict[int, int], within: tuple[int, int], targets: Mapping[tuple[int, int], TimelineTarget]
 ) -> list[dict[str, Any]]:
-    """Stack the verdicts of a slot: upwards what the broker dropped, downwards where it was dropped."""
+    """Stack the drops of a time slot by verdict: those by the broker upwards, those of the broker downwards."""
     slots: dict[tuple[int, str, int], dict[str, Row]] = defaultdict(dict)
     for row in drops:
         slots[row["broker_id"], row["side"], row["slot"]][row["verdict"]] = row
@@ -172,7 +172,7 @@ def _bars(
 
 
 def timeline_ticks(first: int, last: int) -> list[tuple[int, str]]:
-    """Choose instants for the axis of a time range, and write them; microseconds since 1970."""
+    """Choose the ticks of a time axis, in microseconds since 1970, and format their labels."""
     span = (last - first) / 1e6
     step = next((step for step in STEPS if span / step <= TICKS), -(-span // (86400 * TICKS)) * 86400)
     form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 43200 else "%d %b"  # noqa: PLR2004 (a minute, half a day)

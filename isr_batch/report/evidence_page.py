@@ -15,7 +15,7 @@ from isr_batch.report.charts import WHOLE, Spec, chart_tooltips, utc_axis
 from isr_batch.report.page import write_page
 
 MOST = 500
-"""Shrinks of a cluster that are listed."""
+"""Maximum number of a cluster's shrinks that are listed."""
 DRAWN = 5_000
 """Shrinks of a cluster that are drawn."""
 
@@ -28,7 +28,7 @@ def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path, answers: Ma
     clusters : mapping of str to pa.Table
         Rows of table shrink_evidence by cluster.
     out : Path
-        HTML file; it needs no network.
+        HTML file to write, which needs no network.
     answers : mapping of str to sequence of str
         For each cluster, as `isr_batch.evidence.answer.evidence_answer` gives it.
     """

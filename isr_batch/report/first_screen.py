@@ -31,9 +31,9 @@ def first_screens(own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, Sh
     ----------
     own : OwnShrinks
     scores : sequence of dict
-        Of `isr_batch.incidents.rule_choices.read_scores_for_choices`.
+        Result of `isr_batch.incidents.rule_choices.read_scores_for_choices`.
     found : mapping of Key to ShrinkOnPage
-        Of `isr_batch.report.shrinks_on_page.shrinks_on_page`.
+        Result of `isr_batch.report.shrinks_on_page.shrinks_on_page`.
     """
     drops = drops_of_incidents(own)
     screens = []

@@ -84,7 +84,7 @@ def write_report(
     lake : Lake
         With a replay and its comparison with the brokers.
     out : Path
-        HTML file; it needs no network.
+        HTML file to write, which needs no network.
     own : OwnShrinks, optional
         Of `own_shrinks`, where the caller has it.
     warnings : mapping of str to sequence of str, optional
@@ -171,7 +171,7 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
     template : str
         Name of a template that extends ``page.html.j2``.
     out : Path
-        HTML file; it needs no network.
+        HTML file to write, which needs no network.
     charts : dict
         Vega-Lite charts by the id of their HTML element.
     **content

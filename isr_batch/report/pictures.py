@@ -24,11 +24,11 @@ class Picture:
     Attributes
     ----------
     name : str
-        Of its query; with the number of a cluster, the id of an HTML element.
+        Name of its query, and, with the number of a cluster, id of its HTML element.
     how : str
         Explanation of how to read it.
     sql : str
-        Its query, for all clusters, as `isr-batch sql` takes it.
+        Its query for all clusters, in the SQL of `isr-batch sql`.
     draw : callable
         Turns the rows of one cluster into Vega-Lite.
     """
@@ -57,7 +57,7 @@ def draw_pictures(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[DrawnP
     ----------
     sql : LakeSql
     ran : mapping of str to str
-        Of each cluster, the rule of the charts about a single rule.
+        For each cluster, the rule of the charts about a single rule.
 
     Returns
     -------
@@ -109,7 +109,7 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
     Parameters
     ----------
     ran : mapping of str to str
-        As of `draw_pictures`.
+        The same as for `draw_pictures`.
     """
     own = "the rule that the brokers ran"
 

@@ -15,15 +15,15 @@ from isr_batch.report.shrink_sentences import shrink_sentences
 from isr_batch.report.swim_lane_on_page import SwimLaneOnPage, swim_lane_on_page
 
 MOST: Final = 100
-"""Incidents whose shrink is on the page, of all clusters together; the others name the command."""
+"""Maximum number of incidents, over all clusters, whose shrink is on the page; other incidents have a command."""
 LISTED: Final = 24
-"""Drops of an incident that are listed."""
+"""Maximum number of an incident's drops that are listed."""
 FURTHEST: Final = 3
 """Maximum number of lag times that a swim lane shows on either side of a shrink."""
 
 
 class ShrinkOnPage(NamedTuple):
-    """A shrink that stands for its incident."""
+    """A shrink that represents its incident."""
 
     headline: str
     sentences: list[str]
@@ -33,7 +33,7 @@ class ShrinkOnPage(NamedTuple):
 
 
 class ShrinkInQuery(NamedTuple):
-    """A row for ``:shrinks`` in the queries; times are microseconds since 1970."""
+    """A shrink as a row of ``:shrinks`` in the queries; times are microseconds since 1970."""
 
     id: int
     cluster_id: str

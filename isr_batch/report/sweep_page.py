@@ -29,7 +29,7 @@ def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> N
     named : NamedGrid
     found : Sweep
     out : Path
-        HTML file; it needs no network.
+        HTML file to write, which needs no network.
     """
     budgets = named.grid.budgets
     with LakeSql(lake) as sql:

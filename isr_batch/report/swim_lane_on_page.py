@@ -9,7 +9,7 @@ from isr_batch.report.cluster_timeline import EDGE, share_of_timeline, timeline_
 from isr_batch.rule_names import rule_names_by_release
 
 HEIGHTS: Final = {"offset": 96, "lag": 56}
-"""Of curves, in pixels; their width is a thousand units that the page stretches."""
+"""Heights of curves in pixels; their width is a thousand units, which the page stretches."""
 WIDE: Final = 1000
 TOP: Final = 3
 BROKERS: Final = "the brokers"
@@ -176,7 +176,7 @@ def _curves(
 
 
 def _grown(points: Sequence[tuple[int, float]], from_us: int) -> list[tuple[float, float]]:
-    """Let a lag, in seconds, begin where the follower was caught up: it has grown since then."""
+    """Add the start of a lag, in seconds, at the time the follower was caught up, from which the lag grows."""
     grown: list[tuple[float, float]] = []
     for us, lag in points:
         begin_us = max(us - 1e6 * lag, from_us)

@@ -36,9 +36,9 @@ RACE_MS: Final = 5
 milliseconds and written some time after the event. With a wider limit, misses on busy partitions would all be races."""
 
 NEAR_MS: Final = 1
-"""Kafka truncates its clock to whole milliseconds, and so are the timestamps of the log."""
+"""Times within this are equal, because Kafka's clock and the timestamps of the log are truncated to milliseconds."""
 CLOSE_MS: Final = 100
-"""An expand is recorded by the controller, tens of milliseconds after the leader decided on it."""
+"""An expand may be this late, because the controller records it tens of milliseconds after the leader's decision."""
 
 UNKNOWN: Final = "unknown"
 IN_FLIGHT_MS: Final = 600
@@ -56,7 +56,7 @@ HELD: Final = (
     "leader_epochs", "observed_isr_changes", "isr_changes", "coverage", "controller_records", "broker_events",
     "mapped_clusters",
 )  # fmt: skip
-"""Tables whose rows a comparison holds in memory; logs are read as it goes on."""
+"""Tables whose rows a comparison holds in memory; logs are read in batches."""
 _CHANGE: Final = (*SET_KEY, "rule", "params_json", "replica_id", "kind", "change_time")
 
 
@@ -72,7 +72,7 @@ class BrokerCheckSummary:
 
     @property
     def matched(self) -> int:
-        """Changes that log and replay agree on."""
+        """Number of changes that both log and replay have."""
         return sum(row["matched"] for row in self.rows)
 
     @property
@@ -83,7 +83,7 @@ class BrokerCheckSummary:
 
 
 def can_be_compared(lake: Lake) -> bool:
-    """Whether brokers' own changes may be known: for a table of fetches only if its mapping has them."""
+    """Whether the lake may have the brokers' own changes, which for tables of fetches depends on the mapping."""
     mapped = read_columns(lake, "mapped_clusters", ["cluster_id", "mapped"]).to_pylist()
     of_tables = {row["cluster_id"] for row in mapped if "changes" not in json.loads(row["mapped"])}
     terms = read_columns(lake, "leader_epochs", ["cluster_id", "broker_version"]).to_pylist()
@@ -116,21 +116,21 @@ def validate(lake: Lake) -> BrokerCheckSummary:
 
 
 def _doubt(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
-    """Make changes possible; they are many if the brokers ran another rule than their release's."""
+    """Mark changes as possible; there are many if the brokers did not run their release's rule."""
     with leased(lake):
-        # The table from which Spark recomputes them comes last: so nothing is left out after a crash in between.
+        # The table from which Spark recomputes the changes is written last, so that a crash before leaves nothing out.
         for table in (SHRINK_VERDICTS, ISR_CHANGES):
             engine.amend(table, refuted, _CHANGE, "depends_on", "certainty")
         write_scores(lake)
 
 
 def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
-    """Match the logged changes with those of a replay without pins, which is made here and written nowhere.
+    """Match the logged changes with those of a replay without pins, which runs here and is not stored.
 
     Raises
     ------
     NoInputError
-        As `validate`.
+        When the lake has no replay of the rule that its brokers ran.
     """
     with engine_for(lake, HELD) as engine:
         changes = own_changes(lake, own_rules(engine), pinned=False)
@@ -139,13 +139,13 @@ def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
 
 
 def own_rules(engine: LakeEngine) -> list[RuleRun]:
-    """The rules of the releases that the brokers ran."""
+    """Return the rules of the releases that the brokers ran."""
     terms = _comparable_terms(engine, {name: engine.table(name) for name in HELD})
     return [RuleRun(rule) for rule in _releases(engine, {"terms": terms})[1]]
 
 
 def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows:
-    """Rows of ``replay_check``, by this engine, for ``isr_changes`` or others; raises what `validate` raises."""
+    """Make rows of ``replay_check`` for ``isr_changes``, or for other changes; raises the errors of `validate`."""
     tables = compared(engine, lake, changes)
     tables["races"] = _races(engine, tables)
     words = {"depends_on": list(DEPENDS_ON), "words": list(DEPENDS_ON.values())}
@@ -154,7 +154,7 @@ def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows
 
 
 def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dict[str, Rows]:
-    """Compare as `matched` does, up to the table ``doubted``: each change with its twin, or why it has none."""
+    """Compare as `matched` does, up to the table ``doubted``: each change with its counterpart, or why it has none."""
     tables = {name: engine.table(name) for name in HELD}
     if changes is not None:
         tables["isr_changes"] = changes
@@ -174,7 +174,7 @@ def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dic
 
 
 def _comparable_terms(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Terms of leaders but for those of tables of fetches without the changes that the brokers made."""
+    """Return the terms of leaders, except terms from tables of fetches without the brokers' own changes."""
     text = """
         SELECT * FROM {terms} AS terms WHERE cluster_id NOT IN (
           SELECT cluster_id FROM {mapped_clusters} AS mapped_clusters WHERE get_json_object(mapped, '$.changes') IS NULL
@@ -213,12 +213,12 @@ def _summary(engine: LakeEngine) -> BrokerCheckSummary:
 
 
 def ask_broker_check(engine: LakeEngine, name: str, tables: dict[str, Rows]) -> Rows:
-    """Answer a query of the folder ``sql``."""
+    """Run a query of the folder ``sql``."""
     return engine(text_of("isr_batch.scoring", name, **_TEXTS), **tables)
 
 
 def _releases(engine: LakeEngine, tables: dict[str, Rows]) -> tuple[Rows, list[str]]:
-    """Releases of the brokers, by ``version``: ``ran``, the rule of that release, and its ``checks_per_lag_time``."""
+    """Return, for each ``version`` of the brokers, the rule of its release (``ran``), and ``checks_per_lag_time``."""
     known = "SELECT DISTINCT broker_version FROM {terms} WHERE broker_version IS NOT NULL ORDER BY broker_version"
     versions = [row["broker_version"] for row in engine.listed(engine(known, **tables))]
     ran = [rule_of_release(apache_release(version)) for version in versions]
@@ -238,7 +238,7 @@ def _require_replayed(engine: LakeEngine, lake: Lake, ran: list[str]) -> None:
 
 
 def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """By ``params_json``, the parameters that a broker is configured with."""
+    """Return, for each ``params_json``, the parameters that a broker is configured with."""
     found = engine.listed(engine("SELECT DISTINCT params_json FROM {isr_changes}", **tables))
     texts = [row["params_json"] for row in found]
     given = [json.loads(text) for text in texts]
@@ -250,12 +250,12 @@ def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
 
 
 def _races(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Events at the same moment as logged shrinks that are not replayed."""
+    """Find events at the same time as logged shrinks that the replay does not make."""
     unexplained = ask_broker_check(engine, "unexplained", tables)
     ends = "SELECT min(from_us) AS from_us, max(until_us) AS until_us FROM {unexplained}"
     (span,) = engine.listed(engine(ends, unexplained=unexplained))
     first, last = (date(1970, 1, 1) + timedelta(microseconds=us or 0) for us in (span["from_us"], span["until_us"]))
-    # A fetch has the day on which it was handled, which need not be that on which it came or was answered.
+    # The day of a fetch is the one on which it was handled, not on which it arrived or was answered.
     days = (first - timedelta(days=1), last + timedelta(days=1))
     near = {"fetches": engine.fetches(unexplained, days), "appends": engine.appends(unexplained, days)}
     return ask_broker_check(engine, "races", near)

@@ -1,4 +1,4 @@
-"""ISR changes of one broker under one rule that go together: in a notification, or in a request."""
+"""Group the ISR changes of one broker under one rule that share a notification or a request."""
 
 from typing import Final
 
@@ -12,12 +12,13 @@ BY_BROKER: Final = {
     "notification": (with_notified, "notified_us", ("notified_us",)),
     "request": (with_requests, "request", ("request", "writes", "in_second")),
 }
-"""Function that adds columns to the changes of a broker, the column that identifies the result, all added columns."""
+"""For each kind of group: the function that adds columns to a broker's changes, its identifying column, and all added
+columns."""
 _KEYS: Final = ("cluster_id", "rule", "params_json", "leader_id")
 
 
 def changes_by_broker(engine: LakeEngine, changes: Rows, what: str) -> Rows:
-    """One row per change that a rule makes, with its notification or its request, whose name no other one has."""
+    """Return one row per change that a rule makes, with a unique name of its notification or request."""
     work, number, added = BY_BROKER[what]
     rows = engine(
         f"""

@@ -31,7 +31,7 @@ RUN = ("rule", "params_json")
 TABLES: Final = ("shrink_verdicts", "partition_scores", "leader_epochs", "isr_changes")
 
 MADE, KEPT, OUT = "made", "kept", "out"
-"""Decision of a run on an event: it made the shrink, kept the follower in its ISR, or had it out already."""
+"""Decisions of a run on an event: it made the shrink, kept the follower in its ISR, or had already dropped it."""
 
 _FOLLOWER: Final = ", ".join(FOLLOWER)
 _SET: Final = ", ".join(SET_KEY)
@@ -52,7 +52,7 @@ def write_disagreements(lake: Lake, window: Window) -> int:
 
 
 def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineRows:  # noqa: B008 frozen
-    """Rows of ``rule_disagreements`` for events that begin in the window."""
+    """Make the rows of ``rule_disagreements`` for events that begin in the window."""
     tables = {name: engine.table(name) for name in TABLES}
     shrinks = engine(
         f"SELECT * FROM {{shrinks}} WHERE {window.condition}", shrinks=shrink_events(engine, tables["shrink_verdicts"])
@@ -84,7 +84,7 @@ def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineR
 
 
 def runs_that_may_disagree(engine: LakeEngine, scores: EngineRows, terms: EngineRows) -> EngineRows:
-    """Runs that replayed each term, by day: those that may disagree.
+    """Return, for each term and day, the runs that were replayed for it, and may disagree.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def runs_that_may_disagree(engine: LakeEngine, scores: EngineRows, terms: Engine
     EngineRows
         SET_KEY, RUN, event_date, ``run`` (its name), and ``isr``, the ISR of all runs at the start of the term.
     """
-    # A leader that is started again without a new epoch has two rows of its term, and two scores on that day.
+    # A leader that restarts without a new epoch has two rows of its term, and two scores on that day.
     return engine(
         f"""
         SELECT DISTINCT {_SET}, rule, params_json, event_date,
@@ -131,8 +131,8 @@ def shrink_events(engine: LakeEngine, verdicts: EngineRows) -> EngineRows:
     Returns
     -------
     EngineRows
-        A row a shrink: FOLLOWER, RUN, ``at_us``, ``primary_cause``, ``verdict``; and of the first shrink of its event
-        ``event_us`` and ``event_date``.
+        One row per shrink: FOLLOWER, RUN, ``at_us``, ``primary_cause``, ``verdict``, and ``event_us`` and
+        ``event_date`` of the first shrink of its event.
     """
     shrinks = engine(
         f"""
@@ -155,15 +155,15 @@ _EVENTS: Final = pa.schema(
 def disagreements_at_events(
     engine: LakeEngine, shrinks: EngineRows, replayed: EngineRows, changes: EngineRows
 ) -> EngineRows:
-    """Decision of each run that was replayed for an event's day, for events on which they disagree.
+    """Return the decision of each run that was replayed for an event's day, for events on which runs disagree.
 
     Parameters
     ----------
     engine : LakeEngine
     shrinks : EngineRows
-        Of `shrink_events`.
+        Result of `shrink_events`.
     replayed : EngineRows
-        Of `runs_that_may_disagree`.
+        Result of `runs_that_may_disagree`.
     changes : EngineRows
         Rows of ``isr_changes``.
 
@@ -218,8 +218,8 @@ def disagreements_at_events(
 def compare_rules(lake: Lake, first: str, second: str) -> Rows:
     """Count the shrinks that one rule makes, that the other makes, and that both make, by primary cause.
 
-    Only days with a replay of both are counted. A rule that does not make a shrink may have dropped the follower
-    before.
+    Only days for which both rules were replayed are counted. A rule that does not make a shrink may have dropped the
+    follower earlier.
 
     Returns
     -------
@@ -279,7 +279,7 @@ def require_rules_to_disagree(lake: Lake, *rules: str) -> None:
     Raises
     ------
     NoInputError
-        Saying how to replay them.
+        If a rule has no replay; the message says how to replay it.
     """
     replayed = set(read_columns(lake, "partition_scores", ("rule",), {"rule": rules})["rule"].to_pylist())
     missing = [rule for rule in rules if rule not in replayed]

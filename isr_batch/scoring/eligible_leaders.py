@@ -21,14 +21,14 @@ from isr_batch.scoring.isr_path import SPANS, spans_outside_isr
 from udfs.rules import REGISTRY
 
 Elr = Literal["auto", "off", "on"]
-"""Whether clusters have eligible leader replicas: as their logs say, or as the operator does."""
+"""Whether clusters have eligible leader replicas: by their logs (auto), or as the operator says (off, on)."""
 
 TABLES: Final = (
     "partition_scores", "isr_changes", "leader_epochs", "broker_events", "controller_records", "observed_isr_changes",
 )  # fmt: skip
 PARTITION: Final = ("cluster_id", "topic", "partition_id")
 FIRST_RELEASE: Final = 4
-"""The feature takes metadata.version 4.0-IV1."""
+"""First major release with the feature, which requires metadata.version 4.0-IV1."""
 
 _SET: Final = ", ".join(SET_KEY)
 _PARTITION: Final = ", ".join(PARTITION)
@@ -54,7 +54,7 @@ def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineR
     engine : LakeEngine
     elr : {"auto", "off", "on"}
     results : mapping of str to EngineRows, optional
-        ``partition_scores`` and ``isr_changes`` of a replay that leaves no timelines: instead of the lake's.
+        ``partition_scores`` and ``isr_changes`` of a replay without timelines, used instead of the lake's.
     """
     tables = {name: engine.table(name) for name in TABLES if not results or name not in results} | dict(results or {})
     rows = engine(_path(engine), terms=engine(JOINED, leader_epochs=tables["leader_epochs"]), **tables)

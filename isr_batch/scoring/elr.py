@@ -1,8 +1,8 @@
-"""Eligible leader replicas (KIP-966, part 1): the controller's reaction to a change of the ISR.
+"""Compute eligible leader replicas (KIP-966, part 1): the controller's reaction to a change of the ISR.
 
-A replica that leaves the ISR by a change after which it is smaller than min.insync.replicas has everything that is
-committed, because the high watermark is stalled from then on. So it stays eligible as leader until the ISR is large
-enough again, or it comes back from an unclean shutdown.
+If the ISR is smaller than min.insync.replicas after a replica has left, the replica has every committed record, because
+the high watermark is stalled from then on. Therefore it remains eligible as leader until the ISR is large enough again,
+or until it comes back from an unclean shutdown.
 
 Sets of replicas are bits.
 
@@ -14,12 +14,12 @@ NOBODY = 0
 
 
 def elr_after(isr: int, elr: int, wanted_isr: int, lost: int, min_isr: int) -> int:
-    """Give the ELR after a change of the ISR to ``wanted_isr``; members of the ISR before it may be in it.
+    """Return the ELR after a change of the ISR to ``wanted_isr``; it may include members of the former ISR.
 
     Parameters
     ----------
     isr, elr : int
-        Before.
+        ISR and ELR before the change.
     wanted_isr : int
     lost : int
         Replicas that come back from an unclean shutdown.

@@ -1,4 +1,4 @@
-"""Which event each shrink of one follower belongs to. Also runs in Spark's workers, which lack most packages."""
+"""Assign the shrinks of one follower to events. This also runs in Spark's workers, which lack most packages."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ def with_event_of_shrinks(shrinks: pa.Table) -> pa.Table:
 
 
 def _events(shrinks: list[dict[str, Any]]) -> Iterator[int]:
-    """Give the time of the event that each shrink belongs to; they come in order."""
+    """Yield the time of each shrink's event; shrinks are in order of time."""
     event_us, made = 0, set[tuple[str, str]]()
     for shrink in shrinks:
         run = (shrink["rule"], shrink["params_json"])

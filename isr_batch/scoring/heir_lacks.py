@@ -22,7 +22,7 @@ FOUND: Final = pa.schema(
 
 
 def heir_lacks(rows: pa.Table) -> pa.Table:
-    """Find how many records an heir lacks at most in one span.
+    """Find the largest number of records that an heir lacks in one span.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def heir_lacks(rows: pa.Table) -> pa.Table:
     Returns
     -------
     pa.Table
-        A row of `FOUND`; nulls where the log names no offsets of this term.
+        One row with the columns of `FOUND`, which are null if the log names no offsets of this term.
     """
     listed: list[dict[str, Any]] = rows.sort_by([("at_us", "ascending"), ("value", "ascending")]).to_pylist()
     (span,) = (row for row in listed if row["kind"] == "span")
@@ -52,7 +52,7 @@ def heir_lacks(rows: pa.Table) -> pa.Table:
             high_watermark = max(high_watermark, row["value"])
         elif row["kind"] == "acked":
             acked = max(acked, row["value"])
-        # All that happens at an instant happens before it is looked at.
+        # All changes at an instant are applied before the state is examined.
         if place + 1 < len(listed) and listed[place + 1]["at_us"] == row["at_us"]:
             continue
         below |= {one for one in elr if 0 <= log_ends.get(one, -1) < high_watermark}

@@ -18,7 +18,7 @@ TABLES: Final = {
     "append_log": (*SET_KEY, "append_time", "log_end_offset", "acks"),
     "rule_runs": ("rule", "params_json", "event_date"),
 }
-"""Columns that are read of each table."""
+"""Columns that are read from each table."""
 NOTHING_TELLS: Final = ", ".join(
     f"CAST(NULL AS {kind}) AS {name}"
     for name, kind in (
@@ -37,9 +37,9 @@ def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, E
     ----------
     engine : LakeEngine
     spans : EngineRows
-        Of `isr_batch.scoring.isr_path.spans_outside_isr`.
+        Result of `isr_batch.scoring.isr_path.spans_outside_isr`.
     tables : dict of str to EngineRows
-        TABLES.
+        The tables of TABLES.
     """
     # If no log shows whether the cluster has eligible leader replicas, compute what they would lack. A day without
     # timelines has no offsets: the last ones of the day before are no longer valid.
@@ -104,4 +104,4 @@ _EVENTS: Final = f"""
     SELECT {_KEY}, 'acked', NULL, greatest(at_us, from_us), max(value), NULL, NULL
     FROM acked GROUP BY {_KEY}, greatest(at_us, from_us)
 """
-"""For each span, the state at its start, and its changes: of several offsets at one instant, the last is used."""
+"""SQL for each span's state at its start, and its changes; of several offsets at one instant, the last is used."""

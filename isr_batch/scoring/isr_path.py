@@ -1,6 +1,6 @@
-"""The path of one partition under each rule run: its ISR, its ELR by KIP-966, and its heir.
+"""Follow one partition under each rule run: its ISR, its ELR by KIP-966, and its heir.
 
-Also runs in Spark's workers, which lack most packages.
+This also runs in Spark's workers, which lack most packages.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,7 +39,7 @@ class _Known:
     inactive: set[int] = field(default_factory=set)
 
     def min_isr(self, term: Mapping[str, Any]) -> int:
-        """The one in force: the term's where no record sets one, the run's where the run was given another."""
+        """Return min.insync.replicas in force: the run's own value, else that of a record, else that of the term."""
         set_to = self.of_topic if self.of_topic is not None else self.of_cluster
         wanted = set_to if set_to is not None and term["min_isr"] == term["min_isr_of_term"] else term["min_isr"]
         return min(wanted, len(term["assigned"]))
@@ -58,7 +58,7 @@ class _State:
         self.elr_if_on: int | None = None
 
     def begin(self, recorded: Iterable[int] | None, known: _Known) -> None:
-        """Take the ELR with which the log begins. One that is not recorded is unknown until something empties it."""
+        """Set the ELR with which the log begins; an ELR that is not recorded is unknown until an event empties it."""
         if recorded is not None and known.enabled:
             self.elr = self.elr_if_on = sum(self._bits.get(broker, 0) for broker in recorded)
 
@@ -76,7 +76,7 @@ class _State:
         self.isr = wanted
 
     def lose(self, broker: int | None) -> None:
-        """Remove all brokers from the ELR, or one."""
+        """Remove one broker from the ELR, or all if ``broker`` is None."""
         if broker is None:
             self.elr = self.elr_if_on = 0
             return
@@ -85,12 +85,12 @@ class _State:
         self.elr_if_on = None if self.elr_if_on is None else self.elr_if_on & kept
 
     def among(self, brokers: Iterable[int], replicas: int) -> list[int]:
-        """Keep the brokers that are in a set."""
+        """Return those of some brokers that are in a set."""
         return [broker for broker in brokers if self._bits[broker] & replicas]
 
 
 def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, ControlledCluster]) -> pa.Table:
-    """Give the spans of time in which a replica is outside the ISR, of one partition under each rule run.
+    """Find the spans of time in which a replica of one partition is outside the ISR, under each rule run.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def _is_of(change: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
 
 
 def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
-    """Changes of the same instant follow each other by their ISRs."""
+    """Sort key for changes, in which changes of the same instant follow each other by their ISRs."""
     members = len(change["isr_before"])
     return change["at_us"], change["kind"], members if change["kind"] == "expand" else -members, change["isr"]
 
@@ -172,7 +172,7 @@ def _isr_commits(
                 isr = asked[1]
             asked = None
         if frozenset(change["isr_before"]) != isr:
-            # A removal that only took back what the rule had asked for leaves no row.
+            # A removal that only undid the rule's pending request leaves no row.
             isr = frozenset(change["isr_before"])
             yield at_us, isr
         if change["kind"] == "relinquish":
@@ -188,7 +188,7 @@ def _isr_commits(
 
 
 def _answered_us(at_us: int, write_us: int, writes: Mapping[int, int]) -> int:
-    """When a write requested at a time is answered, as in `udfs.kernel.isr`."""
+    """Return when an ISR write is answered, as in `udfs.kernel.isr`."""
     asked_us = max((us for us in writes if us <= at_us), default=None)
     if not write_us or asked_us is None or at_us >= writes[asked_us]:
         return at_us + write_us
@@ -221,7 +221,7 @@ def _of_term(
     state: _State,
     cluster: ControlledCluster,
 ) -> Iterator[dict[str, Any]]:
-    """Give a row from each event to the next one, cut at midnights."""
+    """Yield one row from each event to the next one, cut at midnights."""
     at_us = term["at_us"]
     for then_us, _, event in [*events, (term["end_us"], 2, None)]:
         until_us = min(then_us, term["end_us"])

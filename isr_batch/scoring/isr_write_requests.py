@@ -1,4 +1,4 @@
-"""How brokers put ISR writes into requests. Also runs in Spark's workers, which lack most packages."""
+"""Group ISR writes into requests, as brokers do. This also runs in Spark's workers, which lack most packages."""
 
 import json
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ import pyarrow as pa
 from udfs.rules import REGISTRY
 
 ANSWER_US: Final = 5_000
-"""Until an AlterPartition request is answered, if the rule run does not say."""
+"""Time until an AlterPartition request is answered, if the rule run has no other value."""
 STEP_US: Final = 10
-"""Between two partitions of one check."""
+"""Time between two partitions of one check."""
 SECOND_US: Final = 1_000_000
 
 
@@ -46,7 +46,7 @@ def with_requests(changes: pa.Table) -> pa.Table:
 
 
 def _asked_us(instants_us: Sequence[int]) -> list[int]:
-    """When each write is asked for: those of one instant one after the other."""
+    """Return when each write is requested; writes of the same instant follow one after the other."""
     asked: list[int] = []
     for us in instants_us:
         asked.append(max(us, asked[-1] + STEP_US) if asked else us)
@@ -63,12 +63,12 @@ def requests_of_writes(submits_us: Sequence[int], answer_us: int, *, batched: bo
     answer_us : int
         From a request to its answer.
     batched : bool
-        Whether a request takes all writes that wait, as since 2.7; or one, as the ZooKeeper writes before.
+        Whether a request carries all waiting writes, as since 2.7, or only one, like the ZooKeeper writes before.
 
     Returns
     -------
     sent_us, last : list of int
-        Of each request, when it is sent, and the last write in it.
+        For each request, when it is sent, and the index of the last write in it.
     """
     sent_us: list[int] = []
     last: list[int] = []

@@ -80,7 +80,7 @@ def curve_of_advice(row: Row) -> tuple[str, str, str, str]:
 
 
 def lag_time_advice(rows: Sequence[Row], budgets: SweepBudgets) -> list[Row]:
-    """Give one answer per cluster, topic class, rule and set of its other parameters.
+    """Return one answer per cluster, topic class, rule and set of its other parameters.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""When the ISR changes of one broker are notified. Also runs in Spark's workers, which lack most packages."""
+"""Find when ISR changes of one broker are notified. This also runs in Spark's workers, which lack most packages."""
 
 from functools import lru_cache
 

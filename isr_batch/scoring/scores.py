@@ -33,7 +33,7 @@ REPLICATES: Final = 200
 """Draws of the bootstrap: enough for a 95 % interval with two digits."""
 PRIME: Final = 2**31 - 1
 RULE_OF_THREE: Final = 3.0
-"""Upper end of a 95 % interval for the number of events, when none was seen."""
+"""Upper end of a 95 % interval for the number of events if none was observed."""
 _JUDGED: Final = "verdict IN ('spurious', 'genuine')"
 
 
@@ -134,7 +134,7 @@ AGGREGATES: Final = {
         "acks_all_latency_ms_p99": _between("0.99"),
     },
 }  # fmt: skip
-"""Columns of a score, each as SQL over the facts of one source."""
+"""Columns of a score, each as SQL over the rows of one source."""
 DERIVED: Final = {
     "exposure_follower_hours": "coalesce(exposure_follower_hours, 0)",
     "exposure_partition_hours": "coalesce(exposure_partition_hours, exposure_follower_hours)",
@@ -146,7 +146,7 @@ DERIVED: Final = {
     "mistakes_per_partition_day_low": "coalesce(low, 0) / (exposure_partition_hours / 24)",
     "mistakes_per_partition_day_high": f"coalesce(high, {RULE_OF_THREE}) / (exposure_partition_hours / 24)",
 }
-"""Columns of a score out of others of it; one may use those before it."""
+"""Columns of a score that are computed from other columns; each may use those before it."""
 
 
 @dataclass(frozen=True)
@@ -167,16 +167,16 @@ TABLES: Final = tuple(field.name for field in fields(Results))
 
 
 def results_in(engine: LakeEngine, replayed: EngineRows) -> Results:
-    """All that is among rows of ``udfs.batches.results.RESULT_SCHEMA`` of the kinds SCORED."""
+    """Split rows of ``udfs.batches.results.RESULT_SCHEMA``, of the kinds SCORED, into the results for scores."""
     return Results(**{table.name: rows for table, rows in scored_result_tables(engine, replayed).items()})
 
 
 Facts = Mapping[str, EngineRows]
-"""By source: DIMENSIONS (without a follower for rows about whole partitions), and the columns of its AGGREGATES."""
+"""Rows by source: DIMENSIONS (without a follower if the rows are about whole partitions), and columns to aggregate."""
 
 
 def score_inputs(engine: LakeEngine, results: Results) -> Facts:
-    """All that scores are made of."""
+    """Collect the rows from which scores are computed."""
     tables = {name: rows for name, rows in vars(results).items() if rows is not None}
     known = (source for source in _SOURCES if source != "heirs" or "eligible_leaders" in tables)
     return {source: engine(_SOURCES[source], **tables) for source in known} | {
@@ -197,7 +197,7 @@ _SOURCES: Final = {
             || ', leader epoch ' || CAST(leader_epoch AS STRING) AS first_violation
         FROM {{partition_scores}}
     """,
-    # A run under which every ISR was whole has no row of who could lead.
+    # A run under which every ISR was complete has no row about who could lead.
     "heirs": f"""
         SELECT {_OF_PARTITION}, unix_micros(until_time) - unix_micros(from_time) AS us, size(isr) = 1 AS alone, heir_id,
           offline_if_leader_dies AS offline, lost_records_max, size(active) AS others, lost_by_first_active_max,
@@ -217,7 +217,7 @@ _SOURCES: Final = {
         SELECT {_OF_FOLLOWER}, judged_us, agreed_us, agreed_by_blame_us, misses, early FROM {{replica_scores}}
     """,
     "changes": f"SELECT {_OF_FOLLOWER}, kind FROM {{isr_changes}}",
-    # Shrinks, with how long each lasted, and of mistakes the time since the one before.
+    # Shrinks with their duration, and mistakes also with the time since the previous one.
     "verdicts": f"""
         SELECT {_OF_FOLLOWER}, verdict, certainty, causes, true_lag_ms, change_time,
           (unix_micros(restored_time) - unix_micros(change_time)) / 1e3 AS restored_ms,
@@ -237,11 +237,11 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
     Parameters
     ----------
     engine : LakeEngine
-        That has the facts.
+        The engine of the rows.
     facts : Facts
-        Of `score_inputs`.
+        Result of `score_inputs`.
     groups : sequence of sequences of str
-        Of DIMENSIONS without the run itself; what a grouping leaves out is null in its rows.
+        Groupings by some of DIMENSIONS, without the run; dimensions that a grouping omits are null in its rows.
 
     Returns
     -------
@@ -261,7 +261,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         return f"GROUP BY GROUPING SETS ({sets})"
 
     def side_by_side(source: str, own: Mapping[str, str]) -> str:
-        """The columns of all sources; those of other sources are null."""
+        """Return the columns of all sources, in which those of other sources are null."""
         known = keys_of(source)
         return ", ".join(
             [*(name if name in known else f"NULL AS {name}" for name in keys),
@@ -273,7 +273,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         for source in AGGREGATES
         if source in facts and source != "latencies"
     }
-    # Percentiles are dear: of latencies, as few rows as there are buckets in a group.
+    # Percentiles are expensive; those of latencies only have as many rows as a group has buckets.
     of_partition = ", ".join(keys_of("latencies"))
     parts["latencies"] = f"""
         SELECT {side_by_side("latencies", AGGREGATES["latencies"])} FROM (
@@ -306,7 +306,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
 
 
 def _sums(engine: LakeEngine, verdicts: EngineRows, keys: Sequence[str], grouped: str) -> EngineRows:
-    """Mistakes of each group in each replicate of a bootstrap over broker pair x hour, for a 95 % interval.
+    """Count the mistakes of each group in each replicate of a bootstrap over blocks of one broker pair and one hour.
 
     Shrinks come in bursts, so blocks are drawn, not shrinks: the count of each block is a Poisson variable with mean 1.
     Its value is derived from a hash of the block and two numbers of the replicate, multiplied and added modulo a prime:
@@ -341,7 +341,7 @@ _POISSON: Final = " + ".join(
     f"CASE WHEN {{share}} > {step} THEN 1 ELSE 0 END"
     for step in (0.36787944, 0.73575888, 0.91969860, 0.98101184, 0.99634015, 0.99940582, 0.99991676)
 )
-"""A Poisson variable with mean 1 from a uniform one, by its distribution function."""
+"""SQL for a Poisson variable with mean 1, from a uniform variable by the inverse distribution function."""
 
 
 def write_scores(lake: Lake) -> int:
@@ -364,7 +364,7 @@ def write_scores(lake: Lake) -> int:
 
 
 def scored_by(engine: LakeEngine, groups: Sequence[Sequence[str]]) -> EngineRows:
-    """Score all that the engine's lake has, as `scores`."""
+    """Score all results in the engine's lake, as `scores` does."""
     return scores(engine, score_inputs(engine, Results(*map(engine.table, TABLES))), groups)
 
 

@@ -42,7 +42,7 @@ def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
     lake : Lake
     named : NamedGrid
     elr : {"auto", "off", "on"}
-        As for a replay.
+        Whether clusters have eligible leader replicas, as for a replay.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def _whatever_min_isr(engine: LakeEngine, rows: Rows) -> Rows:
 
 
 def _classes(engine: LakeEngine, grid: SweepGrid) -> Rows:
-    """Each topic with its class."""
+    """Return the class of each topic."""
     found = engine("SELECT DISTINCT topic FROM {terms} AS terms", terms=engine.table("leader_epochs", ["topic"]))
     topics = [row["topic"] for row in engine.listed(found)]
     text = pa.string()

@@ -124,7 +124,7 @@ def experiment_cells(experiment: Experiment) -> list[ExperimentCell]:
 
 
 def engine_of_experiment(lake: Lake, grid: Sequence[ExperimentCell]) -> LakeEngine:
-    """Choose by what is simulated."""
+    """Choose the engine by the number of simulated hours."""
     hours = sum(of.hours * (of.partitions if of.scenario in FLEETS else 1) for of in (cell.fleet for cell in grid))
     return InProcess(lake) if hours <= FEW_HOURS else BySpark(lake)
 
@@ -135,7 +135,7 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
     Returns
     -------
     list of dict
-        Its rows, in the order of the cells.
+        The rows of the experiment, in the order of the cells.
     """
     grid = experiment_cells(experiment)
     cells = pa.table({
@@ -184,7 +184,7 @@ def _simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell]) -> Ro
         return pa.Table.from_batches(simulate(iter([numbers])), RESULT_SCHEMA)
     simulated = lake.spark.range(0, len(grid), 1, len(grid)).mapInArrow(simulate, from_arrow_schema(RESULT_SCHEMA))
     kept = engine.keep(simulated)
-    kept.count()  # begun by the broadcast side of a join, it would end at Spark's 300 s for that
+    kept.count()  # as the broadcast side of a join it would fail after Spark's broadcast timeout of 300 s
     return kept
 
 
@@ -206,4 +206,4 @@ _COURSE: Final = f"""
     ) AS shrinks
     GROUP BY cluster_id
 """
-"""By cell, the time of the last change, and the time between shrinks of a follower."""
+"""SQL for each cell's time of the last change, and the times between shrinks of a follower."""

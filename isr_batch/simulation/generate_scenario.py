@@ -1,6 +1,6 @@
 """Write a scenario into a lake: the input tables of an ingest, for a separate cluster.
 
-A story is a few rows. A fleet is simulated, a group of brokers at a time; a large one by Spark's workers.
+A story has a few rows. A fleet is simulated one group of brokers at a time, by Spark's workers if it is large.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -86,7 +86,7 @@ def generate_scenario(lake: Lake, fleet: FleetOfGroups, cluster_id: str | None =
 
 
 def engine_of_fleet(lake: Lake, fleet: FleetOfGroups) -> LakeEngine:
-    """Choose by what is simulated."""
+    """Choose the engine by the number of simulated partition hours."""
     return InProcess(lake) if fleet.partitions * fleet.hours <= FEW_PARTITION_HOURS else BySpark(lake)
 
 
@@ -95,7 +95,7 @@ def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, Data
     rows_out = 0
     where = f"cluster_id = {sql_literal(cluster_id)}"
     with ArrowSql() as sql:
-        if lake.has(INGESTED_FILES.name):  # logs of that name are no longer what the lake holds
+        if lake.has(INGESTED_FILES.name):  # the lake no longer has the logs that were ingested under this name
             replace_arrow(lake, sql, INGESTED_FILES, arrow_schema(INGESTED_FILES).empty_table(), where)
         for table, time in _DATED_BY:
             rows = tables.get(table.name, arrow_schema(table).empty_table())
@@ -108,7 +108,7 @@ def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, Data
 
 
 def _whole_rows(table: Table, rows: pa.Table, time: str) -> pa.Table:
-    """Rows with their day, and with null in the columns that they lack."""
+    """Add the day to rows, and null in missing columns."""
     # Arrow would look up the time zone's rules for a day.
     given = {name: rows[name] for name in rows.column_names} | {
         "event_date": rows[time].cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).cast(pa.date32())
@@ -141,7 +141,7 @@ def _simulated(engine: LakeEngine, fleet: FleetOfGroups) -> Rows:
 def _fleet_rows(
     engine: LakeEngine, fleet: FleetOfGroups, cluster_id: str, rows: Rows
 ) -> dict[str, DataFrame | pa.Table]:
-    """Rows of each table: columns of the simulation, and others with one expression each."""
+    """Make the rows of each table: columns of the simulation, and computed ones."""
 
     def of_table(table: Table, name: str, given: Sequence[str], where: str = "true", **columns: str) -> Rows:
         known = [column for column in given if column in table.column_names]

@@ -28,9 +28,9 @@ class FleetOfGroups:
     """Rule in the loop; by default the baseline. If given, a scenario from a proposal is simulated where possible."""
     idle_share: float = 0.4
     busiest_rate: float = 20.0
-    """Produce requests a second."""
+    """Produce requests per second of the busiest partition."""
     records: int = 10
-    """In a produce request."""
+    """Records per produce request."""
     acks_all_share: float = 0.5
     partitions_a_group: int = 50
     replica_lag_time_max_ms: int = 10_000
@@ -49,7 +49,7 @@ def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedF
     for number, first in enumerate(range(0, fleet.partitions, fleet.partitions_a_group)):
         partitions = min(fleet.partitions_a_group, fleet.partitions - first)
         random = np.random.default_rng([fleet.seed, number])
-        # As on real brokers: few partitions have most of the load.
+        # As on real brokers, few partitions have most of the load.
         rank = random.permutation(partitions)
         idle = (random.random(partitions) < fleet.idle_share) & (rank > 0)
         gap_us = np.where(idle, 0, (1 + rank) * SECOND_US / fleet.busiest_rate).astype(np.int64)

@@ -50,7 +50,7 @@ class ExampleTerm:
 
 
 def _fetch(ms: int, replica: int, offset: int, **later: int) -> ExampleFetch:
-    """Handled and recorded at once and answered then, or after a wait for data; or at the times given."""
+    """Make a fetch that is handled, recorded and answered at once, or at the given times."""
     handled = later.get("handled", ms)
     recorded = later.get("recorded", handled)
     waited = later.get("waited", recorded)

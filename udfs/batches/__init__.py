@@ -1,1 +1,1 @@
-"""Arrow record batches in and out of the kernels, as Spark's workers call them."""
+"""Convert Arrow record batches to the kernels' input and back, for Spark's workers and for this process."""

@@ -1,10 +1,11 @@
 """Keep the timeline rows around shrinks: what led to them and what followed.
 
 A span begins one lag time before any rule run drops a follower, and lasts while any run has a replica outside its ISR.
-Its rows are kept for all runs, since the rules that kept the follower matter as much. A span begins with the states in
-effect there. Its last row is followed by one without offsets and times: from then on it is only known that every
-replica is in every ISR. Spans are cut at midnight, and the lag time before a shrink does not reach across it: the rows
-of a day thus depend only on the log up to the end of that day, whatever window is replayed.
+Its rows are kept for all runs, because the rules that kept the follower are as interesting as those that dropped it. A
+span begins with the states in effect at its start, and ends with a row without offsets and times, after which it is
+only known that every replica is in every ISR. Spans are cut at midnight, and the lag time before a shrink does not
+extend across it, so that the rows of a day only depend on the log up to the end of that day, whatever window is
+replayed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,19 +38,19 @@ _ISR: Final = PARTITION_COLUMNS.index("isr")
 _KIND: Final = CHANGE_COLUMNS.index("kind")
 _STRETCH: Final = int(RUNS_A_ROW)
 FROM_BEFORE: Final = -1
-"""``nth`` of a row that says what came about earlier: its follower may have been caught up by fetches since."""
+"""``nth`` of a row that repeats an earlier state; its follower may have been caught up by fetches since then."""
 _AT_ONCE: Final = 1 << 12
-"""Rows that are looked through for the last of each run, before more of the earlier ones are."""
+"""Number of latest rows that are first searched for the last row of each run, before earlier rows are."""
 
 Rows = dict[str, Int64Array]
 Span = tuple[int, int]
 Chosen = dict[str, list[tuple[Int64Array, Identity]]]
 Kept = tuple[str, Int64Array, Int64Array, list[Identity]]
-"""A timeline, rows of it, the place of each row's identity, and the identities."""
+"""A timeline's kind, its rows, for each row the index of its identity, and the identities."""
 
 
 def shown_around_shrinks(state: State, since_us: int) -> Rows:
-    """The rows of both timelines, each of one run, that hold when a replay goes on from a state."""
+    """Return the rows of both timelines that describe the state from which a replay continues, one run per row."""
     term = state.term[0]
     replica: list[tuple[int, ...]] = []
     partition: list[tuple[int, ...]] = []
@@ -70,13 +71,13 @@ def shown_around_shrinks(state: State, since_us: int) -> Rows:
 
 
 class AroundShrinks:
-    """Chooses from the rows of terms as they come, chunk by chunk; it holds back what a shrink to come may reach."""
+    """Selects rows of timelines chunk by chunk, and holds back rows that a coming shrink may need."""
 
     def __init__(self) -> None:
         self.terms: dict[int, _Term] = {}
 
     def go_on(self, identity: Identity, before: Rows) -> None:
-        """Begin a term in the middle, with the rows that hold there."""
+        """Begin in the middle of a term, with the rows that describe the state there."""
         self.terms[id(identity)] = _Term(identity, before)
 
     def kept(self, out: KernelOutput, marks: Sequence[tuple[Int64Array, Identity]], *, goes_on: bool) -> Iterator[Kept]:
@@ -111,7 +112,7 @@ class AroundShrinks:
 
 
 class _Term:
-    """State of a term up to ``decided_us``, and its rows after that."""
+    """State of a term at ``decided_us``, up to which rows are selected, and the rows after that."""
 
     def __init__(self, identity: Identity, before: Rows | None = None) -> None:
         self.identity = identity
@@ -123,14 +124,14 @@ class _Term:
         self.followers = [p for p, replica in enumerate(identity["assigned"]) if replica != identity["leader_id"]]
 
     def choose(self, rows: Rows, chosen: Chosen, *, ended: bool) -> None:
-        """Add rows, and choose from those that no later shrink can reach."""
+        """Add rows, and select from those that no later shrink can need."""
         rows = {
             kind: np.concatenate([held, rows[kind]]) if len(held) else rows[kind] for kind, held in self.held.items()
         }
         until_us = int(self.identity["until_us"])
         if not ended:
             last_us = max((int(rows[kind][-1, _TIME[kind]]) for kind in TIMELINES if len(rows[kind])), default=0)
-            # The last instant may get more rows, and a shrink comes after it.
+            # There may be more rows of the last instant, and the shrink is written after it.
             until_us = max(self.decided_us, last_us - 1 - int(self.identity["lag_times_us"].max()))
         spans = list(_by_day(self._spans(rows["partition"], rows["change"]), until_us))
         for kind in TIMELINES:
@@ -144,7 +145,7 @@ class _Term:
         self.decided_us = until_us
 
     def _spans(self, states: Int64Array, changes: Int64Array) -> Iterator[Span]:
-        """Spans of the term that follow from these rows and those before, in order of time."""
+        """Yield the spans of the term that follow from these rows and earlier ones, in order of time."""
         parts = self.before["partition"], states
         shrinks = changes[changes[:, _KIND] == SHRINK]
         if not len(shrinks) and all((part[:, _ISR] == self.everybody).all() for part in parts):
@@ -173,7 +174,7 @@ class _Term:
     def _choose(
         self, kind: str, rows: Int64Array, spans: Sequence[Span], until_us: int
     ) -> Iterator[tuple[Int64Array, Identity]]:
-        """The rows of spans that are later than what was decided, with those that open and close them."""
+        """Yield the rows of spans after ``decided_us``, with the rows that open and close each span."""
         state, seen = self.before[kind], 0
         for begin_us, end_us in spans:
             first = _until(rows, kind, begin_us)
@@ -190,7 +191,7 @@ class _Term:
         """Return the last row for each run and follower; ``before`` has at least one for each."""
         whose = self.followers if kind == "replica" else [0]
         found, end, at_once = rows[:0], len(rows), _AT_ONCE
-        # Most are among the latest rows.
+        # Most of these rows are among the latest ones.
         while end and np.bitwise_count(found[:, 0] & BITS).sum() < self.runs * len(whose):
             begin = max(0, end - at_once)
             found = _last_of_each(np.concatenate([rows[begin:end], found]), kind, whose)
@@ -198,7 +199,7 @@ class _Term:
         return _last_of_each(np.concatenate([before, found]), kind, whose)
 
     def _last(self, kind: str, time_us: int) -> Int64Array:
-        """Rows that say that everybody is in the ISR of every run, and nothing else."""
+        """Return rows that only say that every replica is in the ISR of every run."""
         stretches = range(0, self.runs, _STRETCH)
         bits = [n // _STRETCH << _STRETCH | (1 << min(_STRETCH, self.runs - n)) - 1 for n in stretches]
         if kind == "partition":
@@ -208,7 +209,7 @@ class _Term:
 
 
 def _by_day(spans: Iterator[Span], until_us: int) -> Iterator[Span]:
-    """Cut spans at midnight; what begins later than ``until_us`` is left out."""
+    """Cut spans at midnight, and leave out those that begin later than ``until_us``."""
     for begin_us, end_us in spans:
         while begin_us <= min(end_us, until_us):
             midnight_us = (begin_us // DAY_US + 1) * DAY_US
@@ -217,7 +218,7 @@ def _by_day(spans: Iterator[Span], until_us: int) -> Iterator[Span]:
 
 
 def _until(rows: Int64Array, kind: str, time_us: int) -> int:
-    """How many rows, which are in order, are not later than that."""
+    """Return the number of rows up to a time; the rows are sorted."""
     return int(np.searchsorted(rows[:, _TIME[kind]], time_us, "right"))
 
 
@@ -244,7 +245,7 @@ def _last_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int64Arr
 
 
 def _joined(rows: Int64Array, kind: str, time_us: int) -> Int64Array:
-    """Rows as of that time, those of an equal state as one."""
+    """Date rows at a time, and combine rows with equal states."""
     rows = rows.copy()
     rows[:, _TIME[kind]] = time_us
     if kind == "replica":

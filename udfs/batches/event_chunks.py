@@ -1,6 +1,6 @@
-"""Chunks of fetches and appends of one set, for the exchange that brings the events of a set together.
+"""Group fetches and appends into chunks of one set, for the shuffle that brings the events of a set together.
 
-In an exchange, rows are expensive and bytes are cheap. So the task that reads events groups them by set first, some
+A shuffle is expensive per row and cheap per byte. Therefore the task that reads events groups them by set first, some
 hundred per chunk, with each column as one binary of 8 bytes per number. The receiving task sorts the events of all
 chunks of a set at once.
 """
@@ -24,7 +24,7 @@ COLUMNS_OF_FETCHES = {
     "leader_log_end_offset": "leader_log_end_offset", "handled_us": "handled_time", "processed_us": "processed_time",
     "released_us": "released_time", "until_us": "completed_time",
 }  # fmt: skip
-"""Columns of ``fetch_log`` by those of ``udfs.records.Rows``; ``later_by`` is read as well."""
+"""Columns of ``fetch_log`` by the columns of ``udfs.records.Rows``; ``later_by`` is read as well."""
 COLUMNS_OF_APPENDS = {"time_us": "append_time", "offset": "log_end_offset", "code": "acks"}
 """Columns of ``append_log``; an append without a log end offset was refused."""
 
@@ -42,34 +42,35 @@ PIECES = pa.schema(
     ]
 )
 CHUNK_ROWS = 1 << 18
-"""Rows that are brought together at once."""
+"""Number of rows that are grouped at once."""
 PIECE_ROWS = 1 << 10
-"""Rows of a piece at most, so that some pieces, as Spark hands them over, are a bounded number of rows."""
+"""Maximum number of rows of a chunk, so that a batch of chunks from Spark has a bounded number of rows."""
 PIECE_US = 600_000_000
-"""Pieces end at multiples of that time. So few overlap, even those of a table that is in no order."""
+"""Chunks end at multiples of this time, so that few of them overlap, even for an unsorted table."""
 
 Ints = npt.NDArray[np.int64]
 
 
 def event_chunks_of_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Bring fetches together in pieces of a chunk; memory is bounded by CHUNK_ROWS and a batch.
+    """Group fetches into chunks; memory is bounded by CHUNK_ROWS and one batch.
 
     Parameters
     ----------
     batches : iterator of RecordBatch
-        KEY, COLUMNS_OF_FETCHES, ``later_by``, in any order. Times may be of any unit; strings may be dictionaries.
+        Rows in any order with KEY, COLUMNS_OF_FETCHES and ``later_by``. Times may have any unit; strings may be
+        dictionaries.
 
     Yields
     ------
     RecordBatch
-        Of PIECES; of each chunk of rows one that is not sorted.
+        Chunks with the schema PIECES, which are not sorted; one batch per CHUNK_ROWS rows.
     """
     events = (_events(batch, COLUMNS_OF_FETCHES, {"later_by": pa.list_(pa.int32())}) for batch in batches)
     yield from _pieces(one_row_a_fetch(events), FETCH)
 
 
 def event_chunks_of_appends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Bring appends together, but for those that were refused: KEY and COLUMNS_OF_APPENDS."""
+    """Group appends into chunks, except refused ones; the input has KEY and COLUMNS_OF_APPENDS."""
     yield from _pieces((_events(_taken(batch), COLUMNS_OF_APPENDS, {}) for batch in batches), APPEND)
 
 
@@ -80,7 +81,7 @@ def _taken(appends: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _events(batch: pa.RecordBatch, columns: Mapping[str, str], more: Mapping[str, pa.DataType]) -> pa.RecordBatch:
-    """Rows with the names and the numbers of the replay."""
+    """Convert rows to the names and the integers that the replay uses."""
     numbers = [
         _numbers(batch.column(columns[name])) if name in columns else pa.repeat(UNKNOWN, batch.num_rows)
         for name in NUMBERS
@@ -98,7 +99,7 @@ def _numbers(column: pa.Array) -> pa.Array:
 
 
 def _key(column: pa.Array) -> pa.Array:
-    """Text as a dictionary, which it may be already."""
+    """Encode text as a dictionary, unless it is one."""
     return column.dictionary_encode() if pa.types.is_string(column.type) else column
 
 
@@ -114,7 +115,7 @@ def _pieces(events: Iterator[pa.RecordBatch], kind: np.int64) -> Iterator[pa.Rec
 
 
 def _brought_together(batches: list[pa.RecordBatch], kind: np.int64) -> pa.RecordBatch:
-    """Pieces of some batches, rows of each in the order in which they came."""
+    """Make the chunks of some batches; rows keep their order within a chunk."""
     rows = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
     numbers = {name: np.asarray(rows.column(name)) for name in NUMBERS}
     period = pa.array(numbers["time_us"] // PIECE_US)
@@ -145,7 +146,7 @@ def _brought_together(batches: list[pa.RecordBatch], kind: np.int64) -> pa.Recor
 
 
 def _groups(columns: list[pa.Array]) -> Ints:
-    """A number for each combination of values, from 0 on."""
+    """Number the combinations of values of several columns, from 0."""
     groups = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         values = np.asarray(column.indices if pa.types.is_dictionary(column.type) else column).astype(np.int64)
@@ -158,7 +159,7 @@ def _groups(columns: list[pa.Array]) -> Ints:
 
 
 class Events(NamedTuple):
-    """Chunk of events: single fetches and appends of some sets."""
+    """Single fetches and appends of some sets."""
 
     sets: pa.RecordBatch
     """SET_COLUMNS, one row per set."""
@@ -166,16 +167,16 @@ class Events(NamedTuple):
     """For each event: ``set``, the index of its set; ``leader_epoch``; the columns of ``udfs.records.Rows``."""
 
     def part(self, first: int, end: int) -> "Events":
-        """Some of the events, with all sets."""
+        """Return a range of the events, with all sets."""
         return Events(self.sets, {name: column[first:end] for name, column in self.columns.items()})
 
     def __len__(self) -> int:
-        """Events."""
+        """Return the number of events."""
         return len(self.columns["set"])
 
 
 def events_of(pieces: pa.RecordBatch) -> Events:
-    """Take pieces (of PIECES, sorted by set) apart, into a chunk of events."""
+    """Unpack chunks (of schema PIECES, sorted by set) into events."""
     new = set_changes(pieces, SET_COLUMNS)
     new[:1] = True
     of_piece = {
@@ -199,10 +200,10 @@ def _all_numbers(column: pa.Array) -> Ints:
 
 
 def sorted_events(events: Events) -> Events:
-    """Sort the events of a chunk by set, then ROW_ORDER, then leader epoch."""
+    """Sort events by set, then ROW_ORDER, then leader epoch."""
     columns = events.columns
     order = np.lexsort((columns["time_us"], columns["set"]))
-    # Few are at the same time, and only they need the rest of the order.
+    # Only the few events at the same time need the rest of the order.
     same = np.ones(max(0, len(order) - 1), np.bool_)
     for name in ("set", "time_us"):
         same &= np.diff(columns[name][order]) == 0
@@ -215,7 +216,7 @@ def sorted_events(events: Events) -> Events:
 
 
 def joined_events(earlier: Events, later: Events) -> Events:
-    """Concatenate the events of one set and those of several sets that begin with the same set."""
+    """Concatenate the events of one set with events of several sets that begin with this set."""
     columns = {name: np.concatenate([earlier.columns[name], column]) for name, column in later.columns.items()}
     columns["set"][: len(earlier)] = 0
     return Events(later.sets, columns)

@@ -1,9 +1,9 @@
-"""Runs of identical fetches: one row for the fetches that a follower of an idle partition repeats.
+"""Combine identical fetches, which a follower of an idle partition repeats, into runs with one row each.
 
-A fetch session reads all its partitions at each of its requests, so an idle partition has the same fetch twice a
-second. A run is one fetch and the later ones of the same session that differ from it only in their times. Its row has
-their times in ``later_by``: for each fetch after the first, one whole number per entry of LATER. Each is the difference
-from the fetch before: small numbers that repeat take half as much room on disk.
+A fetch session reads all its partitions with each request, so that an idle partition has the same fetch twice a second.
+A run is one fetch and the later ones of the same session that differ from it only in their times. Its row has these
+times in ``later_by``: for each fetch after the first, one integer per entry of LATER, which is the difference from the
+fetch before. These small, repeated numbers take half as much space on disk as differences from the first fetch.
 """
 
 from collections.abc import Iterator
@@ -21,20 +21,19 @@ from udfs.kernel.ledger import DAY_US
 LATER = ("arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_line")
 """Columns in which the fetches of a run differ; each is stored as the difference from the fetch before."""
 _LATER_ROWS = ("time_us", "handled_us", "processed_us", "released_us", "until_us")
-"""The same in a row of the replay, which knows no lines."""
+"""The same columns in a row of the replay, which has no source lines."""
 _MOST = 2**31 - 1
-"""A difference is an INT."""
+"""Largest difference that fits an INT."""
 PIECE = 1 << 15
-"""Fetches to take apart at once, but for those of a single run."""
+"""Number of fetches that are expanded at once; a longer run is expanded as a whole."""
 
 Ints = npt.NDArray[np.int64]
 
 
 class RequestsForRuns(NamedTuple):
-    """Times of each request of a batch: when it was handled, when it read last, when it was handled if it then waited.
+    """Times of each request of a batch: when it was handled, when it last read, and when it was handled if it waited.
 
-    ``goes_on`` (bool): the partitions that it reads may go on with runs of the request before it, and are later by
-    ``later_by`` (LATER).
+    If ``goes_on``, its fetches may continue runs of the request before it, and are later by ``later_by`` (LATER).
     """
 
     later_by: npt.NDArray[np.int32]
@@ -51,13 +50,13 @@ def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
     ----------
     batch : RecordBatch
         LATER, ``answered_us``, ``session`` (int64), ``broker_id``, ``replica_id``, ``session_epoch`` (int32),
-        ``source_file``; a session's requests one after the other.
+        ``source_file``; the requests of a session are adjacent and in order.
     """
     later_by = np.column_stack([_steps(_ints(batch, name)) for name in LATER])
     handled_us = _ints(batch, "handled_us")
     goes_on = (_steps(_ints(batch, "session_epoch")) == 1) & (_steps(handled_us // DAY_US) == 0)
     goes_on &= ((later_by >= 0) & (later_by <= _MOST)).all(axis=1)
-    # If two were handled at the same time, their order is unknown.
+    # If two requests were handled at the same time, their order is unknown.
     goes_on &= (later_by[:, LATER.index("handled_us")] > 0) & (later_by[:, LATER.index("source_line")] > 0)
     goes_on[:1] = False
     goes_on &= ~set_changes(batch, ("broker_id", "session", "replica_id", "source_file"))
@@ -73,7 +72,7 @@ def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
 
 
 class FetchRuns(NamedTuple):
-    """Runs, in the order of their first fetches: the index of the first row, and further columns."""
+    """Runs in the order of their first fetches: the index of each run's first row, and further columns."""
 
     first: Ints
     run_length: pa.Array
@@ -84,7 +83,7 @@ class FetchRuns(NamedTuple):
 
 
 def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> FetchRuns:
-    """Find runs among what requests have read.
+    """Find runs among the fetches of requests.
 
     A fetch that failed, brought records, or has no leader epoch (which is then looked up by time) forms a run alone.
     The fetches of a run have the same offset, epoch and high watermark (null equals null).
@@ -92,9 +91,9 @@ def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> Fetch
     Parameters
     ----------
     rows : Fetches
-        In the order of the requests.
+        Fetches in the order of the requests.
     requests : Requests
-        Those that ``rows.request`` counts.
+        The requests that ``rows.request`` refers to.
     """
     # A stable sort of 16 bits takes a quarter of the time.
     partition = rows.partition.astype(np.uint16) if rows.partition.max(initial=0) < 1 << 16 else rows.partition
@@ -131,18 +130,18 @@ def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> Fetch
 
 
 def one_row_a_fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Take runs of fetches apart; memory is bounded by a batch, PIECE and the longest run.
+    """Expand runs of fetches; memory is bounded by one batch, PIECE and the longest run.
 
     Parameters
     ----------
     batches : iterator of RecordBatch
-        ``time_us``, ``handled_us``, ``processed_us``, ``released_us``, ``until_us`` (int64), more of any kind, and
-        ``later_by`` (list of int32, null but in runs).
+        Rows with ``time_us``, ``handled_us``, ``processed_us``, ``released_us``, ``until_us`` (int64), any other
+        columns, and ``later_by`` (list of int32, null for single fetches).
 
     Yields
     ------
     RecordBatch
-        The same without ``later_by``; a run's fetches stand together.
+        One row per fetch, without ``later_by``; the fetches of a run are adjacent.
     """
     for batch in batches:
         later_by = batch.column("later_by")
@@ -155,7 +154,7 @@ def one_row_a_fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def _steps(column: Ints) -> Ints:
-    """Difference from the row before; 0 in the first."""
+    """Return each row's difference from the row before; 0 for the first row."""
     return np.diff(column, prepend=column[:1])
 
 
@@ -164,7 +163,7 @@ def _ints(batch: pa.RecordBatch, name: str) -> Ints:
 
 
 def _cuts(later_by: pa.Array) -> Iterator[tuple[int, int]]:
-    """Rows from where to where, with PIECE fetches in them or a row."""
+    """Yield ranges of rows with up to PIECE fetches each, but at least one row."""
     upto = np.cumsum(1 + np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER))
     first, before = 0, 0
     while first < len(upto):
@@ -179,11 +178,11 @@ def _taken_apart(rows: pa.RecordBatch, later_by: pa.Array) -> pa.RecordBatch:
     is_later = np.append(False, np.diff(source) == 0)
     steps = np.zeros((len(source), len(LATER)), np.int64)
     steps[is_later] = np.asarray(later_by.flatten()).reshape(-1, len(LATER))
-    # Sums from the run's first fetch on: those over all runs, less what they were where the run begins.
+    # Cumulative sums within each run: the sums over all runs, minus the sum before the run.
     later = steps.cumsum(axis=0)
     later -= np.repeat(later[~is_later], 1 + counts, axis=0)
     columns = {name: rows.column(name).take(pa.array(source)) for name in rows.schema.names}
     for name, which in zip(_LATER_ROWS, range(len(_LATER_ROWS)), strict=True):
         columns[name] = pa.array(np.asarray(columns[name]) + later[:, which])
-    # Spark says of columns that they have no nulls, and batches with other schemas do not go together.
+    # Spark declares columns as not nullable, and batches with different schemas cannot be combined.
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=rows.schema)

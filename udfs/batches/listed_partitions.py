@@ -1,4 +1,4 @@
-"""Partitions that fetch and produce requests list, a row each, taken out of their pieces."""
+"""Unpack the partitions that fetch and produce requests list, one row per partition."""
 
 from collections.abc import Iterator
 
@@ -37,7 +37,7 @@ _UNKNOWN_SIZE = -2
 
 
 def listed_by_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give a row for every partition that a follower's fetch lists, whether served or not.
+    """Yield one row per partition that a follower's fetch lists, whether it was served or not.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def listed_by_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
     Yields
     ------
     record batches
-        Columns as in `LISTED`. ``failed``: the request or the partition was answered with an error.
+        Columns as in `LISTED`. ``failed`` is true if the response has an error for the request or the partition.
     """
     for batch in batches:
         yield _listed(batch, FETCHED)
@@ -70,7 +70,7 @@ def _listed(batch: pa.RecordBatch, kept: tuple[str, ...]) -> pa.RecordBatch:
 
 
 def _failed(asked: UnpackedPartitions, answered: UnpackedPartitions) -> npt.NDArray[np.bool_]:
-    """Whether the response has an error for a partition that was asked for."""
+    """Return, for each requested partition, whether the response has an error for it."""
     bad = np.flatnonzero(answered.numbers[:, 1] > 0)
     if not len(bad):
         return np.zeros(len(asked.numbers), np.bool_)
@@ -95,7 +95,8 @@ def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     Yields
     ------
     record batches
-        Columns as in `SEEN`: ``fetches`` that were served, when the first and the last of these was handled.
+        Columns as in `SEEN`: the number of ``fetches`` that were served, and when the first and the last of them were
+        handled.
     """
     for batch in batches:
         rows = _listed(batch, ("broker_id", "stretch", "replica_id", "handled_us"))
@@ -112,7 +113,7 @@ def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def produced_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give a row for every partition in the response to a produce request; without a response, in the request.
+    """Yield one row per partition in the response to a produce request; without a response, in the request.
 
     Parameters
     ----------
@@ -122,8 +123,8 @@ def produced_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     Yields
     ------
     record batches
-        Columns as in `PRODUCED`. ``base_offset`` is null where nothing was appended, ``size`` (bytes) where it is not
-        logged, and where there is a response.
+        Columns as in `PRODUCED`. ``base_offset`` is null if nothing was appended; ``size`` (bytes) is null if there is
+        a response, or if it is not logged.
     """
     for batch in batches:
         asked, answered = unpacked.unpacked_produce_requests(batch.column("partitions"))

@@ -1,4 +1,4 @@
-"""Arrow on both sides of the session kernel: requests with their partitions as pieces in, partitions read out."""
+"""Run the kernel of fetch sessions on Arrow batches: from requests to the partitions that each request read."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -45,13 +45,13 @@ READ_SCHEMA = arrow_columns(
     "fell_from BIGINT, run_length INT, later_by ARRAY<INT>, last_handled_us BIGINT, last_read_us BIGINT, "
     "last_waited_us BIGINT, reason STRING, detail STRING"
 )
-"""Columns of the rows that `partitions_read` gives."""
+"""Columns of the result of `partitions_read`."""
 
 Ints = npt.NDArray[np.int64]
 
 
 class _Numbers:
-    """Numbers partitions 0, 1, 2 ... in the order in which they are first met, over all batches."""
+    """Numbers partitions 0, 1, 2 ... in the order of their first occurrence in all batches."""
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}
@@ -60,7 +60,7 @@ class _Numbers:
         self._order: Ints = np.empty(0, np.int64)
 
     def key(self, topics: pa.Array, partitions_per_topic: Ints, partitions: Ints) -> Ints:
-        """One int64 a partition: the topic's number above, the partition id in the lower 32 bits."""
+        """Encode each partition as an int64: the topic's number in the upper, the partition id in the lower 32 bits."""
         encoded = pc.dictionary_encode(topics)
         codes = np.array(
             [self.topics.setdefault(t, len(self.topics)) for t in encoded.dictionary.to_pylist()], np.int64
@@ -69,7 +69,7 @@ class _Numbers:
         return (np.repeat(per_topic, partitions_per_topic) << 32) | partitions
 
     def number(self, keys: Ints) -> Ints:
-        """Look keys up; those not met before get the next numbers."""
+        """Return the numbers of keys; new keys get the next numbers."""
         new = np.unique(keys[~self._known(keys)])
         if len(new):
             self.keys = np.concatenate([self.keys, new])
@@ -171,7 +171,7 @@ class _Reader:
 
 
 def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT) -> Iterator[pa.RecordBatch]:
-    """Give a row for every partition that each request read, or for a run of such rows (``udfs.batches.fetch_runs``).
+    """Yield one row per partition that a request read, or per run of such rows (``udfs.batches.fetch_runs``).
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT)
         (binary, `udfs.request_log.pieces`). Requests of a session come one after the other, by session epoch; a
         session may go on in the next batch.
     rows_out : int
-        Most fetches to give at once.
+        Maximum number of fetches per batch.
 
     Yields
     ------
@@ -198,14 +198,14 @@ def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT)
 
 
 def sessions_read(batches: Iterator[pa.RecordBatch], members: Members) -> Iterator[pa.RecordBatch]:
-    """Give what `partitions_read` gives, and a row with a ``reason`` for each request whose predecessors are missing.
+    """Yield the rows of `partitions_read`, and a row with a ``reason`` per request whose predecessors are missing.
 
     Parameters
     ----------
     batches : record batches of requests
         As for `partitions_read`; their instants are corrected (`udfs.batches.sessions.session_requests_in_turn`).
     members : mapping
-        What sessions had before their first request here, which reads it too.
+        Partitions of sessions before their first request in these batches, which reads them as well.
     """
     reader = _Reader()
     for batch in session_requests_in_turn(batches):

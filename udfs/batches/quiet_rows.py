@@ -1,4 +1,4 @@
-"""The quiet stretch of a segment, as a binary next to its events, and as an item of the replay's stream.
+"""Store the quiet stretch of a segment as a binary next to its events, and read it as an item of the replay's stream.
 
 A replay that skips the stretch only needs the few rows around it. The binary begins with `LAYOUT` and the CRC-32 of the
 rest. The rest is a compressed sequence of 8-byte numbers: QUIET; the numbers of latencies, of rows before the stretch,
@@ -21,10 +21,10 @@ from udfs.kernel.quiet import quiet_stretch_of
 from udfs.records import FETCH, QUIET, Int64Array, Rows
 
 LEAST_SHARE = 0.5
-"""Least share of a segment's rows: a shorter stretch is not worth the room."""
+"""Minimum share of a segment's rows; a shorter stretch is not worth storing."""
 _FIELDS = len(QUIET.names or ())
 LAYOUT = zlib.crc32(repr((QUIET.names, Rows._fields, LATE_FOR_US)).encode()).to_bytes(4, "little")
-"""Changes with the fields of QUIET, and with the time for which a leader is considered late."""
+"""Identifies the layout: a hash of the fields of QUIET and of the time for which a leader is considered late."""
 
 
 class AroundQuiet(NamedTuple):
@@ -33,15 +33,15 @@ class AroundQuiet(NamedTuple):
     quiet: npt.NDArray[np.void]
     """QUIET, shape (1,)."""
     latencies: Int64Array
-    """BY_RECORD or BY_ARRIVAL, bucket, appends: shape (n, 3)."""
+    """Rows of (BY_RECORD or BY_ARRIVAL, bucket, number of appends): shape (n, 3)."""
     before: Rows
     latest: Rows
-    """Of `udfs.kernel.quiet.QuietStretch`."""
+    """The same as in `udfs.kernel.quiet.QuietStretch`."""
     after: Rows
 
 
 def packed_quiet(rows: Rows) -> bytes | None:
-    """Pack the quiet stretch of a segment's rows; None without one of LEAST_SHARE of them."""
+    """Pack the quiet stretch of a segment's rows; None if it has less than LEAST_SHARE of them."""
     found = quiet_stretch_of(rows)
     if found is None:
         return None
@@ -59,12 +59,12 @@ def packed_quiet(rows: Rows) -> bytes | None:
 
 
 def unpacked_quiet(binary: bytes) -> AroundQuiet | None:
-    """Unpack what `packed_quiet` gave; None when another version did.
+    """Unpack a result of `packed_quiet`; None if another version packed it.
 
     Raises
     ------
     ValueError
-        When it is not what was packed.
+        When the binary is damaged.
     """
     if binary[:4] != LAYOUT:
         return None
@@ -86,7 +86,7 @@ def unpacked_quiet(binary: bytes) -> AroundQuiet | None:
 
 @dataclass(frozen=True)
 class QuietRows:
-    """A quiet stretch in the stream, in place of its rows.
+    """A quiet stretch in the stream, which replaces its rows.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class QuietRows:
         Values of SET_COLUMNS.
     around : AroundQuiet
     segment : callable
-        Unpacks its segment, into a RecordBatch of the stream.
+        Unpacks the segment of the stretch into a RecordBatch of the stream.
     """
 
     of_set: tuple[object, ...]
@@ -102,13 +102,13 @@ class QuietRows:
     segment: Callable[[], pa.RecordBatch]
 
     def rows(self) -> pa.RecordBatch:
-        """Its rows, of the segment's."""
+        """Return the rows of the stretch, read from its segment."""
         first, end = int(self.around.quiet["first_row"][0]), int(self.around.quiet["end_row"][0])
         return self.segment().slice(first, end - first)
 
     @property
     def first_us(self) -> int:
-        """When its first row is."""
+        """Time of the first row of the stretch."""
         return int(self.around.quiet["from_us"][0])
 
     @property
@@ -118,24 +118,24 @@ class QuietRows:
 
 
 def kernel_rows(batch: pa.RecordBatch) -> Rows:
-    """Columns of the kernel's rows."""
+    """Convert a batch of the stream to the kernel's rows."""
     return Rows(*(np.asarray(batch.column(name)) for name in Rows._fields))
 
 
 def fetches_from_below(rows: Rows, passed: QuietRows) -> bool:
-    """Whether a follower lacks something that all had at the end of this stretch: it has lost it."""
+    """Whether a follower fetches below the log end that all had in a skipped stretch, so that it has lost records."""
     offsets = rows.offset[(rows.kind == FETCH) & (rows.code == 0) & (rows.offset >= 0)]
     return bool(len(offsets)) and int(offsets.min()) < int(passed.around.quiet["log_end_at_end"][0])
 
 
 def recall_appends(history: AppendHistory, passed: Iterable[QuietRows]) -> None:
-    """Put the single appends of these stretches into the history, in place of one for each."""
+    """Replace, in the history, the one append that represents each skipped stretch by its single appends."""
     first, end = history.used
     ends, times_us = history.log_end_offset[first:end].copy(), history.time_us[first:end].copy()
     for piece in passed:
         quiet = piece.around.quiet[0]
         places = np.flatnonzero((ends == quiet["log_end_at_end"]) & (times_us == quiet["first_append_us"]))
-        # Copies: numba compiles again for Arrow's read-only arrays.
+        # Copied, because numba would compile again for Arrow's read-only arrays.
         found = quiet_stretch_of(Rows(*map(np.array, kernel_rows(piece.segment()))))
         if len(places) and found:
             around = (slice(0, places[0]), slice(places[0] + 1, None))

@@ -1,7 +1,7 @@
-"""Pass sorted Arrow batches to the kernel, and its results back: find where one set ends, and the term of each result.
+"""Pass sorted Arrow batches to the kernel, set by set, and return its results with the term of each.
 
-The stream holds the rows of many sets one after the other: a set is one partition on one leader, its
-terms in order of time. Only the current set's state is kept, so memory does not grow with the stream.
+The stream has the rows of many sets one after the other. A set is one partition on one leader, with its terms in order
+of time. Only the state of the current set is kept, so that memory does not grow with the stream.
 """
 
 import zlib
@@ -42,33 +42,33 @@ from udfs.rules import REGISTRY
 from udfs.rules.base import always_acts
 
 RESULT_ROWS = 1 << 17
-"""Result rows of a kind that are held before they leave as a batch, at the least."""
+"""Minimum number of result rows of a kind that are collected before they are sent as a batch."""
 SCORE_ROWS = 1 << 10
 STATES = 64
-"""Kept states that are held before they leave as a batch."""
+"""Number of stored states that are collected before they are sent as a batch."""
 PASSED = 16
-"""Quiet stretches with appends that are looked at again when a follower has lost what it held."""
+"""Number of latest skipped stretches with appends that are kept in case a follower loses records."""
 TERMS_ALIKE = 64
-"""Kinds of terms whose runs' parameters are remembered."""
+"""Number of different terms for which the parameters of all runs are cached."""
 WIDEST_ASSIGNMENT = FOLLOWERS_A_SCORE
-"""Replicas of a partition that the results of one row must have room for."""
+"""Maximum number of replicas of a partition, for which the results of one row must have room."""
 
 
 class SetReplay:
-    """The set under replay: its state, its current term, and the results that wait to leave.
+    """The set that is being replayed: its state, its current term, and results that have not been sent yet.
 
     Parameters
     ----------
     runs : sequence of RuleRun
-        Replayed side by side.
+        The rule runs to replay.
     kinds : collection of str
-        Of ``udfs.batches.results.KINDS``: results that are wanted; with STATE, states at ``until_us`` as well.
+        Kinds of results to return, from ``udfs.batches.results.KINDS``; with STATE, also states at ``until_us``.
     until_us : int
         End of the window that is replayed.
     shared : collection of str
-        Timelines that are wanted as they are stored (``udfs.batches.results.STATES``).
+        Timelines to return in stored form (``udfs.batches.results.STATES``).
     around_shrinks : bool
-        Of these, only what is near shrinks (``udfs.batches.around_shrinks``).
+        Whether only the rows of these timelines near shrinks are returned (``udfs.batches.around_shrinks``).
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class SetReplay:
         self.params: dict[tuple[Any, ...], tuple[npt.NDArray[np.void], list[str]]] = {}
 
     def begin_set(self, key: tuple[Any, ...]) -> None:
-        """Forget the former set; the next row starts a term, or is not replayed."""
+        """Begin another set; rows before its first term are not replayed."""
         self.key, self.identity, self.state = key, None, None
         self.passed.clear()
 
     def go_on(self, since_us: int, kept: dict[str, Any]) -> None:
-        """Take up what a former window ended with, of a term that goes on or is over."""
+        """Restore the state with which the previous window ended; its term may continue or have ended since."""
         self.state = unpacked_snapshot(zlib.decompress(kept["state"]))
         self.state.term["end_us"], self.state.term["ends_mid_term"] = kept["end_us"], kept["ends_mid_term"]
         self.term_is_over = kept["end_us"] < since_us
@@ -112,7 +112,7 @@ class SetReplay:
             self.around.go_on(self.identity, shown_around_shrinks(self.state, since_us))
 
     def begin_term(self, start_us: int, start_offset: int, term: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """Take up a term as its TERM row describes it."""
+        """Begin a term with the values of its TERM row."""
         assigned = term["assigned"]
         state = new_state(self.codes, len(assigned))
         if self.state is not None and not term["process_is_new"]:
@@ -138,7 +138,7 @@ class SetReplay:
         kernels.begin_replay_of_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
 
     def change_min_isr(self, now_us: int, min_isr: int) -> Iterator[pa.RecordBatch]:
-        """The topic has another min.insync.replicas from now on; runs that set it keep theirs."""
+        """Change min.insync.replicas of the topic from now on, except for runs that set it as a parameter."""
         if self.state is None or self.term_is_over or now_us > self.state.term["end_us"][0]:
             return
         yield from self.advance(NO_ROWS, now_us)
@@ -146,7 +146,7 @@ class SetReplay:
         kernels.change_min_isr_in_replay(self.state, of_runs, now_us)
 
     def _params_in(self, term: Mapping[str, Any]) -> tuple[npt.NDArray[np.void], list[str]]:
-        """Parameters of all runs, as the kernel takes them and as they are shown; most terms have those of another."""
+        """Return the parameters of all runs for the kernel, and as JSON; cached, because most terms have the same."""
         key = tuple(term[name] for name in OF_BROKER)
         if key not in self.params:
             if len(self.params) == TERMS_ALIKE:
@@ -174,7 +174,7 @@ class SetReplay:
             yield from self.flush()
 
     def advance(self, rows: Rows, until_us: int) -> Iterator[pa.RecordBatch]:
-        """Replay a stretch of the current term; without a term there is nothing to replay it against."""
+        """Replay rows of the current term; without a term, they are ignored."""
         if self.state is None or self.term_is_over:
             return
         if self.passed and fetches_from_below(rows, self.passed[-1]):
@@ -185,7 +185,7 @@ class SetReplay:
             yield from self.flush()
 
     def pass_over(self, piece: QuietRows, rows: Callable[[], Rows]) -> Iterator[pa.RecordBatch]:
-        """Come to the end of a quiet stretch; its rows are replayed where that makes a difference."""
+        """Skip a quiet stretch, or replay its rows if skipping could change results."""
         if self.state is None or self.term_is_over or self.key != piece.of_set:
             return
         if all(map(_knows_quiet, self.runs)):
@@ -199,7 +199,7 @@ class SetReplay:
         yield from self.advance(rows(), -1)
 
     def end_term(self) -> Iterator[pa.RecordBatch]:
-        """Let the timers run to the end of the term, and remember whose rows these were."""
+        """Run the timers to the end of the term, and note which term the results belong to."""
         if self.state is not None and self.identity is not None and not self.term_is_over:
             yield from self.advance(NO_ROWS, int(NEVER_US))
             kernels.end_replay_of_term(self.state, self.out)
@@ -207,7 +207,7 @@ class SetReplay:
             self.term_is_over = True
 
     def end_set(self) -> Iterator[pa.RecordBatch]:
-        """Come to the end of the set's last term, or of the window, and keep the state where that is wanted."""
+        """Replay up to the end of the set's last term, or of the window, and store the state if requested."""
         if self.state is None or self.identity is None:
             return
         if self.state.term["end_us"][0] < self.until_us:
@@ -227,13 +227,13 @@ class SetReplay:
         self.identity = self.state = None
 
     def flush_states(self) -> Iterator[pa.RecordBatch]:
-        """Send the states that wait."""
+        """Send the collected states."""
         if self.kept:
             yield pa.RecordBatch.from_pylist(self.kept, schema=RESULT_SCHEMA)
         self.kept.clear()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Send the waiting results."""
+        """Send the collected results."""
         if self.identity is not None:
             self.marks.append((self.out.filled.copy(), self.identity))
         rules = [run.rule for run in self.runs]
@@ -249,11 +249,11 @@ class SetReplay:
 
 
 NO_ROWS = Rows(*(np.asarray(pa.array([], pa.int64())) for _ in Rows._fields))
-"""Arrow's, as all rows are: numba compiles again for arrays that may be written to."""
+"""No rows, in Arrow's read-only arrays like all other rows: numba would compile again for writable arrays."""
 
 
 def _carry_over(former: State, state: State, assigned: Sequence[int]) -> None:
-    """A leader keeps what it knows of its followers from one of its terms to the next."""
+    """Copy what the leader knows about its followers from one of its terms to the next."""
     known = list(former.fetches["replica_id"])
     for p, replica in enumerate(assigned):
         if replica in known:
@@ -271,29 +271,28 @@ def replay_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Replay a stream of batches sorted by set, then ROW_ORDER.
 
-    A set begins with its first term, or with what is known of it from before (GOES_ON); rows before that are
-    not replayed.
+    A set begins with its first term, or with its state from before (a GOES_ON row); rows before that are not replayed.
 
     Parameters
     ----------
     batches : iterator of RecordBatch
-        SET_COLUMNS, the columns of ``Rows`` (int64), ``term`` (struct of TERM_FIELDS, null but in
-        TERM rows), ``kept`` (struct of KEPT_FIELDS, null but in GOES_ON rows), and ``segment`` (many events in one
-        row, or null; see ``udfs.batches.segments``).
+        SET_COLUMNS, the columns of ``Rows`` (int64), ``term`` (struct of TERM_FIELDS, null except in TERM rows),
+        ``kept`` (struct of KEPT_FIELDS, null except in GOES_ON rows), and ``segment`` (many events in one row, or null;
+        see ``udfs.batches.segments``).
     runs : sequence of RuleRun
     kinds : collection of str
-        Of ``udfs.batches.results.KINDS``, and STATE: results that are wanted.
+        Kinds of results to return: those of ``udfs.batches.results.KINDS``, and STATE.
     until_us : int
-        End of the window, exclusive: rows from then on are left alone, and no timer fires.
+        End of the window, exclusive: later rows are ignored, and later timers do not fire.
     shared : collection of str
-        Timelines that are wanted as well, as they are stored.
+        Timelines to return in addition, in stored form.
     around_shrinks : bool
-        Only their rows near shrinks.
+        Whether only the rows of these timelines near shrinks are returned.
 
     Yields
     ------
     RecordBatch
-        Of RESULT_SCHEMA, or of STATES; a batch has results of one kind.
+        Results of one kind, with RESULT_SCHEMA, or a schema of STATES.
 
     Raises
     ------
@@ -304,7 +303,7 @@ def replay_batches(
     first = next(batches, None)
     if first is None:
         return
-    # A timeline has rows of every stretch; a state has all runs, and all appends.
+    # Timelines have rows in every stretch, and stored states need all runs and all appends.
     quiet = not shared and set(kinds) <= set(SCORED) and "kept" not in first.schema.names
     groups = _by_knowledge_of_quiet(runs) if quiet else [runs]
     replays = [SetReplay(group, kinds, until_us, shared, around_shrinks=around_shrinks) for group in groups]
@@ -327,7 +326,7 @@ def replay_batches(
 
 
 def _by_knowledge_of_quiet(runs: Sequence[RuleRun]) -> list[list[RuleRun]]:
-    """Separate the runs that may pass over quiet stretches from those that may not."""
+    """Separate the runs that may skip quiet stretches from those that may not."""
     knowing, others = ([run for run in runs if _knows_quiet(run) == known] for known in (True, False))
     return [group for group in (knowing, others) if group]
 
@@ -338,7 +337,7 @@ def _knows_quiet(run: RuleRun) -> bool:
 
 def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.RecordBatch]:
     rows = kernel_rows(batch)
-    # Rows of a set come together, so that most batches need no look at each row.
+    # Rows of a set are adjacent, so that most batches need no check of each row.
     alone = set_of(batch, 0) == set_of(batch, batch.num_rows - 1)
     new_set = np.zeros(batch.num_rows, np.bool_) if alone else set_changes(batch, SET_COLUMNS)
     _check_order(batch, rows, new_set)

@@ -1,4 +1,4 @@
-"""From what the kernel numbered to rows with names, all kinds of result in one schema."""
+"""Convert the kernel's numbered results to rows with names, with one schema for all kinds of results."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -33,11 +33,11 @@ KINDS = {
     "score": SCORE_COLUMNS,
     "follower_score": FOLLOWER_SCORE_COLUMNS,
 }
-"""Kinds of result, in the order of ``Output``."""
+"""Kinds of results, in the order of ``Output``."""
 SCORED = ("change", "score", "follower_score")
-"""The kinds that scores are made of; the others are the timelines."""
+"""The kinds of results from which scores are computed; the others are timelines."""
 STATE = "state"
-"""Beside KINDS: what the replay of a set knows at the end of a window (``udfs.kernel.snapshot``)."""
+"""A further kind of result: the state of a set's replay at the end of a window (``udfs.kernel.snapshot``)."""
 
 LATENCIES = pa.list_(pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())]))
 Identity = Mapping[str, Any]
@@ -46,11 +46,11 @@ _NULL_UNLESS = {
     "times_known": {"last_caught_up_time_ms"},
     "held_known": {"leader_held_ms"},
 }
-"""Columns that are null where an identity says so: where no line names an offset, where a timeline ends, and where the
-log names one instant of a fetch."""
+"""Columns that are null if an identity says so: if no line names an offset, if a timeline ends, or if the log has only
+one instant per fetch."""
 _ROWS_A_BATCH = 1 << 16
 _WIDEST = 40
-"""Bits of a number for an ISR; those above it count terms."""
+"""Bits for the ISR in a combined number, whose upper bits are the number of the term."""
 Results = Iterator[pa.RecordBatch]
 
 RESULT_SCHEMA = pa.schema(
@@ -114,7 +114,7 @@ STATES = {
     )
     for kind, columns in _OF_TIMELINES.items()
 }
-"""A timeline as it is stored: a row once for all runs that share it, text as dictionaries."""
+"""Schemas of timelines in stored form: one row for all runs that share it, and text as dictionaries."""
 
 
 def named_results(
@@ -124,7 +124,7 @@ def named_results(
     kinds: Collection[str],
     shared: Collection[str] = (),
 ) -> Results:
-    """Name what the kernel numbered: replicas by id, ISRs as lists, rules, terms.
+    """Convert the kernel's numbers to names: ids of replicas, ISRs as lists, rules and terms.
 
     Parameters
     ----------
@@ -134,14 +134,14 @@ def named_results(
     rules : sequence of str
         The rule of each run.
     kinds : collection of str
-        Of KINDS: what is wanted.
+        Kinds of results to return, from KINDS.
     shared : collection of str
-        Timelines that are wanted as they are stored: of STATES, a row once for all runs that share it.
+        Timelines to return in stored form (STATES), with one row for all runs that share it.
 
     Yields
     ------
     RecordBatch
-        Of RESULT_SCHEMA, or of STATES; a kind of result each.
+        Results of one kind, with RESULT_SCHEMA, or a schema of STATES.
     """
     identities = [identity for _, identity in marks]
     filled = np.array([filled for filled, _ in marks])
@@ -156,7 +156,7 @@ def named_results(
 def named_once(
     rows: Int64Array, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> pa.RecordBatch:
-    """Name the rows of a timeline as they are stored; each belongs to the term ``identities[of_term]``."""
+    """Name the rows of a timeline in stored form; the term of each is ``identities[of_term]``."""
     params = list(dict.fromkeys(tuple(identity["params_json"]) for identity in identities))
     params_of = np.array([params.index(tuple(identity["params_json"])) for identity in identities])
     found = _named(kind, _columns(rows, kind), identities, of_term)
@@ -175,7 +175,7 @@ def named_once(
 def named(
     out: KernelOutput, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> Results:
-    """Name the rows of one kind, whose terms are ``identities[of_term]``; a row is repeated for each of its runs."""
+    """Name the rows of one kind, and repeat each row for each of its runs; its term is ``identities[of_term]``."""
     which = list(KINDS).index(kind)
     rows = out[which][: int(out.filled[which])]
     row, run = _each_run(rows[:, 0]) if kind in _OF_TIMELINES else (np.arange(len(rows)), rows[:, 0])
@@ -193,14 +193,14 @@ def named(
 
 
 def _each_run(runs: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Place of each row of a timeline, once for every run that has it, and these runs."""
+    """Return row indices and runs of a timeline, with one entry per row and run."""
     bits = np.ascontiguousarray(runs)[:, None].view(np.uint8)
     row, bit = np.nonzero(np.unpackbits(bits, axis=1, count=int(RUNS_A_ROW), bitorder="little"))
     return row, (runs[row] >> RUNS_A_ROW) * RUNS_A_ROW + bit
 
 
 def _columns(rows: Int64Array, kind: str) -> dict[str, Int64Array]:
-    """Columns by name, without the first, which identifies the run."""
+    """Return the columns by name, except the first, which identifies the run."""
     return {column: np.ascontiguousarray(rows[:, i]) for i, column in enumerate(KINDS[kind]) if i}
 
 
@@ -210,7 +210,7 @@ def _named(
     identities: Sequence[Identity],
     of_mark: Int64Array,
 ) -> dict[str, Any]:
-    """Columns of RESULT_SCHEMA that a kind of result fills, but its run; text columns of sets as dictionaries."""
+    """Return the columns of RESULT_SCHEMA that a kind of result has, except its run; text of sets as dictionaries."""
     rows = len(of_mark)
     widest = max(len(identity["assigned"]) for identity in identities)
     replica_ids = np.array([i["assigned"] + [-1] * (widest - len(i["assigned"])) for i in identities], np.int32)
@@ -260,7 +260,7 @@ def _named(
 
 
 def _of(few: pa.Array, which: Int64Array) -> pa.Array:
-    """Take a value for each row, by index; text is dictionary-encoded."""
+    """Take one of a few values for each row, by index; text becomes a dictionary."""
     if few.type != pa.string():
         return few.take(pa.array(which))
     differ = few.dictionary_encode()
@@ -275,21 +275,21 @@ def _as(values: Any, wanted: pa.DataType) -> pa.Array:
 def _isr_lists(
     bits: Int64Array, of_mark: Int64Array, identities: Sequence[Identity], leader_last: Any = False
 ) -> pa.Array:
-    """Lists of replica ids in order of assignment, few different ones, so each is made once."""
-    # One number a row, since Arrow finds the different ones by hashing; numpy would sort rows of three.
+    """Convert ISRs to lists of replica ids in order of assignment; each of the few different lists is made once."""
+    # One number per row, for which Arrow finds distinct values by hashing; numpy would sort rows of three numbers.
     keys = pa.array((of_mark << _WIDEST | bits) << 1 | leader_last).dictionary_encode()
     lists = []
     for key in keys.dictionary.to_pylist():
         identity, bit = identities[key >> _WIDEST + 1], key >> 1
         members = [replica for p, replica in enumerate(identity["assigned"]) if bit >> p & 1]
-        if key & 1:  # who gave up leadership moves to the end
+        if key & 1:  # the leader that gave up leadership moves to the end
             members.sort(key=identity["leader_id"].__eq__)
         lists.append(members)
     return pa.array(lists, pa.list_(pa.int32())).take(keys.indices)
 
 
 def _verdicts(causes: Int64Array) -> dict[str, pa.Array]:
-    """Verdict, primary cause and all causes of every set of cause bits; null where nothing was judged."""
+    """Return verdict, primary cause and all causes for each value of cause bits; null if nothing was judged."""
     bits, inverse = np.unique(causes, return_inverse=True)
     names = [[name for i, name in enumerate(CAUSES) if bit >> i & 1] for bit in bits.tolist()]
     primary = [held[0] if held else None for held in names]
@@ -302,7 +302,7 @@ def _verdicts(causes: Int64Array) -> dict[str, pa.Array]:
 
 
 def _latencies(counts: Int64Array) -> pa.Array:
-    """List the buckets of each row that are not empty, as pairs of latency and number."""
+    """Return, for each row, the non-empty buckets as pairs of latency and number of appends."""
     row, bucket = np.nonzero(counts)
     pairs = pa.StructArray.from_arrays(
         [pa.array(middle_of_latency_bucket_us(bucket) / 1000.0), pa.array(counts[row, bucket])],

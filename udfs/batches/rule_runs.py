@@ -1,4 +1,4 @@
-"""Rule runs: a rule with its parameters, those that are set and those that a term gives."""
+"""Rule runs: a rule with parameters that are set, and others that come from the term."""
 
 import json
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from udfs.rules import REGISTRY, Param, Rule
 
 @dataclass(frozen=True)
 class RuleRun:
-    """A rule and the parameters that are set for it; all others come from the broker or the rule."""
+    """A rule with the parameters that are set for it; the values of all others come from the broker or the rule."""
 
     rule: str
     params: Mapping[str, int] = field(default_factory=dict)
 
 
 def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
-    """Every parameter of a run in a term: set for the run, else the broker's, else the rule's."""
+    """Return every parameter of a run in a term: the value set for the run, else the broker's, else the rule's."""
     rule = REGISTRY[run.rule]
     lag_time = run.params.get("replica_lag_time_max_ms", term["replica_lag_time_max_ms"])
     return {
@@ -32,7 +32,7 @@ def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
 
 
 def params_json(run: RuleRun, term: Mapping[str, Any]) -> str:
-    """The parameters that distinguish the runs of a rule, as JSON with sorted keys."""
+    """Return the parameters that distinguish the runs of a rule, as JSON with sorted keys."""
     rule = REGISTRY[run.rule]
     shown = {"replica_lag_time_max_ms", "min_insync_replicas", *rule.params, *run.params}
     values = {name: value for name, value in resolved_params(run, term).items() if name in shown}

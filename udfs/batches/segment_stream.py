@@ -19,15 +19,15 @@ Ints = npt.NDArray[np.int64]
 
 
 def one_row_an_event(batches: Iterator[pa.RecordBatch], *, quiet: bool = False) -> Iterator[Piece]:
-    """Unpack the segments in the stream of the replay; memory is bounded by those that overlap, and a batch.
+    """Unpack the segments in the replay's stream; memory is bounded by overlapping segments, and one batch.
 
     Parameters
     ----------
     batches : iterator of RecordBatch
-        SET_COLUMNS, the columns of ``Rows`` (int64), more of any kind, and ``segment`` (SEGMENT, null in rows of
-        one event), with the time of its first event; sorted by set, then ROW_ORDER.
+        Rows with SET_COLUMNS, the columns of ``Rows`` (int64), any other columns, and ``segment`` (SEGMENT, null in
+        rows of single events), with the time of its first event; sorted by set, then ROW_ORDER.
     quiet : bool
-        Leave quiet stretches packed unless another row of the set falls into them.
+        Whether to leave quiet stretches packed, unless another row of the set falls into them.
 
     Yields
     ------
@@ -37,7 +37,7 @@ def one_row_an_event(batches: Iterator[pa.RecordBatch], *, quiet: bool = False) 
     Raises
     ------
     DamagedSegmentError
-        Naming the segment.
+        If a segment is damaged; the message names it.
     ValueError
         When rows are not in order.
     """
@@ -45,14 +45,14 @@ def one_row_an_event(batches: Iterator[pa.RecordBatch], *, quiet: bool = False) 
 
 
 class _Segment(NamedTuple):
-    """A segment in the stream, at this place of a batch without it."""
+    """A segment in the stream, and its position in a batch without it."""
 
     rows: pa.RecordBatch
     place: int
     packed: pa.StructScalar
 
     def pieces(self, following: tuple[pa.RecordBatch, int] | None) -> Iterator[Piece]:
-        """Its events; a quiet stretch is a separate item if no following row falls into it."""
+        """Yield its events; a quiet stretch is a separate item if no following row falls into it."""
         of_set = set_of(self.rows, self.place)
         try:
             around = unpacked_quiet(self.packed["quiet"].as_py() or b"")
@@ -72,7 +72,7 @@ class _Segment(NamedTuple):
         yield self._rows_of(around.after._asdict(), len(around.after.time_us))
 
     def unpacked(self) -> pa.RecordBatch:
-        """All its events, a row each."""
+        """Return all its events, one per row."""
         segment = self.packed.as_py()
         try:
             return self._rows_of(unpack_segment(segment), segment["events"])

@@ -1,8 +1,8 @@
-"""Packed segments: a stretch of one set's fetches and appends as one row, each column of numbers as one binary.
+"""Pack consecutive fetches and appends of one set into segments: one row, with each column of numbers as one binary.
 
-Spark is slow by the row and fast by the byte: 16,384 events cross it as one row of about 300 kB. Format 1: a binary
-holds whole numbers: the first as 8 bytes, then a byte with the width of the differences (0, 1, 2, 4 or 8 bytes; 0: all
-numbers are the same), then the difference of each number from the one before, all little-endian and signed. ``PACKED``
+Spark is slow per row and fast per byte: 16,384 events pass through it as one row of about 300 kB. In format 1, a binary
+has integers: the first as 8 bytes, then a byte with the width of the differences (0, 1, 2, 4 or 8 bytes; 0 if all
+numbers are equal), then the difference of each number from the one before, all little-endian and signed. ``PACKED``
 lists the columns. ``checksum`` is the CRC-32 of the concatenated binaries.
 """
 
@@ -38,10 +38,10 @@ PACKED = {
     "released_us": "of each fetch: from then until the wait for data ended that it asked for",
     "until_us": "of each fetch: from then until its response was sent",
 }
-"""Columns of ``udfs.records.Rows`` as they are packed; what is said of fetches is left out for appends."""
+"""Columns of ``udfs.records.Rows`` that are packed; the last six only have values for fetches, not for appends."""
 OF_FETCHES = tuple(PACKED)[4:]
 _INSTANTS = ("time_us", *tuple(PACKED)[6:])
-"""Each is stored as the distance from the one before it."""
+"""Instants of a fetch; each after the first is stored as its distance from the one before."""
 SEGMENT = pa.struct(
     [
         ("format_version", pa.int32()),
@@ -59,7 +59,7 @@ SEGMENTS = pa.schema(
         ("partition_id", pa.int32()),
         ("leader_id", pa.int32()),
         ("leader_epoch", pa.int32()),
-        ("day", pa.int32()),  # since 1970-01-01: of an append, or of the instant when a fetch was handled
+        ("day", pa.int32()),  # days since 1970: day of an append, or of the instant at which a fetch was handled
         ("segment_number", pa.int32()),
         ("first_us", pa.int64()),
         ("last_us", pa.int64()),
@@ -70,11 +70,11 @@ Ints = npt.NDArray[np.int64]
 
 
 class DamagedSegmentError(ValueError):
-    """A segment is not what was packed."""
+    """A segment is damaged."""
 
 
 class _Widths(NamedTuple):
-    """Least and largest difference that fit."""
+    """Smallest and largest difference that a width can hold."""
 
     width: int
     least: int
@@ -85,10 +85,10 @@ _WIDTHS = (_Widths(0, 0, 0), *(_Widths(w, -(1 << 8 * w - 1), (1 << 8 * w - 1) - 
 
 
 def packed_for_segment(values: Ints) -> bytes:
-    """Whole numbers as a binary of a segment; none as nothing."""
+    """Pack integers into a binary of a segment; without numbers, the binary is empty."""
     if not len(values):
         return b""
-    steps = np.diff(values)  # may wrap around, and so do their sums
+    steps = np.diff(values)  # may overflow, which their sums undo by overflowing as well
     least, most = (int(steps.min()), int(steps.max())) if len(steps) else (0, 0)
     width = next(w.width for w in _WIDTHS if w.least <= least and most <= w.most)
     head = values[:1].astype("<i8").tobytes() + bytes([width])
@@ -96,12 +96,12 @@ def packed_for_segment(values: Ints) -> bytes:
 
 
 def unpack_steps(binary: bytes, steps: Ints) -> None:
-    """Write the first of a segment's numbers, and the difference of each from the one before.
+    """Write the first number of a binary, and the difference of each number from the one before, into ``steps``.
 
     Raises
     ------
     DamagedSegmentError
-        When there are not as many as ``steps`` has room for.
+        If the number of values differs from the length of ``steps``.
     """
     width = _width_of_steps(binary, len(steps))
     if len(steps):
@@ -120,18 +120,18 @@ def _width_of_steps(binary: bytes, count: int) -> int:
 
 
 def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pack fetches and appends; memory is bounded by a segment, a batch, and the pieces that overlap with its last.
+    """Pack fetches and appends; memory is bounded by a segment, a batch, and the chunks that overlap with its last.
 
     Parameters
     ----------
     pieces : iterator of RecordBatch
-        Of ``udfs.batches.event_chunks.PIECES``; sorted by set, then ``first_us``.
+        Chunks with the schema ``udfs.batches.event_chunks.PIECES``, sorted by set, then ``first_us``.
 
     Yields
     ------
     RecordBatch
-        Of SEGMENTS. A segment has SEGMENT_ROWS events at most, of one leader epoch, and one day of both ``day`` and
-        time.
+        Rows with the schema SEGMENTS. A segment has at most SEGMENT_ROWS events, of one leader epoch; all of them have
+        the same ``day``, and times on the same day.
     """
     number = _Number()
     rest: Events | None = None
@@ -145,7 +145,7 @@ def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield _segments(rest, [*_starts(rest), len(rest)], number)
         events = sorted_events(events)
         starts = _starts(events)
-        # Nothing to come is earlier than the last piece begins. The last segment that begins before that may go on.
+        # Later chunks begin no earlier than the last one. The last segment that begins before that time may continue.
         begins = int(np.searchsorted(events.columns["set"], events.columns["set"][-1]))
         last_us = batch.column("first_us")[-1].as_py()
         known = begins + int(np.searchsorted(events.columns["time_us"][begins:], last_us))
@@ -157,12 +157,12 @@ def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def segments_of_events(events: Events) -> pa.RecordBatch:
-    """Pack events of one set, sorted and whole, into rows of SEGMENTS."""
+    """Pack the complete, sorted events of one set into rows of SEGMENTS."""
     return _segments(events, [*_starts(events), len(events)], _Number())
 
 
 class _Number:
-    """Segments of a set are counted from 0 on."""
+    """Counter of the segments of a set, from 0."""
 
     def __init__(self) -> None:
         self._of: tuple[object, ...] = ()
@@ -175,11 +175,11 @@ class _Number:
 
 
 def _starts(events: Events) -> list[int]:
-    """Where segments begin."""
+    """Return the indices at which segments begin."""
     columns = events.columns
     new = np.ones(len(events), np.bool_)
     new[1:] = False
-    # A day ends with what arrived on it, though it was handled on the next.
+    # A fetch that arrived on one day and was handled on the next is not packed together with later arrivals.
     for values in (columns["set"], columns["leader_epoch"], _days(columns), columns["time_us"] // DAY_US):
         new[1:] |= np.diff(values) != 0
     edges = [*np.flatnonzero(new).tolist(), len(events)]
@@ -225,12 +225,12 @@ def _binaries(columns: dict[str, Ints], fetches: npt.NDArray[np.bool_]) -> dict[
 
 
 def unpack_segment(segment: dict[str, Any]) -> dict[str, Ints]:
-    """Columns of ``Rows`` (int64) of a segment, a struct of SEGMENT.
+    """Unpack a segment, a struct of SEGMENT, into the columns of ``Rows`` (int64).
 
     Raises
     ------
     DamagedSegmentError
-        When it is of a format that is not known, or is not what was packed.
+        When the segment is damaged, or has an unknown format.
     """
     if segment["format_version"] != FORMAT:
         message = f"format {segment['format_version']}, and {FORMAT} is known"
@@ -239,7 +239,7 @@ def unpack_segment(segment: dict[str, Any]) -> dict[str, Ints]:
         message = "the checksum differs"
         raise DamagedSegmentError(message)
     events, fetches = segment["events"], segment["fetches"]
-    for name in PACKED:  # before there is room for a number of events that may be damaged
+    for name in PACKED:  # checked before memory is allocated, because the number of events may be damaged
         _width_of_steps(segment[name], fetches if name in OF_FETCHES else events)
     of_events = np.empty((len(PACKED) - len(OF_FETCHES), events), np.int64)
     of_fetches = np.empty((len(OF_FETCHES), fetches), np.int64)
@@ -254,19 +254,19 @@ def unpack_segment(segment: dict[str, Any]) -> dict[str, Ints]:
 
 @entry
 def spread_steps(of_events: Ints, of_fetches: Ints, columns: Ints) -> int:
-    """Sum up the steps of a segment: columns of PACKED, an event each, without what appends lack.
+    """Turn the differences of a segment into values: one per event, except for columns that appends do not have.
 
     Parameters
     ----------
     of_events, of_fetches : int64 of shapes (4, events) and (6, fetches)
-        Steps of ``unpack_segment``, in the order of PACKED.
+        Differences read by ``unpack_segment``, in the order of PACKED.
     columns : int64 of shape (10, events)
-        What comes out.
+        Array for the result.
 
     Returns
     -------
     int
-        How many events are fetches; what ``of_fetches`` has not is not filled in.
+        Number of events that are fetches; for other events, the columns of ``of_fetches`` are not filled in.
     """
     time_us = kind = offset = code = np.int64(0)
     replica_id = log_end_offset = handled_us = processed_us = released_us = until_us = np.int64(0)

@@ -1,4 +1,4 @@
-"""Process the requests of fetch sessions in order: their times, the gaps between them, and what was before."""
+"""Process the requests of fetch sessions in order: correct their times, find gaps, and add earlier partitions."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,10 +35,10 @@ Ints = npt.NDArray[np.int64]
 
 
 def session_requests_in_turn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Add ``previous_epoch``, null for the first request of a session, and correct what was logged late.
+    """Add ``previous_epoch`` (null for a session's first request), and correct times of lines that were logged late.
 
-    A session has one request in flight. So if a request seems to complete after the next one of its session arrived,
-    its line was logged late by at least the difference.
+    A session has one request in flight. Therefore, if a request seems to complete after the next one of its session
+    arrived, its line was logged late by at least the difference.
     """
     before: pa.RecordBatch | None = None
     with_rows = (batch for batch in batches if batch.num_rows)
@@ -66,7 +66,7 @@ def _in_turn(batch: pa.RecordBatch, before: pa.RecordBatch | None, after: pa.Rec
 
 
 def first_session_requests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give the first request of each session; columns as in `FIRST_REQUESTS`."""
+    """Yield the first request of each session, with the columns of `FIRST_REQUESTS`."""
     for batch in session_requests_in_turn(batches):
         yield batch.filter(pc.is_null(batch.column("previous_epoch"))).select(FIRST_REQUESTS.names)
 
@@ -74,7 +74,8 @@ def first_session_requests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 def missing_session_requests(batch: pa.RecordBatch, members: Members = MappingProxyType({})) -> pa.RecordBatch:
     """Find the requests whose predecessors in the session are missing, with ``reason`` and ``detail``.
 
-    Those of a session whose offsets are among its members were read before.
+    A session with offsets in ``members`` is not affected, because its earlier requests are in logs that were read
+    before.
     """
     went_on = {key for key, held in members.items() if any(epoch >= 0 for *_, own in held for _, epoch, _ in own)}
     epoch, previous = int64_array(batch.column("session_epoch")), int64_array(batch.column("previous_epoch"))
@@ -101,7 +102,7 @@ def missing_session_requests(batch: pa.RecordBatch, members: Members = MappingPr
 
 
 def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBatch:
-    """Let the first request of a session ask for what the session had before, too."""
+    """Add the partitions that a session had before to its first request."""
     if not members:
         return batch
     broker, session = int64_array(batch.column("broker_id")), int64_array(batch.column("session"))
@@ -118,7 +119,7 @@ def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBa
 
 def _with_held(piece: bytes, held: Held) -> bytes:
     asked, gone, answered = unpacked.unpacked_fetches(pa.array([piece]))
-    # Irrelevant for a request that lists nothing; a session has either ids or names.
+    # A session has either ids or names; for a request without partitions it does not matter which.
     by_id = any(each.is_id.any() for each in (asked, gone, answered)) or not (len(asked.is_id) or len(answered.is_id))
     topics = [(ids[0] if by_id and ids else topic, partitions) for ids, topic, partitions in held]
     return unpacked.with_topics_in_front(piece, topics, by_id=by_id)

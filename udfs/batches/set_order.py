@@ -1,4 +1,4 @@
-"""Pieces of the replay's stream that may overlap, as one stream in order: of each set, rows by ROW_ORDER."""
+"""Merge overlapping pieces of the replay's stream into one stream in which the rows of each set are in order."""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -17,18 +17,18 @@ Piece: TypeAlias = "pa.RecordBatch | QuietRows"
 
 
 def in_set_order(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Merge pieces; memory is bounded by those that overlap at a time.
+    """Merge pieces; memory is bounded by the pieces that overlap at a time.
 
     Parameters
     ----------
     pieces : iterator of RecordBatch or QuietRows
-        SET_COLUMNS and ROW_ORDER (int64) among their columns, the rows of a set together. Each in order, and none
-        begins at an earlier time than one that came before it.
+        Pieces with SET_COLUMNS and ROW_ORDER (int64) among their columns. The rows of each piece are in order, with
+        those of a set adjacent, and no piece begins at an earlier time than a piece before it.
 
     Yields
     ------
     RecordBatch or QuietRows
-        The same rows in order. Pieces that overlap with no other are passed on as they are.
+        The same rows in order. A piece that overlaps with no other is passed on unchanged.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def in_set_order(pieces: Iterator[Piece]) -> Iterator[Piece]:
         if isinstance(waiting, QuietRows) and waiting.of_set == of_set and begin_us < waiting.until_us:
             waiting = waiting.rows()
         if isinstance(waiting, pa.RecordBatch) and set_of(waiting, waiting.num_rows - 1) == of_set:
-            # Nothing to come is earlier than this piece begins.
+            # Later pieces begin no earlier than this one.
             early = np.flatnonzero(np.asarray(waiting.column("time_us")) < begin_us)
             done = int(early[-1]) + 1 if len(early) else 0
             yield waiting.slice(0, done)
@@ -63,19 +63,19 @@ def in_set_order(pieces: Iterator[Piece]) -> Iterator[Piece]:
 
 
 def _begin_of(piece: Piece) -> tuple[Key, Key, int]:
-    """The set of its first and of its last row, and the time of the first."""
+    """Return the set of a piece's first row, that of its last row, and the time of the first row."""
     if isinstance(piece, QuietRows):
         return piece.of_set, piece.of_set, piece.first_us
     return set_of(piece, 0), set_of(piece, piece.num_rows - 1), piece.column("time_us")[0].as_py()
 
 
 def rows_of_piece(piece: Piece) -> pa.RecordBatch:
-    """Its rows, read if it is a quiet stretch."""
+    """Return the rows of a piece; those of a quiet stretch are unpacked."""
     return piece.rows() if isinstance(piece, QuietRows) else piece
 
 
 def set_changes(batch: pa.RecordBatch, names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-    """Whether a row differs from the one before it in any of these columns; the first row does not."""
+    """Return, for each row, whether it differs from the row before in any of these columns; False for the first."""
     found = np.zeros(batch.num_rows, np.bool_)
     for name in names:
         column = batch.column(name)
@@ -84,11 +84,11 @@ def set_changes(batch: pa.RecordBatch, names: tuple[str, ...]) -> npt.NDArray[np
 
 
 def set_order(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Positions of the rows in order; sets stay where they are."""
+    """Return the indices that sort the rows of each set; the order of sets does not change."""
     keys = [np.cumsum(set_changes(batch, SET_COLUMNS)), *(np.asarray(batch.column(name)) for name in ROW_ORDER)]
     return np.lexsort(keys[::-1])
 
 
 def set_of(batch: pa.RecordBatch, row: int) -> Key:
-    """The set that a row belongs to: values of SET_COLUMNS."""
+    """Return the set of a row: its values of SET_COLUMNS."""
     return tuple(batch.column(name)[row].as_py() for name in SET_COLUMNS)

@@ -1,4 +1,4 @@
-"""Columns of the replay's stream for rows that are no event: where a term begins, and what is known from before."""
+"""Columns of the replay's stream for rows that are not events: starts of terms, and states from earlier windows."""
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ TERM_FIELDS = (
 """Fields of a TERM row beyond its time and ``offset`` (the start offset), as a struct column ``term``."""
 
 OF_BROKER = ("replica_lag_time_max_ms", "min_insync_replicas", "check_origin_ms", "isr_write_ms")
-"""Those of its fields that give the default parameters of a run."""
+"""Fields of a TERM row that are the default parameters of a run."""
 
 KEPT_FIELDS = (
     ("leader_epoch", pa.int32()),

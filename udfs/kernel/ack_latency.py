@@ -1,4 +1,4 @@
-"""How long producers with acks=all wait: the appends that wait under each run, and a histogram of the waiting times.
+"""Track how long producers with acks=all wait: the waiting appends of each run, and a histogram of waiting times.
 
 Latencies are counted in buckets of at most a sixteenth of their value, so a day has a few hundred numbers, and
 percentiles of any grouping can be computed from the table.
@@ -10,34 +10,35 @@ from udfs.jit import inlined, kernel
 from udfs.records import BUCKETS, Int64Array
 
 TIME, END, FIRST_RUN = 0, 1, 2
-"""Columns of waits: time and end of each append; then for each run how many appends of the entry wait under it."""
+"""Columns of waits: time and end of each append; then, for each run, the number of the entry's appends that wait."""
 COUNT = -1
-"""The last row: entries in use (column TIME); the first entry that each run waits for (its own column)."""
+"""Index of the last row, which has the number of entries in use (column TIME), and, in the column of each run, the
+first entry that the run waits for."""
 FOR_NOTHING = np.int64(2**62)
-"""No entry: the run waits for none, nor for those to come."""
+"""Index that is beyond any entry: the run waits for none, including future ones."""
 
 
 def new_ack_waits(runs: int, capacity: int) -> Int64Array:
     """Make waits, int64 of shape (capacity + 1, 2 + runs): appends that some run has not acknowledged yet, in order.
 
-    When there are more than the capacity, neighbours become one entry: the time of the earlier one, the end of the
-    later one. A run that is this far behind then gets latencies that are too long, by the distance of two neighbours.
+    If there are more appends than the capacity, neighbours are merged: the time of the earlier one, the end of the
+    later one. The latencies of a run that is this far behind are then too long by the distance of two neighbours.
     """
     return np.zeros((capacity + 1, FIRST_RUN + runs), np.int64)
 
 
 def middle_of_latency_bucket_us(buckets: Int64Array) -> Int64Array:
-    """Middle of each bucket, microseconds."""
+    """Return the middle of each bucket in microseconds."""
     shift = np.maximum(buckets // 16 - 1, 0)
     return np.where(buckets < 16, buckets, ((16 + buckets % 16) << shift) + (1 << shift) // 2)
 
 
 @kernel
 def latency_bucket(latency_us):
-    """Sixteen buckets an octave, and one a microsecond below 16."""
+    """Return the bucket of a latency: sixteen buckets per octave, and one per microsecond below 16."""
     if latency_us < 16:
         return latency_us
-    # The highest bit by halves: bit by bit takes as many steps as the latency has bits.
+    # The highest bit is found by binary search, which takes fewer steps than bit by bit.
     shift, step = 0, 32
     while step > 0:
         if latency_us >> (shift + step) >= 16:
@@ -48,14 +49,14 @@ def latency_bucket(latency_us):
 
 @kernel
 def clear_ack_waits(waits):
-    """Clear the waits for a new term, whose leader has no producer waiting."""
+    """Clear the waits for a new term, in which no producer waits yet."""
     for column in range(waits.shape[1]):
         waits[COUNT, column] = 0
 
 
 @kernel
 def _make_room(waits):
-    """Forget what every run has acknowledged; if that is not half, merge neighbours."""
+    """Drop entries that every run has acknowledged; if these are less than half, merge neighbours."""
     used = waits[COUNT, TIME]
     done = used
     for run in range(FIRST_RUN, waits.shape[1]):
@@ -70,7 +71,7 @@ def _make_room(waits):
         waits[kept, TIME] = waits[i, TIME]
         waits[kept, END] = waits[last, END]
         for run in range(FIRST_RUN, waits.shape[1]):
-            # Appends that a run has acknowledged no longer count.
+            # A merged entry does not count appends that the run has acknowledged.
             appends = waits[i, run]
             if last > i:
                 appends += waits[last, run]
@@ -84,13 +85,13 @@ def _make_room(waits):
 
 @kernel
 def add_ack_wait(waits, log_end_offset, now_us):
-    """Enter an append; returns its place, where no run waits yet."""
+    """Add an append, for which no run waits yet; return its index."""
     if waits[COUNT, TIME] == len(waits) - 1:
         _make_room(waits)
     i = waits[COUNT, TIME]
     waits[i, TIME] = now_us
     waits[i, END] = log_end_offset
-    if i > 0:  # log ends only grow, so no entry overtakes another
+    if i > 0:  # log ends only grow, so entries stay in order
         waits[i, END] = max(log_end_offset, waits[i - 1, END])
     for run in range(FIRST_RUN, waits.shape[1]):
         waits[i, run] = 0
@@ -100,14 +101,14 @@ def add_ack_wait(waits, log_end_offset, now_us):
 
 @inlined
 def some_ack_waits_end(waits, r, high_watermark):
-    """The run's high watermark has passed the first append that waits."""
+    """Whether the run's high watermark has passed its first waiting append."""
     i = waits[COUNT, FIRST_RUN + r]
     return i < waits[COUNT, TIME] and waits[i, END] <= high_watermark
 
 
 @kernel
 def acknowledge_waits(waits, r, high_watermark, now_us, latencies):
-    """Appends are acknowledged, as the run's high watermark has moved: how many, and how long the longest waited."""
+    """Acknowledge appends that the run's high watermark has passed; return their number and the longest wait."""
     acknowledged, longest_us = 0, 0
     own = FIRST_RUN + r
     i = waits[COUNT, own]
@@ -125,13 +126,13 @@ def acknowledge_waits(waits, r, high_watermark, now_us, latencies):
 
 @kernel
 def forget_ack_waits(waits, r):
-    """The run waits for no acknowledgement, whatever is to come."""
+    """Stop waiting for acknowledgements in a run, including those of future appends."""
     waits[COUNT, FIRST_RUN + r] = FOR_NOTHING
 
 
 @kernel
 def take_over_ack_waits(waits, to, of):
-    """One run waits for what another does."""
+    """Copy the waits of one run to another."""
     to, of = FIRST_RUN + to, FIRST_RUN + of
     for i in range(waits[COUNT, of], waits[COUNT, TIME]):
         waits[i, to] = waits[i, of]
@@ -140,7 +141,7 @@ def take_over_ack_waits(waits, to, of):
 
 @kernel
 def ack_waits_alike(waits, r, other):
-    """Two runs wait for the same."""
+    """Whether two runs wait for the same appends."""
     r, other = FIRST_RUN + r, FIRST_RUN + other
     alike = waits[COUNT, r] == waits[COUNT, other]
     for i in range(waits[COUNT, r], waits[COUNT, TIME]):
@@ -150,7 +151,7 @@ def ack_waits_alike(waits, r, other):
 
 @kernel
 def count_given_up_ack_waits(waits, r, before_us):
-    """How many appends from before that instant still wait for their acknowledgement."""
+    """Count the appends from before an instant that still wait for their acknowledgement."""
     never = 0
     for i in range(waits[COUNT, FIRST_RUN + r], waits[COUNT, TIME]):
         if waits[i, TIME] < before_us:

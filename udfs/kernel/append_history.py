@@ -1,8 +1,8 @@
-"""Appends that some follower still lacks, which show when the first record that a follower lacks was appended.
+"""Keep the appends that some follower lacks, to find when the first record that a follower lacks was appended.
 
 A follower with log end offset ``o`` lacks records since the first append that ended beyond ``o``. Appends that every
-follower has are forgotten. If a follower lacks more appends than fit (it has been away for long), every second append
-is merged into the one before it. Then memory does not grow, and the time found is too early by at most the distance
+follower has are dropped. If a follower lacks more appends than fit, because it has been away for long, every second
+append is merged into the one before it. This bounds memory, and the result is then too early by at most the distance
 between two neighbouring appends.
 """
 
@@ -25,13 +25,13 @@ class AppendHistory(NamedTuple):
 
 
 def new_append_history(capacity: int = CAPACITY) -> AppendHistory:
-    """Empty history of at most ``capacity`` appends."""
+    """Make an empty history of at most ``capacity`` appends."""
     return AppendHistory(np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.zeros(2, np.int64))
 
 
 @kernel
 def begin_append_history(history: AppendHistory, start_offset: int, start_us: int) -> None:
-    """Restart the history with a term: records that were there at its start are dated as appended then."""
+    """Restart the history at the start of a term, to which all existing records are dated."""
     history.log_end_offset[0] = start_offset
     history.time_us[0] = start_us
     history.used[0] = 0
@@ -40,7 +40,7 @@ def begin_append_history(history: AppendHistory, start_offset: int, start_us: in
 
 @inlined
 def remember_append(history: AppendHistory, log_end_offset: int, time_us: int, held_by_all: int) -> None:
-    """Add to the history an append that ended at ``log_end_offset``; ``held_by_all`` is the least log end."""
+    """Add an append that ended at ``log_end_offset``; ``held_by_all`` is the smallest log end of all followers."""
     first, end = history.used
     if end == len(history.time_us):
         while first < end and history.log_end_offset[first] <= held_by_all:
@@ -65,12 +65,12 @@ def remember_append(history: AppendHistory, log_end_offset: int, time_us: int, h
 
 @kernel
 def missing_since(history: AppendHistory, log_end_offset: int) -> int:
-    """Microseconds at which the leader first held more than ``log_end_offset``, by the history; or NEVER_US."""
+    """Return when the leader's log first ended beyond ``log_end_offset``, in microseconds; NEVER_US if it does not."""
     low, end = history.used
     high = end - 1
     if high < low or history.log_end_offset[high] <= log_end_offset:
         return NEVER_US
-    # Most followers lack the latest appends only: from there back, in steps that double.
+    # Most followers only lack the latest appends, so the search goes back from there, in steps that double.
     step = 1
     while high - step >= low and history.log_end_offset[high - step] > log_end_offset:
         high -= step

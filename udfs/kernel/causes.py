@@ -39,19 +39,20 @@ CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, CONTROLLER, FOLLOWER_STOPPED
 )
 
 ORDINARY_WORK = 10
-"""A leader that held a fetch for less than this part of the lag time did its work, and is not to blame."""
+"""Divisor of the lag time: a leader that held fetches for less than this part did ordinary work, and is not to
+blame."""
 
 
 NO_ARRIVAL_US = -1
-"""The last arrival of a follower that has not fetched in this term."""
+"""Value for the last arrival of a follower that has not fetched in this term."""
 
 CADENCES_A_LAG_TIME = 3
-"""A follower that fetches less often, as far as the log has its fetches, may have been there all the time."""
+"""Fetches per lag time that the log must show, because a follower with fewer logged fetches may not have stopped."""
 
 
 @kernel
 def _acknowledged_without(state, r, p):
-    """End of the records that would have been acknowledged without waiting for the follower."""
+    """Return the end of the records that would have been acknowledged without waiting for the follower."""
     leader, term = state.leaders[r], state.term[0]
     end = leader.log_end_offset
     for other in range(term.replicas):
@@ -62,7 +63,7 @@ def _acknowledged_without(state, r, p):
 
 @kernel
 def _may_depend_on_earlier(state, r, p, now_us):
-    """Whether the rule may have known something of the follower from before the log that decides about it now."""
+    """Whether the rule's decision about a follower may depend on events before the log."""
     follower, term = state.followers[r, p], state.term[0]
     shown = follower.last_caught_up_time_ms > term.start_us // 1000
     return not shown and now_us < ledger_known_from_us(term, state.params[r])
@@ -70,7 +71,7 @@ def _may_depend_on_earlier(state, r, p, now_us):
 
 @kernel
 def _is_explained(fetch, held_us, lag_time_us, now_us):
-    """Whether the leader had the follower waiting for so long that it accounts for the shrink."""
+    """Whether the time that the leader made the follower wait accounts for the shrink."""
     return held_us * ORDINARY_WORK > lag_time_us and now_us - fetch.since_us - held_us <= lag_time_us
 
 
@@ -82,7 +83,7 @@ def _has_stopped(fetch, lag_time_us, now_us):
 
 @kernel
 def causes_of_shrink(state, r, p, now_us):
-    """Bits of CAUSES for a follower that the leader's rule drops at ``now_us``."""
+    """Return the causes, as bits of CAUSES, for which the rule drops a follower at ``now_us``."""
     fetch, term = state.fetches[p], state.term[0]
     settle_truth(fetch, term, now_us)
     lag_time_us = state.params[r].replica_lag_time_max_ms * 1000
@@ -117,7 +118,7 @@ def causes_of_shrink(state, r, p, now_us):
 
 @kernel
 def excused_by(causes):
-    """The ledger's mark for a follower that is dropped for these causes."""
+    """Return the ledger's mark (``excused``) for a follower that is dropped for these causes."""
     if causes & (CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY) == 0:
         return np.int64(0)
     return HEARD if causes & SLOW_LEADER != 0 else UNHEARD

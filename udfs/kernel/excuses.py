@@ -1,25 +1,27 @@
-"""Followers that are out of the ISR by a spurious shrink, and whether they had died: the shrink was early then."""
+"""Find early shrinks: spurious shrinks of followers that had died, which their silence afterwards shows."""
 
 import numpy as np
 
 from udfs.jit import kernel
 
 UNHEARD, HEARD = np.int64(1), np.int64(2)
-"""``excused`` on a follower's page: it has not fetched since the shrink; or it has, or the leader stops it."""
+"""Values of ``excused`` on a follower's page: it has not fetched since the shrink (UNHEARD); or it has, or the shrink
+was the leader's fault (HEARD)."""
 IN_FLIGHT_US = 600_000
-"""Before the end of a log: a fetch is written down when it is done, and most wait half a second for data."""
+"""Time before the end of a log in which fetches may be missing, because they are logged at completion, and most wait
+half a second for data."""
 
 
 @kernel
 def note_excuse(mine, fetch, term, excused):
-    """A shrink, for which the follower is to blame (0), or is not: UNHEARD, or HEARD if it was the leader's fault."""
+    """Note a shrink: ``excused`` is 0 if the follower is to blame, HEARD if its leader is, else UNHEARD."""
     mine.excused = excused
     mine.heard_us = max(fetch.last_arrival_us, term.start_us)
 
 
 @kernel
 def count_early(state, r, p, heard_us):
-    """Its first fetch after a spurious shrink, or the end: if it was silent for a lag time, the shrink was early."""
+    """Count a spurious shrink as early if the follower was silent for a lag time until its next fetch, or the end."""
     mine, fetch = state.ledger.followers[r, p], state.fetches[p]
     if mine.excused == UNHEARD and state.followers[r, p].in_isr == 0:
         unheard = max(fetch.last_arrival_us, state.term[0].start_us) == mine.heard_us

@@ -13,16 +13,16 @@ from udfs.rules.base import Rule
 
 OTHER_INSTANTS = ("on_arrival", "on_read", "on_completed", "on_append", "outvoted")
 INSTANTS = ("on_recorded", *OTHER_INSTANTS)
-"""Functions that change what is known of a follower, and the one by which the high watermark passes it."""
+"""Kinds of functions that change a follower's state, and the one with which the high watermark may pass a follower."""
 
 
 def families(rules: Sequence[Rule]) -> tuple[int, ...]:
-    """Family of each rule, by its position in ``rules``: the position of the first of its kind.
+    """Return the family of each rule: the position in ``rules`` of the first rule of the same family.
 
     Raises
     ------
     ValueError
-        When a rule says that it knows the same as another one that looks at other instants.
+        If a rule declares that it knows the same as another rule, but acts at other instants of a fetch.
     """
     by_id = {rule.id: rule for rule in rules}
     same = {}
@@ -38,7 +38,7 @@ def families(rules: Sequence[Rule]) -> tuple[int, ...]:
 
 
 def params_of_knowing(rules: Sequence[Rule]) -> tuple[str, ...]:
-    """Names of parameters that such functions read."""
+    """Return the names of the parameters that functions of these kinds read."""
     names = {name for rule in rules for name in rule.params}
     read = set().union(*(_attributes(getattr(rule, name)) for rule in rules for name in INSTANTS))
     return tuple(sorted(names & read))

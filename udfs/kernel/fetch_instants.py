@@ -1,4 +1,4 @@
-"""Steps of a partition when its log grows, and at each instant of a fetch, under all rules that look at it."""
+"""Steps of a partition when its log grows, and at each instant of a fetch, for all rules that use the instant."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +12,12 @@ from udfs.records import ARRIVED, BEHIND, COMPLETED, NOBODY_WAITS, READ, RECORDE
 from udfs.rules.base import NOTHING, SHOW, nothing
 
 ALL = UNKNOWN
-"""The acks of producers that wait for all in-sync replicas."""
+"""Value of acks for producers that wait for all in-sync replicas."""
 
 
 @kernel
 def _end_wait(state, now_us):
-    """The log end has come to what the line of a waiting check names: the check runs now."""
+    """Run a check that waited until the log end reached the offset in its line."""
     term = state.term[0]
     if term.log_end_offset >= term.awaited_offset:
         for r in range(term.runs):
@@ -29,7 +29,7 @@ def _end_wait(state, now_us):
 
 @inlined
 def take_in_append(state, log_end_offset, acks, now_us, out):
-    """The leader's log has grown."""
+    """Process an append to the leader's log."""
     term = state.term[0]
     if acks == ALL:
         ledger.produce_in_ledger(term, state.active, state.ledger, state.leaders, state.params, log_end_offset, now_us)
@@ -69,12 +69,12 @@ def take_in_append(state, log_end_offset, acks, now_us, out):
 
 @kernel
 def take_in_append_called(state, log_end_offset, acks, now_us, out):
-    """``take_in_append``, called instead of compiled into its caller: where it is rare."""
+    """Do the same as ``take_in_append``, but as a call instead of inlined, for rare uses."""
     take_in_append(state, log_end_offset, acks, now_us, out)
 
 
 def _for_all_rules(instant: str) -> Callable[..., Any]:
-    """One instant of a fetch, for all rules that look at it."""
+    """Compile the step of one instant of a fetch, for all rules that use it."""
     call = getattr(rule_calls, instant)
     heeds = rule_bits(getattr(rule, instant) is not nothing for rule in RULES)
     has_to_say_so = caught_up_times(instant)
@@ -108,11 +108,11 @@ on_recorded, on_completed = _for_all_rules("on_recorded"), _for_all_rules("on_co
 
 @inlined
 def serve_fetch(state, p, stage, now_us, out):
-    """A later instant of the follower's latest fetch, for the facts and for every rule."""
+    """Process a later instant of the follower's latest fetch, for the true state and for every rule."""
     fetch = state.fetches[p]
     if stage == READ:
         if fetch.leader_log_end_offset > state.term[0].log_end_offset:
-            # The row implies an append that the log has later, or not at all.
+            # The fetch implies an append that the log has later, or not at all.
             take_in_append_called(state, fetch.leader_log_end_offset, NOBODY_WAITS, now_us, out)
         follower_truth.truth_after_read(fetch, state.term[0], now_us)
     follower_truth.enter_instant_of_truth(fetch, stage)
@@ -135,13 +135,13 @@ def serve_fetch(state, p, stage, now_us, out):
 
 @kernel
 def take_in(state, p, stage, now_us, out):
-    """``serve_fetch``, called instead of compiled into its caller."""
+    """Do the same as ``serve_fetch``, but as a call instead of inlined."""
     serve_fetch(state, p, stage, now_us, out)
 
 
 @inlined
 def take_in_fetch(state, p, rows, i, out):
-    """A fetch of the follower arrives: row ``i``."""
+    """Process the arrival of a follower's fetch: row ``i``."""
     term, now_us = state.term[0], rows.time_us[i]
     # Two connections of one follower: what came by the older one is over first.
     state.fetches[p].completed_us = min(state.fetches[p].completed_us, now_us)
@@ -150,14 +150,14 @@ def take_in_fetch(state, p, rows, i, out):
             take_in(state, p, stage, now_us, out)
     offset, code = rows.offset[i], rows.code[i]
     if offset == UNKNOWN and state.fetches[p].log_end_offset >= 0:
-        # It has not been listed since, so it is still what it was.
+        # The partition has not been listed since, so its offset has not changed.
         offset = state.fetches[p].log_end_offset
         code = 0 if code == SENT_FROM_UNKNOWN else code
     elif offset == UNKNOWN:
         offset = term.log_end_offset
         code = SENT_FROM_UNKNOWN if code == 0 and state.fetches[p].held_at_start == BEHIND else code
     if code == 0 and offset > term.log_end_offset:
-        # A follower holds nothing that its leader lacks: the append is older than its timestamp.
+        # A follower cannot have records that its leader lacks, so the append came before its timestamp.
         take_in_append_called(state, offset, NOBODY_WAITS, now_us, out)
     misses.misses_before_arrival(state, p, now_us, offset)
     follower_truth.truth_after_arrival(state.fetches[p], term, state.history, rows, i, offset, code)

@@ -1,7 +1,7 @@
 """Fetch sessions (KIP-227): which partitions each fetch request read, listed or not.
 
-A follower lists in a request only the partitions whose fetch offset changed; the leader fetches all
-others of the session too, at the offset that it remembers. This kernel remembers as the leader did.
+In a request, a follower only lists the partitions whose fetch offset changed; the leader also reads all other
+partitions of the session, at the offsets that it remembers. This kernel keeps the same state as the leader.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from udfs.jit import entry, kernel
 
 NOT_ANSWERED = -1
-"""High watermark of a partition that the response did not list."""
+"""Value of the high watermark if the response did not list the partition."""
 NEVER_FELL = -1
 
 
@@ -40,10 +40,10 @@ class SessionCache(NamedTuple):
 class SessionRequests(NamedTuple):
     """Fetch requests of a batch, each session's in order.
 
-    ``clear`` (bool, n): forget all before this request: another session, or a full fetch. ``skip``
-    (bool, n): refused as a whole, so nothing was read. Listed, forgotten and answered partitions of
-    request i are the entries ``*_start[i]`` to ``*_start[i + 1]`` (int64, n + 1) of the flat arrays;
-    partitions are numbered from 0 by the caller.
+    ``clear`` (bool, n): whether all state is dropped before the request, because it begins another session or is a full
+    fetch. ``skip`` (bool, n): whether it was refused as a whole, so that nothing was read. Listed, forgotten and
+    answered partitions of request i are the entries ``*_start[i]`` to ``*_start[i + 1]`` (int64, n + 1) of the flat
+    arrays; partitions are numbered from 0 by the caller.
     """
 
     clear: npt.NDArray[np.bool_]
@@ -64,8 +64,9 @@ class SessionRequests(NamedTuple):
 class SessionFetches(NamedTuple):
     """Partitions that were read in fetch sessions: room for a row for each partition that a request read.
 
-    ``request`` is its row in the batch; ``fell_from`` is the larger offset that the request before asked for in the
-    same leader epoch, though no response made the follower truncate its log (else `NEVER_FELL`).
+    ``request`` is the request's row in the batch. ``fell_from`` is the offset of the request before, if it was larger
+    in the same leader epoch although no response made the follower truncate its log; in all other cases it is
+    `NEVER_FELL`.
     """
 
     request: npt.NDArray[np.int64]
@@ -79,7 +80,7 @@ class SessionFetches(NamedTuple):
 
 
 def empty_session_cache(partitions: int) -> SessionCache:
-    """Make a cache with room for partitions 0 to ``partitions - 1``, none of them in the session."""
+    """Make a cache with room for partitions 0 to ``partitions - 1``, for a session without partitions."""
     return SessionCache(
         used=np.zeros(1, np.int64),
         members=np.zeros(partitions, np.int64),
@@ -147,25 +148,25 @@ def _list(cache, partition, fetch_offset, leader_epoch):
 
 @entry
 def read_session_partitions(first, requests: SessionRequests, cache: SessionCache, out: SessionFetches):
-    """Go through the requests from number ``first`` on, until all are done or ``out`` is full.
+    """Process the requests from number ``first`` on, until all are done or ``out`` is full.
 
     A request that lists a partition and forgets it does not read it: the leader adds first.
 
     Parameters
     ----------
     first : int64
-        Request to begin with: 0, or what the call before returned.
+        Request to begin with: 0, or the result of the previous call.
     requests : Requests
-        The batch.
+        Requests of the batch.
     cache : SessionCache
-        Changed in place; keep it for the next batch.
+        State of the session, which is changed in place, and needed for the next batch.
     out : Fetches
-        Filled from row 0. It must have room for every partition number of the cache.
+        Receives rows from row 0 on. It must have room for every partition number of the cache.
 
     Returns
     -------
     (int64, int64)
-        The request to go on with (the number of requests when done), and the rows filled.
+        The request to continue with (the number of requests if all are done), and the number of rows filled.
     """
     room = len(out.request)
     filled = 0
@@ -179,8 +180,8 @@ def read_session_partitions(first, requests: SessionRequests, cache: SessionCach
         for k in range(requests.forgotten_start[i], requests.forgotten_start[i + 1]):
             _remove(cache, requests.forgotten[k])
         if filled + cache.used[0] > room:
-            # The next call applies this request again, to the same effect; only clearing must not come twice,
-            # and does no harm when it does.
+            # The next call processes this request again, with the same effect: to apply its lists and to clear twice
+            # does no harm.
             return i, filled
         for k in range(requests.answered_start[i], requests.answered_start[i + 1]):
             cache.error[requests.answered[k]] = requests.error[k]

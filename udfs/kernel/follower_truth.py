@@ -1,7 +1,7 @@
 """Track a follower independently of any rule: its log end, since when it lacks records, and which broker delayed it.
 
-See FETCH_STATE and TERM of ``udfs.records``. A fetch is known from its arrival on; the log that is
-replayed was written afterwards, so its later instants are known too.
+FETCH_STATE and TERM of ``udfs.records`` have the state. When a fetch arrives, its later instants are known as well,
+because the log was written afterwards.
 """
 
 from udfs.jit import inlined, kernel
@@ -11,13 +11,13 @@ from udfs.records import ARRIVED, NEVER_US, NO_FETCH, NOT_DUE, READ, RECORDED, S
 
 @kernel
 def overlap_of_spans(from_us, until_us, other_from_us, other_until_us):
-    """Length of what two spans have in common."""
+    """Return the length of the intersection of two spans."""
     return max(0, min(until_us, other_until_us) - max(from_us, other_from_us))
 
 
 @inlined
 def settle_truth(fetch, term, now_us):
-    """Sum up how long the follower was held up by its leader, until ``now_us``.
+    """Sum up the follower's delay by its leader until ``now_us``.
 
     Three kinds of time are summed. In held time, the follower's fetch was in the request queue, was being processed, or
     waited longer than it had asked to. In silent time, the leader handled no request at all, and had no fetch of this
@@ -64,7 +64,7 @@ def _silent(fetch, term, from_us, now_us):
 
 @kernel
 def truth_before_pause(state, kind, from_us, until_us):
-    """Begin a time without fetches: the leader is silent, or (IDLE) the reason is unknown."""
+    """Begin a time without fetches, in which the leader is silent, or whose reason is unknown (IDLE)."""
     term = state.term[0]
     for p in range(term.replicas):
         settle_truth(state.fetches[p], term, from_us)
@@ -76,7 +76,7 @@ def truth_before_pause(state, kind, from_us, until_us):
 
 @inlined
 def position_of(state, replica_id):
-    """Index of a follower in the assignment; -1 for any other broker."""
+    """Return the index of a follower in the assignment; -1 for any other broker."""
     for p in range(state.term[0].replicas):
         if state.fetches[p].replica_id == replica_id and p != state.term[0].leader:
             return p
@@ -85,7 +85,7 @@ def position_of(state, replica_id):
 
 @kernel
 def enter_instant_of_truth(fetch, stage):
-    """An instant of its fetch has come; the next one is kept for the search for what is due first."""
+    """Note that an instant of the follower's fetch is reached, and set ``due`` to the next one."""
     fetch.stage = stage
     if stage == ARRIVED:
         fetch.due = 2 * min(fetch.handled_us, NOT_DUE // 2) + 1
@@ -99,7 +99,7 @@ def enter_instant_of_truth(fetch, stage):
 
 @kernel
 def _caught_up(fetch, now_us):
-    """It lacks nothing."""
+    """Note that the follower lacks no records."""
     fetch.caught_us = now_us
     fetch.held_at_caught_us = fetch.held_us
     fetch.silent_at_caught_us = fetch.silent_us
@@ -108,7 +108,7 @@ def _caught_up(fetch, now_us):
 
 @kernel
 def _was_caught_up_at_previous_read(fetch):
-    """It has reached the log end that its previous fetch found: it was caught up then, not now (KAFKA-4485)."""
+    """Note that the follower has reached the log end of its previous fetch: it was caught up then (KAFKA-4485)."""
     if fetch.previous_read_us > fetch.caught_us:
         fetch.caught_us = fetch.previous_read_us
         fetch.held_at_caught_us = fetch.held_at_previous_read_us
@@ -118,7 +118,7 @@ def _was_caught_up_at_previous_read(fetch):
 
 @kernel
 def _explain_since_caught(fetch):
-    """A sign of life: what was before it was last caught up needs no explanation any more."""
+    """Drop delays from before the follower was last caught up, after a sign of life."""
     fetch.since_us = fetch.caught_us
     fetch.held_us -= fetch.held_at_caught_us
     fetch.silent_us -= fetch.silent_at_caught_us
@@ -133,7 +133,7 @@ def _explain_since_caught(fetch):
 
 @inlined
 def truth_after_arrival(fetch, term, history: AppendHistory, rows, i, fetch_offset, error_code):
-    """Process the fetch of row ``i``: the follower holds everything below its fetch offset."""
+    """Process the fetch of row ``i``, which shows that the follower has all records below its fetch offset."""
     now_us = rows.time_us[i]
     settle_truth(fetch, term, now_us)
     if fetch.missing_since_us == NEVER_US:
@@ -161,7 +161,7 @@ def truth_after_arrival(fetch, term, history: AppendHistory, rows, i, fetch_offs
 
 @inlined
 def truth_after_read(fetch, term, now_us):
-    """An io thread reads for it: the leader's log end is what the log says, else what the appends say."""
+    """Process a fetch's read by an io thread; the leader's log end is the logged one, or follows from the appends."""
     settle_truth(fetch, term, now_us)
     fetch.read_us = now_us
     fetch.held_at_read_us = fetch.held_us
@@ -173,7 +173,7 @@ def truth_after_read(fetch, term, now_us):
 
 @kernel
 def truth_after_record(fetch):
-    """The leader knows what the follower holds, and the next fetch is compared with what this one found."""
+    """Process the recording of a fetch: the next fetch will be compared with the log end that this one found."""
     if fetch.error_code == 0:
         fetch.previous_leader_log_end_offset = fetch.leader_log_end_offset
         fetch.previous_read_us = fetch.read_us
@@ -184,7 +184,7 @@ def truth_after_record(fetch):
 
 @inlined
 def truth_after_append(fetch, term, now_us):
-    """The leader's log has grown: who lacked nothing lacks something from now on."""
+    """Process an append: a follower that lacked nothing lacks records from now on."""
     if fetch.missing_since_us == NEVER_US and fetch.log_end_offset < term.log_end_offset:
         settle_truth(fetch, term, now_us)
         _caught_up(fetch, now_us)
@@ -193,7 +193,7 @@ def truth_after_append(fetch, term, now_us):
 
 @kernel
 def begin_truth(fetch, term):
-    """A new term: nothing is known of the follower before its first fetch, unless there is nothing to hold."""
+    """Begin a term: a follower's log end is unknown before its first fetch, unless the log is empty."""
     enter_instant_of_truth(fetch, NO_FETCH)
     held = max(fetch.held_at_start, UNKNOWN) if term.begins_mid_term != 0 else 0 if term.start_offset == 0 else UNKNOWN
     fetch.log_end_offset = held
@@ -216,13 +216,13 @@ def begin_truth(fetch, term):
 
 @kernel
 def true_lag_us(fetch, now_us):
-    """How long ago the leader first held a record that the follower lacks; 0 when it lacks none."""
+    """Return how long ago the first record that the follower lacks was appended; 0 if it lacks none."""
     return 0 if fetch.missing_since_us == NEVER_US else now_us - fetch.missing_since_us
 
 
 @kernel
 def truly_late_at_us(fetch, lag_time_ms):
-    """First instant at which `true-lag` calls the follower out of sync; it counts whole milliseconds."""
+    """Return the first instant at which `true-lag`, which counts whole milliseconds, finds the follower out of sync."""
     if fetch.missing_since_us == NEVER_US:
         return NEVER_US
     return (fetch.missing_since_us // 1000 + lag_time_ms + 1) * 1000
@@ -230,7 +230,7 @@ def truly_late_at_us(fetch, lag_time_ms):
 
 @kernel
 def true_miss_at_us(fetch, lag_time_ms):
-    """When every rule should have acted: after 1.5 lag times, and after anything else due at that instant."""
+    """Return the instant after 1.5 lag times by which every rule should have acted, after all else due then."""
     if fetch.missing_since_us == NEVER_US:
         return NEVER_US
     return (fetch.missing_since_us // 1000 + lag_time_ms * 3 // 2 + 1) * 1000 + 1

@@ -1,4 +1,4 @@
-"""The leader's ISR and high watermark under one rule: expand, shrink, commit, advance, and write down."""
+"""Change the leader's ISR and high watermark under one rule, and write the changes to the output."""
 
 import numpy as np
 
@@ -55,7 +55,7 @@ def _write_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader,
 
 @inlined
 def _has_to_leave(state, r, code, p, now_ms, params):
-    """It is out of sync by the rule of this code, and nothing about the others speaks for it."""
+    """Whether a follower is out of sync by the rule with this code, and is not spared because of the others."""
     leader = state.leaders[r]
     return out_of_sync(code, state.followers[r, p], leader, state.fetches[p], now_ms, params) and not spares(
         code, state.followers[r], p, state.term[0].leader, leader, now_ms, params
@@ -64,11 +64,11 @@ def _has_to_leave(state, r, code, p, now_ms, params):
 
 @inlined
 def advance_high_watermark(state, r, clock_ms):
-    """The high watermark is the least log end of those that it waits for, and never moves back."""
+    """Advance the high watermark to the smallest log end of the replicas that it waits for; it never decreases."""
     leader = state.leaders[r]
     params = state.params[r]
     code = state.codes[r]
-    # Often it cannot rise: it has reached the log end, or meets the follower that holds it.
+    # Often it cannot rise, because it is at the log end, or at the log end of the follower that holds it back.
     if leader.high_watermark >= leader.log_end_offset or not may_advance(code, leader, params):
         return
     candidate = leader.log_end_offset
@@ -91,7 +91,7 @@ def advance_high_watermark(state, r, clock_ms):
 
 @kernel
 def install_isr(state, r, isr, now_us):
-    """From now on this is the ISR; what was in flight is void."""
+    """Set the ISR, and discard an ISR write in flight."""
     leader = state.leaders[r]
     leader.isr = isr
     leader.pending_isr = isr
@@ -112,7 +112,7 @@ def install_isr(state, r, isr, now_us):
 
 @inlined
 def show_followers(state, r, now_us, out, since):
-    """Write what changed of them; rows from ``since`` on are of other runs at this instant."""
+    """Write the changed followers to the timeline; rows from ``since`` on are of other runs at this instant."""
     leader = state.leaders[r]
     for p in range(leader.replicas):
         if p != state.term[0].leader:
@@ -121,14 +121,14 @@ def show_followers(state, r, now_us, out, since):
 
 @inlined
 def show_all(state, r, now_us, out):
-    """Write whatever changed."""
+    """Write all changed states to the timelines."""
     show_followers(state, r, now_us, out, out.filled[0])
     show_leader_in_ledger(state, r, now_us, out)
 
 
 @kernel
 def commit_isr(state, r, now_us):
-    """The ISR write is answered: committed and maximal ISR are what was asked for."""
+    """Process the answer to an ISR write: committed and maximal ISR become the requested one."""
     leader = state.leaders[r]
     expanding = leader.pending_isr & ~leader.isr != 0
     install_isr(state, r, leader.pending_isr, now_us)
@@ -139,7 +139,7 @@ def commit_isr(state, r, now_us):
 
 @kernel
 def _write_isr(state, r, isr, now_us):
-    """Ask for a new ISR; with no latency it is answered at once."""
+    """Send an ISR write, which is answered at once if it has no latency."""
     leader = state.leaders[r]
     latency_us = state.params[r].isr_write_latency_ms * 1000
     state.ledger.pages[r, ISR_WRITES] += 1
@@ -147,7 +147,7 @@ def _write_isr(state, r, isr, now_us):
     leader.commit_us = now_us + latency_us
     term = state.term[0]
     if latency_us != 0 and term.write_asked_us <= now_us < term.write_answered_us:
-        # Lines show how long a write took that the leader began now, or was waiting for.
+        # Log lines show the duration of a write that the leader began now, or was waiting for.
         same = now_us <= term.write_asked_us + doubts.STAMP_US
         leader.commit_us = term.write_answered_us if same else max(leader.commit_us, term.write_answered_us)
     if latency_us == 0:
@@ -158,16 +158,16 @@ def _write_isr(state, r, isr, now_us):
 
 @kernel
 def _settle_doubt(state, r, p, now_us, out):
-    """Whether what the leader knows now of a follower would have kept it in, had the check come after its fetch.
+    """Decide whether a fetch makes a shrink doubtful: with it, the check would have kept the follower.
 
-    The fetch may have been recorded as soon as it was handled, and the check have run right then.
+    The fetch may have been recorded as soon as it was handled, and the check may have run right after that.
     """
     mine, fetch, term = state.ledger.followers[r, p], state.fetches[p], state.term[0]
     if doubts.doubt_is_over(mine, fetch, now_us):
         mine.doubt_until_us = 0
         return
     leader, follower = state.leaders[r], state.followers[r, p]
-    # At the check it was a member, and what the check wrote was not written yet.
+    # At the check, the follower was a member, and the check's ISR write was not sent yet.
     changed_ms, written_ms, in_isr = leader.last_isr_change_time_ms, leader.last_isr_write_time_ms, follower.in_isr
     leader.last_isr_change_time_ms = leader.last_isr_write_time_ms = LONG_AGO
     follower.in_isr = 1
@@ -181,7 +181,7 @@ def _settle_doubt(state, r, p, now_us, out):
 
 @kernel
 def note_returns(state, p, now_us):
-    """A fetch of the follower is recorded, the first since it came back under some runs: it is back soon after."""
+    """Process the first recorded fetch since the follower's return under some runs, which confirms the return."""
     state.fetches[p].is_back = 1
     for k in range(state.term[0].active):
         mine = state.ledger.followers[active_run(state.active, k), p]
@@ -191,7 +191,7 @@ def note_returns(state, p, now_us):
 
 @kernel
 def settle_doubts(state, p, now_us, out):
-    """A fetch of the follower is recorded: it may have been before the check, under some runs."""
+    """Process a recorded fetch that may have come before the check that dropped the follower under some runs."""
     for k in range(state.term[0].active):
         r = active_run(state.active, k)
         if state.ledger.followers[r, p].doubt_until_us != 0:
@@ -216,7 +216,7 @@ def _expand(state, r, p, now_us, out):
 def after_fetch(state, r, p, todo, now_us, out, since):
     """Expand the ISR, and advance the high watermark, after an instant of a fetch.
 
-    ``show_leaders`` has to come after it, once for all runs; rows from ``since`` on are of other runs at this
+    ``show_leaders`` must be called after it, once for all runs; rows from ``since`` on are of other runs at this
     instant.
     """
     leader = state.leaders[r]
@@ -229,7 +229,7 @@ def after_fetch(state, r, p, todo, now_us, out, since):
     ):
         _expand(state, r, p, now_us, out)
     if todo & ADVANCE_HIGH_WATERMARK:
-        # Kafka's clock here is the time of the read; for a failed read it is -1, at which no follower is late.
+        # Kafka uses the time of the read here, or -1 for a failed read, at which no follower is late.
         fetch = state.fetches[p]
         advance_high_watermark(state, r, fetch.handled_us // 1000 if fetch.error_code == 0 else -1)
     show_follower_in_timeline(out, since, p, now_us, follower, leader, state.term[0])
@@ -237,7 +237,7 @@ def after_fetch(state, r, p, todo, now_us, out, since):
 
 @kernel
 def relinquish_leadership(state, r, now_us, out):
-    """The next member of the ISR takes over: a new epoch begins, with the current ISR."""
+    """Give up leadership to the next member of the ISR: a new epoch begins with the current ISR."""
     part_shared_run(state, r)
     leader = state.leaders[r]
     term = state.term[0]
@@ -267,7 +267,7 @@ def relinquish_leadership(state, r, now_us, out):
 
 @kernel
 def check_isr(state, r, now_us, out):
-    """isr-expiration: drop every member that is out of sync, judge each, write the new ISR."""
+    """Run isr-expiration: drop every member that is out of sync, judge each drop, and write the new ISR."""
     params = state.params[r]
     if state.leaders[r].commit_us != NEVER_US:
         return
@@ -291,7 +291,7 @@ def check_isr(state, r, now_us, out):
             isr = leader.isr
     if isr == leader.isr:
         if params.check_period_ms == 0:
-            # No follower has to leave, but the high watermark no longer waits for an outsider.
+            # No follower has to leave, but the high watermark may no longer wait for a follower outside the ISR.
             advance_high_watermark(state, r, now_us // 1000)
             show_leader_in_ledger(state, r, now_us, out)
         join_shared_run(state, r, now_us)
@@ -320,7 +320,7 @@ def check_isr(state, r, now_us, out):
 
 @kernel
 def remove_from_isr(state, r, p, now_us, out):
-    """The controller took the replica out of the ISR, whatever the rule thinks."""
+    """Process a removal from the ISR by the controller, which does not depend on the rule."""
     leader = state.leaders[r]
     follower = state.followers[r, p]
     if follower.in_maximal_isr == 0:

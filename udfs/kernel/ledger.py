@@ -1,7 +1,8 @@
-"""Counters of a rule's cost and accuracy on one set, kept during the replay: exact over step functions, never sampled.
+"""Count a rule's cost and accuracy on one set during the replay: exact integrals of step functions, never samples.
 
-docs/verdicts.md has the definitions. Integrals are of the states that partition_timeline shows. A page is closed at a
-UTC midnight and at the end of a term; it becomes one row per rule run, and one row per rule run and follower.
+docs/verdicts-reasoning.md has the definitions. Integrals are those of the states in partition_timeline. A page of the
+ledger is closed at each UTC midnight and at the end of a term. It becomes one row per rule run, and one row per rule
+run and follower.
 """
 
 from typing import NamedTuple
@@ -51,47 +52,48 @@ EACH = np.int64(-1)
     FIRST_VIOLATION_US,
     FIRST_VIOLATION,
 ) = np.arange(len(MEASURES))
-"""Places of MEASURES on the open page of a rule run."""
+"""Indices of MEASURES in the open page of a rule run."""
 SETTLED_US, AT_RISK = len(MEASURES) + np.arange(2)
-"""State of the page: integrals are up to here; records that the worst member of the ISR lacks."""
+"""Further entries of a page: the time up to which integrals are computed, and the number of acknowledged records that
+the worst member of the ISR lacks."""
 LATENCIES = len(MEASURES) + 2
-"""Then acknowledged appends by bucket of latency."""
+"""Index of the first bucket of latencies, each with its number of acknowledged appends."""
 PLACES = LATENCIES + BUCKETS
 NO_SUMS = (SETTLED_US, AT_RISK, LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US, FIRST_VIOLATION_US, FIRST_VIOLATION)
-"""Entries that are not added up over the pages of a run."""
+"""Entries of a page that are not sums."""
 
 FOLLOWER_PAGE = int64_record(
     *FOLLOWER_MEASURES,
-    "judged",  # its answers count, from settled_us on
+    "judged",  # 1: the rule's answers about the follower count, from settled_us on
     "settled_us",
-    "looked_at_us",  # the missing_since_us that was last looked at for a miss
-    "missed",  # counted already, and not caught up since
-    "excused",  # UNHEARD or HEARD: out by a spurious shrink, and whether it has fetched since; 0: not out by one
-    "heard_us",  # its last arrival before that
-    "dropped_us",  # its last shrink by the rule
-    "depends_on",  # what that depends on; 0: it is certain
-    "joined_us",  # when it was back at the latest after its last expand; 0: it has not been out
-    "joined_by",  # what the shrink depended on that this undid
-    "named",  # 1: a line says that the leader dropped it then
-    "order_until_us",  # a fetch that arrived by then may have come before that, by the error of timestamps alone
-    "doubt_until_us",  # a fetch that arrived by then may have come before the check that dropped it; 0: none can
+    "looked_at_us",  # the missing_since_us for which a miss was last searched
+    "missed",  # 1: its miss has been counted, and it has not been caught up since
+    "excused",  # UNHEARD or HEARD: out of the ISR by a spurious shrink; 0: not
+    "heard_us",  # arrival of its last fetch before that shrink
+    "dropped_us",  # time of its last shrink by the rule
+    "depends_on",  # why that shrink is only possible; 0: it is certain
+    "joined_us",  # latest time of its last return to the ISR; 0: it has not been outside
+    "joined_by",  # depends_on of the shrink that this return undid
+    "named",  # 1: a line shows that the leader dropped it at that time
+    "order_until_us",  # a fetch that arrived by then may have preceded the shrink, by the error of timestamps alone
+    "doubt_until_us",  # a fetch that arrived by then may have preceded the check that dropped it; 0: none can
 )
 """The open page of a rule run's follower."""
 
 
 class Ledger(NamedTuple):
-    """The ledger of a set, with its counters: R rule runs, n replicas."""
+    """The ledger of a set, for R rule runs and n replicas."""
 
     pages: Int64Array
     """Shape (R, PLACES)."""
     followers: npt.NDArray[np.void]
     """FOLLOWER_PAGE, shape (R, n)."""
     waits: Int64Array
-    """Of ``udfs.kernel.ack_latency``."""
+    """Waiting appends (``udfs.kernel.ack_latency``)."""
 
 
 def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
-    """An empty ledger; at most ``waits`` appends are waited for one by one."""
+    """Make an empty ledger, which tracks up to ``waits`` waiting appends separately."""
     return Ledger(
         np.zeros((runs, PLACES), np.int64), np.zeros((runs, replicas), FOLLOWER_PAGE), new_ack_waits(runs, waits)
     )
@@ -99,7 +101,7 @@ def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
 
 @kernel
 def ledger_known_from_us(term, params):
-    """Time from which the state of a rule run no longer depends on events before the log.
+    """Return the time from which the state of a rule run no longer depends on events before the log.
 
     In a stretch that begins in mid-term, a follower that has not been caught up since the stretch began is out of the
     ISR after one lag time and one check period, whenever it was last caught up.
@@ -119,7 +121,7 @@ def _violate(page, promise, now_us):
 
 @kernel
 def clear_ledger(page, followers):
-    """Empty the ledger; what is at risk stays so."""
+    """Reset the counters of a page; the records at risk stay."""
     for place in range(PLACES):
         if place not in (SETTLED_US, AT_RISK):
             page[place] = 0
@@ -167,7 +169,7 @@ def begin_ledger(state, isr_at_start):
 
 @kernel
 def settle_ledger(page, leader, params, now_us):
-    """Sum up the state that was last shown, until ``now_us``."""
+    """Add the time since the last update, up to ``now_us``, to the integrals of the current state."""
     elapsed_us = now_us - page[SETTLED_US]
     if elapsed_us <= 0:
         return
@@ -210,7 +212,7 @@ def _sum_up(mine, fetch, in_isr, high_watermark, params, now_us):
 
 @kernel
 def settle_ledger_of_follower(state, r, p, now_us):
-    """Sum up how long the rule's answer was the right one, until ``now_us``.
+    """Sum up how long the rule's answer about a follower was right, until ``now_us``.
 
     By lag, a follower belongs in the ISR if `true-lag` finds it in sync, unless it is outside the ISR and below the
     high watermark. By blame, a spurious shrink is wrong until the follower is back, and a member of the ISR is right
@@ -222,7 +224,7 @@ def settle_ledger_of_follower(state, r, p, now_us):
 
 @kernel
 def look_at_risk_for_ledger(page, leader, term, fetches, now_us):
-    """Acknowledged records that the clean election of a member of the ISR would lose: 0 under a sound rule."""
+    """Count the acknowledged records that electing an ISR member could lose, which is 0 under a sound rule."""
     at_risk = 0
     for p in range(term.replicas):
         known = fetches[p].log_end_offset
@@ -250,7 +252,7 @@ def _acknowledge_those(waits, page, r, high_watermark, now_us):
 
 @inlined
 def is_in_ledger(leader):
-    """Log end offset, high watermark and ISR are those that the ledger counts by already, and what is acknowledged."""
+    """Whether the ledger already has the current log end, high watermark, ISR and acknowledged offset."""
     return (
         leader.log_end_offset == leader.shown_log_end_offset
         and leader.high_watermark == leader.shown_high_watermark
@@ -261,14 +263,14 @@ def is_in_ledger(leader):
 
 @inlined
 def show_leader_in_ledger(state, r, now_us, out):
-    """Write the partition's state under one run if it changed, and count the one before."""
+    """Write the partition's state under one run if it changed, and add the time of the previous state to the ledger."""
     if not is_in_ledger(state.leaders[r]):
         _show(state, r, now_us, out)
 
 
 @inlined
 def show_leaders_in_ledger(state, now_us, out):
-    """The same under all runs."""
+    """Do the same as ``show_leader_in_ledger`` for all runs."""
     _show(state, EACH, now_us, out)
 
 
@@ -330,7 +332,7 @@ def _account(term, leader, params, followers, fetches, ledger, r, now_us):
 
 @inlined
 def produce_in_ledger(term, active, ledger, leaders, params, log_end_offset, now_us):
-    """A producer that waits for all; a rule whose ISR is too small refuses it."""
+    """Count an acks=all append, which a run refuses if its ISR is too small."""
     place = add_ack_wait(ledger.waits, log_end_offset, now_us)
     for k in range(term.active):
         r = active_run(active, k)
@@ -384,7 +386,7 @@ def close_ledger(state, now_us, out):
 
 @kernel
 def end_ledger(state, now_us, out):
-    """Close the ledger of a term; what has waited for longer than the lag time was never acknowledged."""
+    """Close the ledger of a term; appends that have waited for more than the lag time are never acknowledged."""
     last_us = now_us - IN_FLIGHT_US * state.term[0].ends_mid_term
     for r in range(state.term[0].runs):
         lag_us = state.params[r].replica_lag_time_max_ms * 1000

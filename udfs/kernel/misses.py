@@ -1,6 +1,6 @@
-"""Find whether a rule's answer about a follower was right: by the follower's fetches, and by misses over time.
+"""Find whether a rule's answer about a follower was right, by the follower's fetches and by misses.
 
-Most fetches change nothing for any run. A few figures about all runs together (TERM, FETCH_STATE) show this, so only
+Most fetches change nothing for any run. A few values for all runs together (TERM, FETCH_STATE) show this, so that only
 the other fetches are examined run by run.
 """
 
@@ -24,7 +24,7 @@ NOT_A_MISS = CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY | UNKNOWN
 
 @inlined
 def note_lack_for_misses(state, p, now_us):
-    """The follower lacks something since another instant than before: look for a miss in time, after the rules did."""
+    """Schedule a search for a miss after the time since which the follower lacks records has changed."""
     term = state.term[0]
     due_us = max(shared_runs_part_at_us(state.fetches[p], term.least_lag_time_ms), now_us + 1)
     term.miss_due_us = min(term.miss_due_us, due_us)
@@ -32,7 +32,7 @@ def note_lack_for_misses(state, p, now_us):
 
 @inlined
 def misses_before_arrival(state, p, now_us, log_end_offset):
-    """Called before a fetch shows the follower's log end; -1: it shows none."""
+    """Update the ledgers before a fetch shows the follower's log end (-1 if it shows none)."""
     fetch = state.fetches[p]
     back = log_end_offset < fetch.log_end_offset
     if fetch.outsider_in > 0 or truly_late_at_us(fetch, state.term[0].least_lag_time_ms) <= now_us or back:
@@ -52,7 +52,7 @@ def _settle_for_each(state, p, now_us, back):
 
 @inlined
 def misses_after_arrival(state, p, now_us):
-    """The fetch has said what the follower holds; see `misses_before_arrival`."""
+    """Update the ledgers after a fetch has shown the follower's log end; see `misses_before_arrival`."""
     fetch, term = state.fetches[p], state.term[0]
     below = fetch.error_code == 0 and fetch.log_end_offset < term.highest_high_watermark
     if fetch.quiet == 0 or term.runs_at_risk > 0 or below:
@@ -89,7 +89,7 @@ def _look_at_each(state, p, now_us):
 
 @kernel
 def stop_judging_misses(state, p, now_us):
-    """The controller removed the follower: until it fetches again, no rule is judged by its absence."""
+    """Stop judging rules by a follower that the controller removed, until it fetches again."""
     state.fetches[p].quiet = 0
     part_shared_runs(state)
     for r in range(state.term[0].runs):
@@ -101,7 +101,7 @@ def stop_judging_misses(state, p, now_us):
 def look_for_misses(state, now_us):
     """Find followers that failed genuinely 1.5 lag times ago and are still in the ISR.
 
-    A run parts from its group before, when a follower is about to be late by its lag time.
+    Before that, when a follower is about to be late by a run's lag time, the run leaves its group.
     """
     term = state.term[0]
     state.term[0].miss_due_us = NEVER_US

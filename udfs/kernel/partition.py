@@ -29,13 +29,13 @@ from udfs.records import (
 )
 
 CHECK_SLACK_US = 2_000
-"""A check seen in the log belongs to the due one that is this near, timestamps being cut to milliseconds."""
+"""Largest distance between a logged check and the due check that it is, because timestamps are truncated."""
 NOBODY = np.int64(-1)
 
 
 @kernel
 def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out):
-    """Reset for a term that ``state.term`` and ``state.params`` already describe."""
+    """Reset the state for a term, whose values are already in ``state.term`` and ``state.params``."""
     term = state.term[0]
     shared_runs.part_shared_runs(state)
     term.log_end_offset = term.start_offset
@@ -63,7 +63,7 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
         leader = state.leaders[r]
         leader.log_end_offset = term.start_offset
         leader.high_watermark = high_watermark
-        # Where the epoch began is not in a log that begins later; what is committed lies behind it.
+        # A log that begins later does not show the epoch's start offset, which is below all committed offsets.
         leader.leader_epoch_start_offset = term.start_offset if term.begins_mid_term == 0 else high_watermark
         leader.replicas = term.replicas
         leader.acknowledged_offset = leader.last_append_time_ms = 0
@@ -82,7 +82,7 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
                 if term.begins_mid_term != 0:
                     follower.log_end_offset = max(state.fetches[p].held_at_start, UNKNOWN)
         isr.install_isr(state, r, isr_at_start, term.start_us)
-        # The one that was logged counts: some releases leave it behind until a follower's offset moves.
+        # The logged high watermark is used, because some releases only advance it when a follower's offset changes.
         if term.begins_mid_term == 0 or state.params[r].check_period_ms == 0:
             isr.advance_high_watermark(state, r, term.start_us // 1000)
         isr.show_followers(state, r, term.start_us, out, since)
@@ -93,9 +93,10 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
 
 @inlined
 def come_to(state, until_us, out):
-    """Everything due up to ``until_us`` in order of time.
+    """Process everything that is due up to ``until_us``, in order of time.
 
-    At equal times: answers, leadership given up, ISR writes answered, checks, reads, a look for misses.
+    The order at equal times is: responses, leadership given up, answers to ISR writes, checks, reads, and the search
+    for misses.
     """
     term = state.term[0]
     while True:
@@ -133,7 +134,7 @@ def come_to(state, until_us, out):
             timers.reset_timer(state.due_us, state.leaders, which)
         else:
             isr.check_isr(state, which, due_us, out)
-            # A check that the log has a little early must not run again when it was due.
+            # A check that ran slightly early by the log must not run again when it was due.
             timers.schedule_check(state, which, max(due_us, state.leaders[which].check_due_us))
             timers.schedule_crossing(state, which, due_us)
             timers.reset_timer(state.due_us, state.leaders, which)
@@ -141,16 +142,16 @@ def come_to(state, until_us, out):
 
 @kernel
 def fire_timers(state, until_us, out):
-    """``come_to``, called instead of compiled into its caller."""
+    """Do the same as ``come_to``, but as a call instead of inlined."""
     come_to(state, until_us, out)
 
 
 @kernel
 def _note_check(state, r, due_us, ran_us, code, log_end_offset):
-    """Take the time of a check from a line; a line about another partition is weaker than the leader's wake-up.
+    """Note the time of a check that a line shows; a line about another partition counts less than the leader's wake-up.
 
-    The timestamp of the line is cut to a millisecond. Within that, the check came after the append that it shows. An
-    absent line proves that it had not run yet.
+    The timestamp of the line is truncated to a millisecond. Within that, the check came after the append that the line
+    shows. An absent line proves that the check had not run yet.
     """
     term, leader = state.term[0], state.leaders[r]
     if state.params[r].check_period_ms == 0 or (code == OTHERS_LINE and leader.check_us == term.silent_until_us):
@@ -169,7 +170,7 @@ def _note_check(state, r, due_us, ran_us, code, log_end_offset):
 
 @inlined
 def take_in_row(state, rows, i, out):
-    """One row of the log, at its time."""
+    """Process one row of the log at its time."""
     term = state.term[0]
     now_us = rows.time_us[i]
     kind = rows.kind[i]
@@ -191,7 +192,7 @@ def take_in_row(state, rows, i, out):
         if p >= 0:
             state.fetches[p].named_us = rows.until_us[i]
             if log_end_offset == UNKNOWN:
-                # A follower that lacks nothing is not dropped (2.1 on).
+                # Since 2.1, a follower that lacks no records is not dropped.
                 log_end_offset = state.fetches[p].log_end_offset + 1
         for r in range(term.runs):
             _note_check(state, r, now_us, rows.until_us[i], rows.code[i], log_end_offset)
@@ -218,5 +219,5 @@ def take_in_row(state, rows, i, out):
 
 @kernel
 def take_in_row_called(state, rows, i, out):
-    """``take_in_row``, called instead of compiled into its callers: the simulation has several."""
+    """Do the same as ``take_in_row``, but as a call instead of inlined, because the simulation has several callers."""
     take_in_row(state, rows, i, out)

@@ -1,8 +1,7 @@
-"""Pass over a quiet stretch of the log (``udfs.kernel.quiet``) without replaying its rows.
+"""Skip a quiet stretch of the log (``udfs.kernel.quiet``) without replaying its rows.
 
-State, ledger and timers become what a replay of the rows would have left: sums are added, and each follower's latest
-fetch is applied. This is correct only if no run does anything in the stretch, so the state and every rule are checked
-first.
+State, ledger and timers become the same as after a replay of the rows: sums are added, and each follower's latest fetch
+is applied. This is only correct if no run does anything in the stretch, so the state and every rule are checked first.
 """
 
 from udfs.jit import kernel
@@ -33,7 +32,7 @@ from udfs.records import COMPLETED, NEVER_US, READ, RECORDED
 from udfs.rules.base import nothing
 
 ADVANCED_BY_ARRIVAL = rule_bits(rule.on_recorded is nothing for rule in RULES)
-"""Rules that look at no recorded fetch: the high watermark moves when one arrives."""
+"""Rules that do not use the instant at which a fetch is recorded: their high watermark advances when it arrives."""
 
 
 @kernel
@@ -54,7 +53,7 @@ def may_pass_over(state, quiet, latest):
         if not _is_settled(state, latest.replica_id[i]):
             return False
     for k in range(term.active):
-        # Some releases leave the high watermark behind until a follower's offset moves.
+        # Some releases only advance the high watermark when a follower's offset changes.
         if state.leaders[active_run(state.active, k)].high_watermark != quiet.log_end_at_first:
             return False
     for r in range(term.runs):
@@ -69,7 +68,7 @@ def may_pass_over(state, quiet, latest):
 
 @kernel
 def pass_over(state, quiet, latest, latencies, out):
-    """Come to the end of the stretch; ``latest`` are each follower's two latest fetches, in order."""
+    """Advance the state to the end of the stretch; ``latest`` are each follower's two latest fetches, in order."""
     term = state.term[0]
     late_us, late_at_us = term.late_us, term.late_at_us
     if _is_latest_within(term, quiet):
@@ -77,7 +76,7 @@ def pass_over(state, quiet, latest, latencies, out):
     for k in range(term.active):
         _pass_over_run(state, active_run(state.active, k), quiet, latencies)
     if quiet.log_end_at_end > term.log_end_offset:
-        # Appends that no follower lacks at the end were merged into one, dated as the first of them.
+        # Appends that no follower lacks at the end are merged into one with the time of the first.
         held_by_all = quiet.log_end_at_end
         remember_append(state.history, quiet.log_end_at_end, quiet.first_append_us, held_by_all)
     term.log_end_offset = quiet.log_end_at_end
@@ -102,7 +101,7 @@ def pass_over(state, quiet, latest, latencies, out):
 
 @kernel
 def _take_in_latest_fetches(state, p, until_us, latest, out):
-    """Show the follower's latest fetch but one to the rules alone, and take in the latest."""
+    """Pass the follower's second-latest fetch to the rules only, and process the latest one completely."""
     fetch, last = state.fetches[p], 0
     for i in range(len(latest.time_us)):
         if latest.replica_id[i] == fetch.replica_id:
@@ -134,19 +133,19 @@ def _take_in_latest_fetches(state, p, until_us, latest, out):
 
 @kernel
 def _is_latest_within(term, quiet):
-    """Whether the leader's greatest delay is within the stretch, or its earlier delay has expired by then."""
+    """Whether the leader's largest recent delay was in the stretch, or the earlier one has expired by its end."""
     return term.late_us <= quiet.latest_peak_us or is_late_no_more(term.late_at_us, quiet.latest_peak_at_us)
 
 
 @kernel
 def _stays_late(term, quiet):
-    """Whether the leader's greatest delay is the one before the stretch, and that one still applies at its end."""
+    """Whether the leader's largest recent delay was before the stretch, and still counts at its end."""
     return term.late_us > quiet.latest_peak_us and not is_late_no_more(term.late_at_us, quiet.until_us)
 
 
 @kernel
 def _is_settled(state, replica_id):
-    """The follower is in the ISR of every run, has nothing pending in the ledger, and its leader was awake since."""
+    """Whether a follower is in every run's ISR, has nothing pending in the ledger, and its leader was awake since."""
     term = state.term[0]
     for p in range(term.replicas):
         fetch = state.fetches[p]
@@ -158,7 +157,7 @@ def _is_settled(state, replica_id):
 
 @kernel
 def _pass_over_run(state, r, quiet, latencies):
-    """Add the stretch to the page of a run that is replayed separately, and move its high watermark."""
+    """Add the stretch to the page of a separately replayed run, and advance its high watermark."""
     leader, page = state.leaders[r], state.ledger.pages[r]
     way = BY_ARRIVAL if ADVANCED_BY_ARRIVAL >> state.codes[r] & 1 else BY_RECORD
     ledger.settle_ledger(page, leader, state.params[r], quiet.until_us)

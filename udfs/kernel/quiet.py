@@ -35,7 +35,7 @@ from udfs.records import (
 
 MOST_FOLLOWERS = 15
 MOST_WAITING = 2000
-"""Appends that wait for their acknowledgement: a replay merges some beyond that (``udfs.kernel.ack_latency``)."""
+"""Maximum number of waiting appends; with more, a replay would merge some (``udfs.kernel.ack_latency``)."""
 BY_RECORD, BY_ARRIVAL = 0, 1
 """The event that moves the high watermark."""
 
@@ -49,16 +49,16 @@ _PACE = int64_record("high_watermark", "acknowledged", "stalled_us", "longest_ac
 
 
 class QuietStretch(NamedTuple):
-    """A stretch of a segment that needs no replay, and what stays of it."""
+    """A stretch of a segment that need not be replayed, and its effects."""
 
     quiet: npt.NDArray[np.void]
     """QUIET, shape (1,)."""
     latest: Rows
     """Each follower's two latest fetches before its end, with the log ends that they found."""
     latencies: Int64Array
-    """Acknowledged appends by bucket of latency, shape (2, BUCKETS): BY_RECORD and BY_ARRIVAL."""
+    """Number of acknowledged appends per bucket of latency, shape (2, BUCKETS): BY_RECORD and BY_ARRIVAL."""
     appends: Int64Array
-    """Log end after each append within it that moved the log end, and when that was: shape (n, 2)."""
+    """Log end and time of each append in the stretch that moved the log end: shape (n, 2)."""
 
 
 class _Walk(NamedTuple):
@@ -77,7 +77,7 @@ class _Walk(NamedTuple):
 
 
 def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
-    """Find the longest quiet stretch of a segment's rows, from the first instant at which all is held to the last.
+    """Find the longest quiet stretch of a segment, from the first to the last instant at which followers lack nothing.
 
     Parameters
     ----------
@@ -87,8 +87,8 @@ def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
     Returns
     -------
     QuietStretch or None
-        None without such a stretch: a fetch failed or names no offset, a log became shorter, a follower does not hold
-        everything at two instants, or never fetches.
+        None if there is no such stretch: a fetch failed or has no known offset, a log became shorter, a follower never
+        fetches, or there are no two instants at which all followers have all records.
     """
     replica_ids = np.unique(rows.replica_id[rows.kind == FETCH])
     if not 0 < len(replica_ids) <= MOST_FOLLOWERS:
@@ -113,9 +113,9 @@ def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
 
 @entry
 def walk_through_segment(walk, rows, quiet, latencies):
-    """Find the first and the last row at which all is held; with these given, sum up what is between them.
+    """Find the first and the last row at which followers lack nothing; if these are given, sum up the effects between.
 
-    Returns whether nothing on the way was irregular.
+    Returns whether all rows were regular.
     """
     quiet = quiet[0]
     summing = quiet.first_row >= 0
@@ -164,7 +164,7 @@ def _begin(walk, quiet):
 
 @inlined
 def _all_is_held(walk):
-    """Every follower's latest fetch is recorded and from the log end, and the one before it kept pace."""
+    """Whether every follower's latest fetch is recorded and from the log end, and the fetch before it kept pace."""
     for p in range(len(walk.followers)):
         follower = walk.followers[p]
         if follower.row_before < 0 or follower.kept_pace == 0:
@@ -206,7 +206,7 @@ def _end(walk, now_us, quiet):
 
 @inlined
 def _settle(walk, now_us):
-    """Sum up how long high watermarks stand below the log end, until now."""
+    """Sum up how long high watermarks were below the log end, until now."""
     leader = walk.leader[0]
     for way in range(2):
         if walk.paces[way].high_watermark < leader.log_end:
@@ -273,7 +273,7 @@ def _take_in_fetch(walk, rows, i, quiet, latencies):
     while walk.followers[p].replica_id != rows.replica_id[i]:
         p += 1
     follower = walk.followers[p]
-    # Two connections of one follower: what came by the older one is over first.
+    # If a follower has two connections, the fetch of the older one ends first.
     follower.completed_us = min(follower.completed_us, now_us)
     for stage in range(READ, COMPLETED + 1):
         if ARRIVED <= follower.stage < stage:
@@ -309,7 +309,7 @@ def _take_in_fetch(walk, rows, i, quiet, latencies):
 
 @inlined
 def _come_to(walk, until_us, quiet, latencies):
-    """Later instants of fetches up to ``until_us``, in order of time; answers first, as in a replay."""
+    """Process later instants of fetches up to ``until_us`` in order of time, with responses first, as in a replay."""
     while True:
         due, which = NOT_DUE, 0
         for p in range(len(walk.followers)):
@@ -353,7 +353,7 @@ def _enter(walk, follower, stage, now_us, quiet, latencies):
 
 @inlined
 def _record(follower, now_us, quiet):
-    """How far behind the follower was when its fetch is recorded."""
+    """Note how far the follower was behind when its fetch is recorded."""
     handled_ms = follower.handled_us // 1000
     behind, moved = follower.log_end - follower.offset, follower.offset - follower.recorded_offset
     if behind > 0 and moved > 0 and follower.recorded_at_ms != UNKNOWN:

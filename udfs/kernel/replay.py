@@ -1,9 +1,9 @@
 """The replay of one leader's term of one partition through many rules at once.
 
-``advance`` takes a stretch of rows (``udfs.records.Rows``) and the state so far, wherever they came from. Rows are in
-order of time; the time of a fetch is its arrival. Its later instants, the periodic check of every rule, and the answer
-to an ISR write are timers, which fire in between. Work that no rule changes (which records the follower has and lacks,
-the history of appends) is done once for all rules.
+``advance`` takes consecutive rows (``udfs.records.Rows``) and the current state. Rows are in order of time; the time of
+a fetch is its arrival. Its later instants, the periodic check of every rule, and the answer to an ISR write are timers,
+which fire in between. Work that no rule changes (which records the follower has and lacks, the history of appends) is
+done once for all rules.
 """
 
 from udfs.jit import entry, inlined, kernel
@@ -12,10 +12,10 @@ from udfs.kernel.partition import begin_partition_term, come_to, take_in_row
 
 
 def replay_room_for_a_row(runs: int, replicas: int) -> int:
-    """Result rows of a kind that one input row, and the timers before it, can give at most.
+    """Return the maximum number of result rows of a kind from one input row and the timers before it.
 
-    Each follower is read, recorded and answered once at most, joins, leaves and makes the leader give up
-    once at most; a shrink and a fetch may give a doubt; a change of the ISR may write every follower's row.
+    Each follower is read, recorded and answered at most once, and joins, leaves and makes the leader give up leadership
+    at most once; a shrink and a fetch may lead to a doubt; a change of the ISR may write a row for every follower.
     """
     return runs * replicas * (6 * replicas + 14)
 
@@ -35,19 +35,19 @@ def _room_in(state, out):
 
 @entry
 def replay_has_room(state, out):
-    """Whether another row, the timers before it, and a page closed in between find room."""
+    """Whether the output has room for the results of another row, the timers before it, and a closed page."""
     return _room_in(state, out)
 
 
 @entry
 def begin_replay_of_term(state, isr_at_start, high_watermark, leader_is_new, out):
-    """Reset for a term that ``state.term`` and ``state.params`` already describe."""
+    """Reset the state for a term, whose values are already in ``state.term`` and ``state.params``."""
     begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out)
 
 
 @entry
 def change_min_isr_in_replay(state, min_isr, now_us):
-    """From now on each run has this min.insync.replicas, after ``advance`` has come to this time."""
+    """Set min.insync.replicas of each run from now on; ``advance`` must have reached this time."""
     shared_runs.part_shared_runs(state)
     for r in range(state.term[0].runs):
         ledger.settle_ledger(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
@@ -59,10 +59,10 @@ def change_min_isr_in_replay(state, min_isr, now_us):
 def advance_replay(state, rows, until_us, out):
     """Replay rows from ``state.term.row`` on, then the timers up to ``until_us``.
 
-    Pages are closed at each midnight, before what happens then.
-    Returns 1 when all is done, 0 when ``out`` has to be emptied first; call again with the same rows.
+    Pages are closed at each midnight, before events at that instant. Returns 1 if all is done, and 0 if ``out`` must be
+    emptied first; the caller then calls again with the same rows.
     """
-    # One loop, so that what it does is compiled into it once: a call hands over some two hundred numbers.
+    # A single loop, into which its steps are inlined once, because a call passes about two hundred numbers.
     term = state.term[0]
     while _room_in(state, out):
         i = term.row
@@ -85,28 +85,28 @@ def advance_replay(state, rows, until_us, out):
 
 @entry
 def close_day_of_replay(state, out):
-    """Close the pages at midnight, after ``advance`` has come to just before it."""
+    """Close the pages at midnight; ``advance`` must have reached the instant before it."""
     shared_runs.part_shared_runs(state)
     ledger.close_ledger(state, state.term[0].day_ends_us, out)
 
 
 @entry
 def end_replay_of_term(state, out):
-    """Close the pages, after ``advance`` has come to the end of the term."""
+    """Close the pages at the end of a term, which ``advance`` must have reached."""
     shared_runs.part_shared_runs(state)
     ledger.end_ledger(state, max(state.term[0].start_us, state.term[0].end_us), out)
 
 
 @entry
 def pass_over_in_replay(state, quiet, latest, latencies, out):
-    """Come to the end of a quiet stretch without its rows, if that makes no difference; there has to be room.
+    """Skip a quiet stretch if that cannot change results; ``out`` must have room.
 
-    The replay has to have come to the first of them.
+    The replay must have reached the first row of the stretch.
 
     Returns
     -------
     bool
-        False when the rows have to be replayed.
+        False if the rows must be replayed.
     """
     if min(state.term[0].day_ends_us, state.term[0].end_us) <= quiet[0].until_us:
         return False

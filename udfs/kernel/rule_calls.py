@@ -1,4 +1,4 @@
-"""The functions of all rules as the kernel calls them: one compiled function of each kind, by the rule's code."""
+"""Compile one function for each kind of rule function, which calls that of a rule by the rule's code."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,7 +10,7 @@ from udfs.rules import REGISTRY
 from udfs.rules.base import never_gives_up, nothing
 
 RULES = tuple(REGISTRY.values())
-"""A rule's code is its position."""
+"""All rules; the code of a rule is its position here."""
 
 
 def rule_call(name: str) -> Callable[..., Any]:

@@ -1,13 +1,13 @@
 """Replay runs of one rule, or of rules with the same follower state, as one while all followers are in their ISRs.
 
-The follower state of such runs does not depend on the lag time, and their high watermark waits for all followers. So it
-is kept once, in the slot of a group; the slots of groups follow those of the runs, and the runs go along with it. A run
-parts from its group, and takes over its state, before it differs: when it has a follower to drop, one that is about to
-be late by its lag time, or a page to close. All runs part where a fetch is irregular, since then rules of a family
-(``udfs.kernel.families``) may differ. A run rejoins when its state equals the group's.
+The follower state of such runs does not depend on the lag time, and their high watermark waits for all followers.
+Therefore the state is kept once, in the slot of a group; the slots of groups follow those of the runs. A run leaves its
+group, with a copy of the group's state, before it differs: when it has a follower to drop, a follower that is about to
+be late by its lag time, or a page to close. All runs leave at an irregular fetch, because then rules of a family
+(``udfs.kernel.families``) may differ. A run joins again when its state equals the group's.
 
-Counters are kept once as well: the page of a run that goes along has the difference from its group. A group has the
-least lag time of the runs that go along with it.
+Counters are kept once as well: the page of a run in a group has the difference from the group's page. A group has the
+smallest lag time of its runs.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ from udfs.rules import REGISTRY
 
 NO_GROUP = np.int64(-1)
 _ALIKE_IN = ("min_insync_replicas", *params_of_knowing(tuple(REGISTRY.values())))
-"""In which parameters runs of a group agree: those of its ledger, and of what changes its followers."""
+"""Parameters that are equal for all runs of a group: those that its ledger and its followers' state depend on."""
 OWN = (
     "last_isr_change_time_ms", "last_isr_write_time_ms", "commit_us", "epoch_start_us", "give_up_us", "check_due_us",
     "check_us", "check_logged", "runs", "group", "along",
@@ -32,12 +32,12 @@ OWN = (
 _OF_LEADER = tuple(name for name in LEADER.names or () if name not in OWN)
 _OF_FOLLOWER = FOLLOWER.names or ()
 TIMERS = ("commit_us", "give_up_us", "check_us")
-"""When a run acts without being asked; a group never does."""
+"""Timers at which a run acts; a group has none."""
 
 
 @inlined
 def shared_runs_part_at_us(fetch, lag_time_ms):
-    """The last microsecond at which the run cannot yet differ from others by its lag time."""
+    """Return the last microsecond at which a run cannot yet differ from others because of its lag time."""
     return truly_late_at_us(fetch, lag_time_ms) - 1
 
 
@@ -65,7 +65,7 @@ def form_shared_runs(state):
     for r in range(term.runs):
         if state.leaders[r].group != NO_GROUP or state.params[r].check_period_ms == 0:
             continue
-        # Most runs that one row of a timeline can stand for; a group writes one row.
+        # A group writes one timeline row, so it cannot have more runs than a row can.
         end = min(term.runs, (r // RUNS_A_ROW + 1) * RUNS_A_ROW)
         for other in range(r + 1, end):
             if state.params[other].check_period_ms != 0 and _may_share(state, r, other):
@@ -96,7 +96,7 @@ def _take_over(state, to, of):
 
 @inlined
 def run_shared_with(state, r):
-    """The place that has the run's state; a group has changed its ISR when the run did that asks."""
+    """Return the slot with a run's state; if it is the group's, give it the run's times of changes and checks."""
     leader = state.leaders[r]
     if leader.along == 0:
         return r
@@ -109,7 +109,7 @@ def run_shared_with(state, r):
 
 @kernel
 def _count_in(state, r, times):
-    """Add the pages of the run's group to those of the run, or subtract them."""
+    """Add the group's counters to those of a run (``times`` 1), or subtract them (-1)."""
     g = state.leaders[r].group
     page, of_group = state.ledger.pages[r], state.ledger.pages[g]
     for place in range(ledger.PLACES):
@@ -125,7 +125,7 @@ def _count_in(state, r, times):
 
 @kernel
 def _add_extremes(state, r):
-    """Copy maxima and firsts, which are not sums, from the group; they cover the time since a run last joined it."""
+    """Copy entries that are not sums, such as maxima, from the group; they cover the time since a run last joined."""
     page, of_group = state.ledger.pages[r], state.ledger.pages[state.leaders[r].group]
     for place in (ledger.ACKS_ALL_LATENCY_MAX_US, ledger.LOSS_RECORDS_MAX):
         page[place] = max(page[place], of_group[place])
@@ -174,7 +174,7 @@ def _part(state, r):
 
 @inlined
 def is_irregular(fetch, term):
-    """The fetch failed, or found a shorter log than one before did: rules of a family may differ in what they note."""
+    """Whether a fetch failed or found a shorter log than before, which rules of a family may handle differently."""
     known = max(fetch.previous_leader_log_end_offset, term.start_offset)
     return fetch.error_code != 0 or fetch.leader_log_end_offset < known
 
@@ -188,7 +188,7 @@ def part_shared_runs(state):
 
 @kernel
 def _take_away(state, place):
-    """It is replayed no more."""
+    """Remove a slot from those that are replayed separately."""
     term = state.term[0]
     term.active -= 1
     for i in range(term.active):
@@ -207,7 +207,7 @@ def _least_lag_time_ms(state, g):
 
 @inlined
 def join_shared_run(state, r, now_us):
-    """Go along with the group if the run's state equals the group's."""
+    """Let a run join its group if its state equals the group's."""
     leader = state.leaders[r]
     if leader.group != NO_GROUP and leader.along == 0 and leader.isr_size == leader.replicas:
         _join(state, r, now_us)
@@ -215,7 +215,7 @@ def join_shared_run(state, r, now_us):
 
 @kernel
 def join_shared_runs(state, now_us):
-    """Let every run go along with its group that may."""
+    """Let every run join its group whose state equals the group's."""
     for r in range(state.term[0].runs):
         join_shared_run(state, r, now_us)
 
@@ -252,7 +252,7 @@ def _join(state, r, now_us):
 
 @kernel
 def _settle(state, place, now_us):
-    """Sum up until now."""
+    """Update the integrals of a slot up to now."""
     ledger.settle_ledger(state.ledger.pages[place], state.leaders[place], state.params[place], now_us)
     for p in range(state.term[0].replicas):
         if p != state.term[0].leader:
@@ -261,9 +261,9 @@ def _settle(state, place, now_us):
 
 @kernel
 def _has_nothing_of_its_own(state, r, now_us):
-    """No ISR write is under way, nothing is at risk, and every follower is judged, not late, and surely back.
+    """Whether a run may join a group: no ISR write in flight, nothing at risk, no follower late, unjudged or in doubt.
 
-    And the high watermark cannot rise: some releases leave it behind until a follower moves, others do not.
+    The high watermark must not be able to rise, because some releases only advance it when a follower's offset changes.
     """
     term, leader = state.term[0], state.leaders[r]
     if leader.commit_us != NEVER_US or state.ledger.pages[r, ledger.AT_RISK] != 0:
@@ -274,7 +274,7 @@ def _has_nothing_of_its_own(state, r, now_us):
             least = min(least, state.followers[r, p].log_end_offset)
     if least > leader.high_watermark:
         return False
-    if state.ledger.pages[r, ledger.SETTLED_US] > now_us:  # nothing is counted yet
+    if state.ledger.pages[r, ledger.SETTLED_US] > now_us:  # the ledger does not count yet
         return False
     for p in range(term.replicas):
         if p == term.leader:
@@ -282,7 +282,8 @@ def _has_nothing_of_its_own(state, r, now_us):
         fetch, mine = state.fetches[p], state.ledger.followers[r, p]
         if mine.judged == 0 or mine.settled_us > now_us or mine.looked_at_us != NEVER_US or mine.missed != 0:
             return False
-        # Who gives up leadership has its members back without a fetch, which may still show that a shrink is in doubt.
+        # After leadership is given up, members return without a fetch, so a later fetch may still make a shrink
+        # doubtful.
         if fetch.arrival_us <= mine.doubt_until_us:
             return False
         if (
@@ -310,7 +311,7 @@ def _is_like_its_group(state, r):
 
 @kernel
 def _found(state, r):
-    """An empty group becomes what the run is, and has counted nothing yet."""
+    """Initialise an empty group with the state of a run, and with empty counters."""
     term, g = state.term[0], state.leaders[r].group
     _take_over(state, g, r)
     ledger.clear_ledger(state.ledger.pages[g], state.ledger.followers[g])

@@ -1,4 +1,4 @@
-"""State of the replay of a set at an instant, as bytes, from which the replay of the next day continues.
+"""Convert the state of a set's replay at an instant to bytes, from which the replay of the next day continues.
 
 A header of int64 (hash of the layout, slots, replicas, and sizes in use) is followed by the arrays of
 ``udfs.kernel.state.State``, little-endian; history and waits only as far as they are in use. Another layout, such as
@@ -20,12 +20,12 @@ _RECORDS = (TERM, FETCH_STATE, FOLLOWER, LEADER, PARAMS, FOLLOWER_PAGE)
 LAYOUT = int.from_bytes(
     hashlib.sha256(repr((*((r.names, r.itemsize) for r in _RECORDS), PLACES)).encode()).digest()[:7]
 )
-"""Changes with the records, the order of their fields, and the size of a page."""
+"""Hash of the layout: the records, the order of their fields, and the size of a page."""
 _HEADER = 6
 
 
 def packed_snapshot(state: State) -> bytes:
-    """Snapshot of a state: bytes that `unpacked_snapshot` makes an equal state of."""
+    """Pack a state into bytes, from which `unpacked_snapshot` makes an equal state."""
     first, end = (int(place) for place in state.history.used)
     waiting = int(state.ledger.waits[COUNT, TIME])
     header = np.array([LAYOUT, len(state.codes), len(state.fetches), first, end, waiting], np.int64)
@@ -33,12 +33,12 @@ def packed_snapshot(state: State) -> bytes:
 
 
 def unpacked_snapshot(data: bytes) -> State:
-    """Make the state again from a snapshot.
+    """Restore the state from a snapshot.
 
     Raises
     ------
     ValueError
-        When the bytes have another layout, or are not all there.
+        When the bytes have another layout, or are incomplete.
     """
     header = np.frombuffer(data.ljust(8 * _HEADER, b"\0"), np.int64, _HEADER)
     if len(data) < header.nbytes or header[0] != LAYOUT:
@@ -59,7 +59,7 @@ def unpacked_snapshot(data: bytes) -> State:
 
 
 def _parts(state: State, first: int, end: int, waiting: int) -> Iterator[npt.NDArray[np.generic]]:
-    """Views of everything that counts; places that were never used, or not any more, are left out."""
+    """Yield views of all arrays that define the state, without entries that are not in use."""
     yield from (
         state.term,
         state.fetches,

@@ -1,4 +1,4 @@
-"""Everything that the replay of one partition keeps between two rows."""
+"""The state of the replay of one partition between two rows."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,30 +15,30 @@ from udfs.rules import COMMON_PARAMS, REGISTRY
 
 
 class State(NamedTuple):
-    """The state between two rows. R places: rule runs, then groups of them (``kernel.shared_runs``); n replicas."""
+    """The state between two rows, with R slots (rule runs, then groups, ``kernel.shared_runs``) and n replicas."""
 
     term: npt.NDArray[np.void]
     """TERM, shape (1,)."""
     fetches: npt.NDArray[np.void]
-    """FETCH_STATE, shape (n,); the leader's own place is unused here and below."""
+    """FETCH_STATE, shape (n,); the leader's entry is unused here and below."""
     followers: npt.NDArray[np.void]
     """FOLLOWER, shape (R, n)."""
     leaders: npt.NDArray[np.void]
     """LEADER, shape (R,)."""
     params: npt.NDArray[np.void]
-    """One int64 field a parameter, shape (R,)."""
+    """One int64 field per parameter, shape (R,)."""
     codes: npt.NDArray[np.int64]
     """Position of the rule in the registry, shape (R,)."""
     active: npt.NDArray[np.int64]
     """Slots that are replayed separately, shape (R,); the first ``TERM.active`` are in use."""
     due_us: npt.NDArray[np.int64]
-    """For each run, a time before which none of its timers is due, shape (R,)."""
+    """For each run, a lower bound of the times of its timers, shape (R,)."""
     history: AppendHistory
     ledger: Ledger
 
 
 WAITS = 1 << 12
-"""Appends that producers wait for, remembered one by one."""
+"""Number of waiting appends that are tracked separately."""
 
 PARAMS = np.dtype(
     [
@@ -47,11 +47,11 @@ PARAMS = np.dtype(
     ],
     align=True,
 )
-"""Parameters of all rules together; a rule reads its own."""
+"""Parameters of all rules; each rule reads those that it declares."""
 
 
 def new_state(codes: Sequence[int], replicas: int) -> State:
-    """State for rule runs of the given codes and an assignment of ``replicas``, before any term."""
+    """Make the state before any term, for rule runs with the given codes and a number of replicas."""
     groups = sum(runs // 2 for runs in Counter(FAMILIES[code] for code in codes).values())
     state = empty_state(len(codes) + groups, replicas)
     state.term["runs"] = len(codes)
@@ -63,7 +63,7 @@ def new_state(codes: Sequence[int], replicas: int) -> State:
 
 
 def empty_state(places: int, replicas: int) -> State:
-    """A state with ``places`` slots, all zero."""
+    """Make a state with ``places`` slots in which all values are zero."""
     return State(
         np.zeros(1, TERM),
         np.zeros(replicas, FETCH_STATE),

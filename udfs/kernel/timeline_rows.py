@@ -1,4 +1,4 @@
-"""Rows of the timelines, as the kernel writes them: one row for all rule runs that have the same state at an instant.
+"""Write rows of the timelines: one row for all rule runs that have the same state at an instant.
 
 Most runs agree at nearly every instant, so 15 rules write about three rows per event instead of sixteen.
 """
@@ -13,22 +13,23 @@ from udfs.kernel.rule_calls import RULES, rule_bits
 from udfs.records import RUNS_A_ROW
 
 LOOK_BACK = 16
-"""Latest rows of an instant that are looked through; where runs have more states than that, some rows stay double."""
+"""Number of latest rows of an instant that are compared; with more different states, some rows may be written twice."""
 
 
 BITS = np.int64((1 << RUNS_A_ROW) - 1)
-"""The part of a row's ``runs`` that says which of a stretch of runs they are."""
+"""Mask of the bits of a row's ``runs`` that stand for single runs; the bits above are the number of the block of
+runs."""
 
 
 @inlined
 def bit_of_timeline_run(r):
-    """Encode a run for a timeline row: the number of its stretch of runs, and its bit."""
+    """Encode a run for a timeline row: the number of its block of runs, and its bit in the block."""
     return r // RUNS_A_ROW << RUNS_A_ROW | 1 << r % RUNS_A_ROW
 
 
 @inlined
 def _joins(row, runs):
-    """Note runs in a row with their state, unless they have that row already, or belong to another stretch of runs."""
+    """Add runs to a row with their state, unless it has them, or belongs to another block of runs."""
     if row[0] >> RUNS_A_ROW != runs >> RUNS_A_ROW or row[0] & runs & BITS:
         return False
     row[0] |= runs
@@ -42,8 +43,8 @@ _CAUGHT_UP_AT = {"on_arrival": ["arrival"], "on_recorded": ["handled", "processe
 def caught_up_times(instant: str) -> Callable[..., Any]:
     """Compile, for an instant of a fetch, the function that tracks the times for which no row is needed.
 
-    A fetch that finds its follower at the log end makes it caught up. The log of fetches says when that was, once for
-    all rules, and `replica_timeline.sql` takes it from there.
+    A fetch that finds its follower at the log end makes it caught up. The time of this is in the log of fetches, once
+    for all rules, from which `replica_timeline.sql` takes it.
     """
     times = _CAUGHT_UP_AT.get(instant, [])
     follows = rule_bits(rule.caught_up_by in times for rule in RULES)
@@ -55,7 +56,7 @@ def caught_up_times(instant: str) -> Callable[..., Any]:
         if follows >> code & 1 == 0:
             return False
         at_end = fetch.error_code == 0 and follower.log_end_offset == leader.log_end_offset
-        if at_end and follower.shown_at_us != now_us:  # a row of this instant says all
+        if at_end and follower.shown_at_us != now_us:  # a row of this instant has the complete state
             at_us = fetch.handled_us if handled >> code & 1 else fetch[else_by]
             follower.followed_caught_up_time_ms = max(follower.followed_caught_up_time_ms, at_us // 1000)
         return follower.followed_caught_up_time_ms != follower.last_caught_up_time_ms

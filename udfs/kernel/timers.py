@@ -1,4 +1,4 @@
-"""Timers of a rule: its checks, the instant at which a follower is overdue, and leadership given up."""
+"""Timers of a rule: checks, instants at which a follower becomes overdue, and giving up leadership."""
 
 from udfs.jit import inlined, kernel
 from udfs.kernel.rule_calls import GIVE_UP, gives_up_at_us, overdue_at_ms
@@ -12,7 +12,7 @@ from udfs.records import (
 
 @kernel
 def first_rule_timer(term, due_us, leaders):
-    """The rule run whose timer is due first, and when that is: few instants of fetches have to look again."""
+    """Find the rule run with the earliest timer, and its time; few instants of fetches need this search."""
     while True:
         first, least_us = 0, NEVER_US
         for r in range(term.runs):
@@ -27,13 +27,13 @@ def first_rule_timer(term, due_us, leaders):
 
 @inlined
 def reset_timer(due_us, leaders, r):
-    """Reset a run's timers after one went off or was moved to a later time."""
+    """Update the bound of a run's timers after one fired or was postponed."""
     due_us[r] = min(leaders[r].check_us, leaders[r].commit_us, leaders[r].give_up_us)
 
 
 @kernel
 def schedule_check(state, r, after_us):
-    """Next run of isr-expiration after ``after_us``; a leader that is silent then runs it when it wakes."""
+    """Schedule the next check after ``after_us``; a leader that is silent then runs it when it wakes up."""
     leader = state.leaders[r]
     period_us = state.params[r].check_period_ms * 1000
     if period_us == 0:
@@ -50,7 +50,7 @@ def schedule_check(state, r, after_us):
 
 @kernel
 def defer_check(state, r):
-    """A leader that does nothing for anybody does not check either, but makes up for it at once."""
+    """Defer a check that is due in a silence to its end, when the leader runs it at once."""
     leader = state.leaders[r]
     if state.term[0].silent_from_us <= leader.check_us < state.term[0].silent_until_us:
         leader.check_us = state.term[0].silent_until_us
@@ -90,7 +90,7 @@ def _find_crossing(term, due_us, r, leader, followers, fetches, params, code, no
 
 @inlined
 def schedule_giving_up(state, r, now_us):
-    """The next instant at which a fetch of the rule's present epoch has taken too long."""
+    """Schedule the next instant at which a fetch in the rule's current epoch will have taken too long."""
     if GIVE_UP >> state.codes[r] & 1:
         params, code = state.params[r], state.codes[r]
         _find_giving_up(state.term[0], state.due_us, r, state.leaders[r], state.fetches, params, code, now_us)
@@ -110,6 +110,6 @@ def _find_giving_up(term, due_us, r, leader, fetches, params, code, now_us):
 
 @inlined
 def await_rule_timer(term, due_us, r, at_us):
-    """A timer of a rule run was set; it may be moved to later without a word."""
+    """Note that a timer of a rule run was set to an earlier time; postponing a timer needs no note."""
     due_us[r] = min(due_us[r], at_us)
     term.rules_due_us = min(term.rules_due_us, at_us)

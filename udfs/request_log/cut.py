@@ -1,4 +1,4 @@
-"""Cut a line of the request log: its time, where the request begins, and a hash of the whole line."""
+"""Find, for each line of the request log, its time, the start of the request, and a hash of the whole line."""
 
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ _P4, _P5 = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5)
 
 
 class CutLines(NamedTuple):
-    """For each line: its class (int8), its time in epoch microseconds, where its request begins, its hash (int64)."""
+    """For each line: its class (int8), time in epoch microseconds, start of the request, and hash (int64)."""
 
     line_class: npt.NDArray[np.int8]
     stamp_us: npt.NDArray[np.int64]
@@ -33,7 +33,7 @@ class CutLines(NamedTuple):
 
 
 def room_for_cut_lines(lines: int) -> CutLines:
-    """Allocate for ``lines`` lines."""
+    """Allocate room for ``lines`` lines."""
     return CutLines(np.empty(lines, np.int8), *(np.empty(lines, np.int64) for _ in range(3)))
 
 
@@ -63,7 +63,7 @@ def _stamp_us(text, at, end):
         return NULL
     if month == 2 and day == 29 and not (year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)):
         return NULL
-    # Days since 1970 by the civil calendar, whose years are taken to begin in March.
+    # Days since 1970 by the civil calendar, with years that begin in March.
     y = year - (month <= 2)
     of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
     days = 365 * y + y // 4 - y // 100 + y // 400 + of_year - 719_468
@@ -96,7 +96,7 @@ def _round(total, word):
 
 @kernel
 def _hash(text, at, end):
-    """XXH64."""
+    """Compute the XXH64 hash of a line."""
     seed = np.uint64(_SEED)
     length = np.uint64(end - at)
     if end - at >= 32:
@@ -132,7 +132,7 @@ def _hash(text, at, end):
 
 @entry
 def count_requests(text: npt.NDArray[np.uint8], at):
-    """Count the lines of a text if each has ``MARK`` at that place in it; -1: not each has.
+    """Count the lines of a text if each has ``MARK`` at the same position; -1 if not.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def count_requests(text: npt.NDArray[np.uint8], at):
 
 @entry
 def cut_lines(text, edges, out: CutLines):
-    """Cut lines of a request log, each to its class, time and request.
+    """Find class, time and request of each line of a request log.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The members of a request log line's JSON that are read: Fetch v4 to v18 and Produce v3 to v13, as arrays.
+"""Tables of the JSON members that are read from request log lines: Fetch v4 to v18 and Produce v3 to v13.
 
 A context is an object or an array in which members or elements are expected. A member that is a field has a type, a
 target and a slot that the value goes to. Other members are skipped.
@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 MARK = b" Completed request:"
 NULL = -(1 << 63)
-"""Stands for a value that is null or absent."""
+"""Number that represents a null or missing value."""
 
 SKIPPED, INT, LONG, DOUBLE, STRING, OBJECT, ARRAY = range(7)
-"""Types. Of `OBJECT` and `ARRAY` the target is the context; of the others it is a slot, or a column of the row."""
+"""Types of members. The target of `OBJECT` and `ARRAY` is a context; that of other types is a slot, or a column."""
 
 IN_VALUES, IN_TOPIC, IN_PARTITION, IN_FORGOTTEN = range(4)
-"""Places: `Values`, the last topic entry, the last partition entry, the list of forgotten partitions."""
+"""Where a value is stored: in `values`, the last topic entry, the last partition entry, or the forgotten partitions."""
 
 # Slots of one line's values: header, request, response, and what was found on the way.
 API_KEY, API_VERSION, CORRELATION_ID, FETCH_VERSION, CLIENT_BEGIN, CLIENT_END = range(6)
@@ -27,16 +27,17 @@ ASKED_TOPICS_FIRST, ASKED_TOPICS, FORGOTTEN_FIRST, FORGOTTEN, SENT_FIRST, SENT =
 ERROR, GIVEN_SESSION, ANSWERS_FIRST, ANSWERS = range(18, 22)
 BAD_OUTSIDE, BAD_INSIDE, OVERFLOWN = range(22, 25)
 SLOTS = 25
-"""``BAD_OUTSIDE``, ``BAD_INSIDE``: values of another type in the header or among the durations, or in the messages."""
+"""Number of slots. ``BAD_OUTSIDE`` counts values of a wrong type in the header or among durations, ``BAD_INSIDE`` those
+in the messages."""
 
 TOTAL, QUEUE, LOCAL, REMOTE, SEND = range(5)
 DURATIONS = 5
 
-# Columns of a topic entry: where its id and its names stand, and the rows of its partitions.
+# Columns of a topic entry: the positions of its id and its name, and the rows of its partitions.
 ID_BEGIN, ID_END, TOPIC_BEGIN, TOPIC_END, NAME_BEGIN, NAME_END = range(6)
 PARTITIONS_FIRST, PARTITIONS, OLDER_FIRST, OLDER = range(6, 10)
 TOPIC_COLUMNS = 10
-"""``OLDER``: the partitions of a response to Produce, or to Fetch before 3.0."""
+"""Number of columns. ``OLDER`` are the partitions of a response to Produce, or to Fetch before 3.0."""
 
 # Columns of a partition entry.
 PARTITION, PARTITION_INDEX, INDEX, EPOCH, OFFSET, SIZE = range(6)
@@ -53,7 +54,7 @@ CONTEXTS = 23
 
 
 class FieldOfRequest(NamedTuple):
-    """A member of an object: its name in JSON, and what becomes of its value."""
+    """A member of an object: its name in JSON, and the type and target of its value."""
 
     name: str
     type: int
@@ -143,22 +144,22 @@ ELEMENTS = {
     ANSWERED_TOPIC_LIST: ANSWERED_TOPIC, ASKED_LIST: ASKED_PARTITION, SENT_LIST: SENT_PARTITION,
     ANSWERED_LIST: ANSWERED_PARTITION, OLDER_ANSWERED_LIST: ANSWERED_PARTITION,
 }  # fmt: skip
-"""Contexts of arrays whose elements are objects, and the contexts of these. A `FORGOTTEN_LIST` has numbers."""
+"""Contexts of arrays of objects, each with the context of its objects. A `FORGOTTEN_LIST` has numbers."""
 
 LISTS = {
     ASKED_TOPIC_LIST: ASKED_TOPICS_FIRST, FORGOTTEN_TOPIC_LIST: FORGOTTEN_FIRST, SENT_TOPIC_LIST: SENT_FIRST,
     ANSWERED_TOPIC_LIST: ANSWERS_FIRST, ASKED_LIST: PARTITIONS_FIRST, SENT_LIST: PARTITIONS_FIRST,
     FORGOTTEN_LIST: PARTITIONS_FIRST, ANSWERED_LIST: PARTITIONS_FIRST, OLDER_ANSWERED_LIST: OLDER_FIRST,
 }  # fmt: skip
-"""Slot, or column of the topic entry, for the first row of an array's elements; the next one has their number."""
+"""Slot, or column of the topic entry, with the first row of an array's elements; the next one has their number."""
 
 SLOTS_OF = {HEADER: (API_KEY, REPLICA), REQUEST: (REPLICA, ERROR), REPLICA_STATE: (STATE_REPLICA, MAX_WAIT_MS),
             RESPONSE: (ERROR, BAD_OUTSIDE)}  # fmt: skip
-"""First slot of an object's values, and the one after its last."""
+"""First slot of an object's values, and the slot after the last."""
 
 
 def _named_as_in_text(field: FieldOfRequest) -> FieldOfRequest:
-    """Before 2.8 ``fetchOffset`` was ``fetch_offset``."""
+    """Rename a field to its form before 2.8, such as ``fetch_offset`` for ``fetchOffset``."""
     return field._replace(name=re.sub("[A-Z]", lambda letter: f"_{letter.group().lower()}", field.name))
 
 
@@ -199,4 +200,4 @@ def _by_bucket() -> npt.NDArray[np.int64]:
 
 
 FIELD_IN = _by_bucket()
-"""By context and bucket; -1: none."""
+"""Index of a field by context and bucket; -1 for an empty bucket."""

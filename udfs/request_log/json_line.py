@@ -1,4 +1,4 @@
-"""Read one line's JSON into numbers: no value becomes an object, and every byte is checked against RFC 8259.
+"""Read one line's JSON into numbers, without an object per value, and check every byte against RFC 8259.
 
 If several members have one name, the last one is used, as by most JSON readers. Anything after the object is not read.
 """
@@ -32,7 +32,7 @@ class FoundInJsonLine(NamedTuple):
 
 
 def room_for_json_line(longest: int) -> FoundInJsonLine:
-    """Allocate for lines of up to ``longest`` bytes; entries that a valid line has no room for are not kept."""
+    """Allocate room for lines of up to ``longest`` bytes; entries beyond those of a valid line are dropped."""
     return FoundInJsonLine(
         np.zeros(f.SLOTS, np.int64),
         np.zeros(f.DURATIONS),
@@ -88,7 +88,7 @@ def read_json_line(text, at, end, is_text, found: FoundInJsonLine):
     Returns
     -------
     bool
-        Whether it is JSON, complete. Values of another type than the field's are in ``BAD_OUTSIDE`` and ``BAD_INSIDE``.
+        Whether the line is complete JSON. ``BAD_OUTSIDE`` and ``BAD_INSIDE`` count values of a wrong type.
     """
     values, durations, topics, partitions, forgotten, stack = found
     values[:] = f.NULL
@@ -155,7 +155,7 @@ def read_json_line(text, at, end, is_text, found: FoundInJsonLine):
             stack[depth] = inner * 2 + (opened == f.OBJECT)
             at += 1
         elif c == tokens.N and tokens.is_literal(text, at, end, 0, 4):
-            # All values are null until they are met; of two members of one name the last counts.
+            # Values are null until they are read; of two members with the same name, the last one counts.
             if kind == f.DOUBLE:
                 durations[target] = np.nan
             elif place == f.IN_FORGOTTEN:

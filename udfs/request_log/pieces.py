@@ -1,6 +1,6 @@
-"""A piece: the partitions of one fetch or produce request, as bytes.
+"""Encode the partitions of one fetch or produce request as bytes, called a piece.
 
-It has three lists: the partitions asked for, those forgotten (of a fetch), and those in the response. A list is a count
+A piece has three lists: requested partitions, forgotten ones (of a fetch), and those in the response. A list is a count
 of topic entries, and for each of them its name, a count of partitions, and their numbers:
 
 =========  =============================================  =============================================
@@ -12,8 +12,8 @@ answered   partition, error, high watermark + 1, bytes+1  partition, error, base
 =========  =============================================  =============================================
 
 A count or number has seven bits per byte, the lowest first; the eighth bit is set in all but its last byte; an error
-may be negative, so 0, -1, 1, -2 ... are written as 0, 1, 2, 3 ... A name is twice its length in bytes, plus one where
-it is a topic id, and the bytes as they stood in the JSON string.
+may be negative, so 0, -1, 1, -2 ... are written as 0, 1, 2, 3 ... A name is encoded as twice its length in bytes, plus
+one if it is a topic id, followed by the bytes of the JSON string.
 """
 
 from typing import NamedTuple
@@ -52,7 +52,7 @@ class PieceLists(NamedTuple):
 
 @kernel
 def write_unsigned_piece(number, out, at):
-    """Write a number that is not negative; gives the byte after it."""
+    """Write a non-negative number; return the position after it."""
     while number >= 128:
         out[at] = (number & 127) | 128
         number >>= 7
@@ -69,7 +69,7 @@ def write_signed_piece(number, out, at):
 
 @kernel
 def write_name_piece(text, topics, row, out, at):
-    """Write the id of a topic entry (`udfs.request_log.fields`), or its name where it has no id."""
+    """Write the id of a topic entry (`udfs.request_log.fields`), or its name if it has no id."""
     begin, end = topics[row, f.ID_BEGIN], topics[row, f.ID_END]
     is_id = begin != f.NULL
     if not is_id:
@@ -94,7 +94,7 @@ def _read(data, at):
 
 @entry
 def count_pieces(data, edges, numbers, totals):
-    """Count what the three lists of many pieces hold.
+    """Count the contents of the three lists of many pieces.
 
     Parameters
     ----------
@@ -126,9 +126,9 @@ def count_pieces(data, edges, numbers, totals):
 
 @entry
 def unpack_pieces(data, edges, numbers, asked: PieceLists, forgotten: PieceLists, answered: PieceLists, filled):
-    """Take pieces apart into the three lists, which have room for what `count_pieces` has counted.
+    """Unpack pieces into the three lists, which must have room for the numbers that `count_pieces` returns.
 
-    ``filled`` (int64, (3, 3)) are zeros, and then what `count_pieces` gives.
+    ``filled`` (int64, (3, 3)) must have zeros, and receives the same numbers.
     """
     name, topic, row = filled[:, 0], filled[:, 1], filled[:, 2]
     for i in range(len(edges) - 1):

@@ -1,4 +1,4 @@
-"""Read the requests of a block of lines: kind, instants, values and partitions of each, or why it is refused."""
+"""Read the requests of a block of lines: kind, instants, values and partitions, or the reason for refusing a line."""
 
 from typing import NamedTuple
 
@@ -15,16 +15,17 @@ from udfs.request_log.words import BYTES, filled_with, word_without
 FETCH, PRODUCE_API = 1, 0
 FETCH_VERSIONS, PRODUCE_VERSIONS = (4, 18), (3, 13)
 MAX_OFFSET = 1 << 53
-"""At a million records a second, 285 years."""
+"""Largest accepted offset, which a million records per second would reach in 285 years."""
 
 FIRST_US, LAST_US = 1_262_304_000_000_000, 4_102_444_800_000_000
-"""2010, the year before Kafka was published, and 2100."""
+"""Accepted times, from 2010, the year before Kafka was published, to 2100."""
 
 MAX_TOTAL_MS = 86_400_000
-"""One day. A broker that was paused for hours has requests of hours; a longer one would shift its whole session."""
+"""Longest accepted duration: one day. A paused broker may have requests of hours; a wrong duration would shift a whole
+session."""
 
 DIVERGED = -1
-"""Error code of a partition whose log ends elsewhere than the leader's; Kafka has no code for it."""
+"""Error code for a partition with a diverging epoch, for which Kafka has no code."""
 
 _ROUNDING_MS = 1.0
 _MARK = np.frombuffer(MARK, np.uint8).copy()
@@ -33,7 +34,7 @@ _SPACES = filled_with(MARK[0])
 FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER = range(4)
 NO_STAMP, TIME, MALFORMED, TRUNCATED, TWO_REQUESTS, NO_DURATIONS, VERSION, VALUES, PARTITIONS = range(4, 13)
 OUTCOMES = 13
-"""Outcome of a line with a request: a kind of request, or a reason to refuse it."""
+"""Number of outcomes of a line with a request: kinds of requests, and reasons to refuse a line."""
 
 
 class RequestsInColumns(NamedTuple):
@@ -66,7 +67,7 @@ class RequestsInColumns(NamedTuple):
 
 
 def room_for_requests(lines: int, size: int) -> RequestsInColumns:
-    """Allocate for ``lines`` lines with ``size`` bytes in total: a piece is shorter than its line."""
+    """Allocate room for ``lines`` lines with ``size`` bytes in total, because a piece is shorter than its line."""
     columns = {name: np.full(lines, NULL) for name in RequestsInColumns._fields[1:-3]}
     return RequestsInColumns(
         outcome=np.empty(lines, np.int8),
@@ -99,7 +100,7 @@ def _is_nameless(topics, row, with_name):
 
 @kernel
 def _answers_of(topics, row, is_produce):
-    """Give the first row and the number of the partitions that a topic's answer has; `NULL`: it has none."""
+    """Return the first row and the number of the partitions that a topic's answer has; `NULL`: it has none."""
     if not is_produce and topics[row, f.PARTITIONS] != NULL:
         return topics[row, f.PARTITIONS_FIRST], topics[row, f.PARTITIONS]
     return topics[row, f.OLDER_FIRST], topics[row, f.OLDER]
@@ -125,7 +126,7 @@ def _size_of(partitions, p):
 
 @kernel
 def _asked_for(values, is_produce):
-    """Give the first row and the number of the topics in a request."""
+    """Return the first row and the number of the topics in a request."""
     if is_produce and values[f.ASKED_TOPICS] == NULL:
         return values[f.SENT_FIRST], values[f.SENT]
     return values[f.ASKED_TOPICS_FIRST], values[f.ASKED_TOPICS]
@@ -133,7 +134,7 @@ def _asked_for(values, is_produce):
 
 @kernel
 def _is_odd_request(found, is_produce):
-    """Whether a request lists a partition, an offset, an epoch or a size that cannot be."""
+    """Whether a request has an impossible partition, offset, epoch or size."""
     _values, _durations, topics, partitions, _forgotten, _stack = found
     first, count = _asked_for(found.values, is_produce)
     for t in range(first, first + max(count, 0)):
@@ -151,7 +152,7 @@ def _is_odd_request(found, is_produce):
 
 @kernel
 def _is_odd_answer(found, is_produce):
-    """Whether a follower's fetch or its answer, or that to a produce request, has a partition that cannot be."""
+    """Whether the response to a follower's fetch, or to a produce request, has an impossible partition."""
     values, _durations, topics, partitions, forgotten, _stack = found
     first = values[f.FORGOTTEN_FIRST]
     for t in range(first, first + (0 if is_produce else max(values[f.FORGOTTEN], 0))):
@@ -187,7 +188,7 @@ def _without_end(text, at, end):
 
 @kernel
 def _has_mark(text, at, end):
-    """Whether another request is said to be completed; JSON has hardly a space, so most words are passed at once."""
+    """Whether the text has the mark of another request; JSON has few spaces, so most words are skipped fast."""
     while at + len(_MARK) <= end:
         if at + BYTES <= end and word_without(text, at, _SPACES):
             at += BYTES
@@ -203,7 +204,7 @@ def _has_mark(text, at, end):
 
 @kernel
 def _times_outcome(durations, stamp_us):
-    """Give `OTHER` if a request can have taken so long, else why not."""
+    """Return `OTHER` if the durations of a request are possible, or else the reason to refuse it."""
     total = durations[f.TOTAL]
     for part in (f.TOTAL, f.QUEUE, f.LOCAL, f.REMOTE):
         if not durations[part] >= 0:
@@ -245,7 +246,7 @@ def _outcome(found, stamp_us):
 
 @kernel
 def _write_piece(text, found, is_produce, out, at):
-    """Write the partitions of a request as `pieces` says; gives the byte after them."""
+    """Write the partitions of a request as a piece (`pieces`); return the position after it."""
     values, _durations, topics, partitions, forgotten, _stack = found
     first, count = _asked_for(values, is_produce)
     count = max(count, 0)
@@ -289,7 +290,7 @@ def _write_piece(text, found, is_produce, out, at):
 
 @inlined
 def _us(milliseconds):
-    """Round half up, which no duration is below."""
+    """Convert milliseconds to microseconds, rounded half up."""
     us = milliseconds * 1000
     whole = np.floor(us)
     return np.int64(whole) + (us - whole >= 0.5)
@@ -322,15 +323,15 @@ def read_requests_into_columns(text, begins, ends, is_text, stamps_us, found: Fo
     text : uint8 array
         UTF-8.
     begins, ends : int64 array (n)
-        Bytes of the JSON and of what a layout puts after it; a line that begins at -1 is left out.
+        Positions of the JSON, including text that a layout puts after it; a line that begins at -1 is left out.
     is_text : bool array (n)
-        Whether it has members as `read_json_line` takes them of lines before 2.8.
+        Whether the line has the form of text lines before 2.8 (`read_json_line`).
     stamps_us : int64 array (n)
-        Times of the lines; `NULL`: none.
+        Times of the lines; `NULL` if a line has none.
     found : Found
-        Room for the longest of them.
+        Room for the longest line.
     out : Requests
-        Filled; its values must be `NULL` before.
+        Receives the requests; its values must be `NULL` before.
     """
     piece = 0
     for i in range(len(begins)):
@@ -349,7 +350,7 @@ def read_requests_into_columns(text, begins, ends, is_text, stamps_us, found: Fo
         values = found.values
         is_json = read_json_line(text, begin, end, is_text[i], found)
         api = values[f.API_KEY]
-        # Other requests have members of the same names and other types.
+        # Other kinds of requests have members with the same names and other types.
         is_used = api == FETCH or api == PRODUCE_API or api == NULL
         if not is_json or values[f.BAD_OUTSIDE] or (values[f.BAD_INSIDE] and is_used):
             out.outcome[i] = TRUNCATED if _without_end(text, begin, end) else MALFORMED

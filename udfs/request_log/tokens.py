@@ -22,7 +22,7 @@ _HEX = np.array([chr(c) in "0123456789abcdefABCDEF" for c in range(128)])
 
 @inlined
 def after_blanks(text, at, end):
-    """Pass what may stand between tokens."""
+    """Skip blanks between tokens."""
     while at < end and (text[at] == _SPACE or text[at] == 9 or text[at] == 10 or text[at] == 13):
         at += 1
     return at
@@ -78,7 +78,7 @@ def _after_digits(text, at, end):
 
 @inlined
 def end_of_number(text, at, end):
-    """Find the end of a number token, and whether it is whole; -1 if it is not a number."""
+    """Find the end of a number token, and whether it is an integer; -1 if it is not a number."""
     if text[at] == MINUS:
         at += 1
     first = at
@@ -106,7 +106,7 @@ def end_of_number(text, at, end):
 
 @inlined
 def whole_number(text, at, end):
-    """Give the number of a token, and whether it fits an int64; the least int64, being `NULL`, becomes the next one."""
+    """Return the integer of a token, and whether it fits an int64; the smallest int64 (`NULL`) becomes the next."""
     negative = text[at] == MINUS
     if negative:
         at += 1
@@ -123,7 +123,7 @@ def whole_number(text, at, end):
 
 @inlined
 def real_number(text, at, end):
-    """Give a number token with decimals or an exponent; exact up to 15 digits and to 10^22, else to the last places."""
+    """Return a number with decimals or an exponent; exact up to 15 digits and 10^22, else up to its last digits."""
     negative = text[at] == MINUS
     if negative:
         at += 1
@@ -162,7 +162,7 @@ def real_number(text, at, end):
 
 @inlined
 def after_word(text, at, end, more):
-    """Pass letters, digits and underscores; with ``more``, also points and hyphens."""
+    """Skip letters, digits and underscores; with ``more``, also dots and hyphens."""
     while at < end and text[at] < 128 and (_WORD[text[at]] or (more and (text[at] == _POINT or text[at] == MINUS))):
         at += 1
     return at
@@ -170,7 +170,7 @@ def after_word(text, at, end, more):
 
 @inlined
 def is_literal(text, at, end, first, length):
-    """Whether ``null``, ``true`` or ``false`` is there: those ``length`` bytes of "nulltruefalse" from ``first`` on."""
+    """Whether the text has a literal here, which is ``length`` bytes of "nulltruefalse" from ``first`` on."""
     if at + length > end:
         return False
     for k in range(length):

@@ -1,4 +1,4 @@
-"""Take pieces apart into Arrow and numpy."""
+"""Unpack the pieces of requests into Arrow and numpy arrays."""
 
 import json
 from collections.abc import Sequence
@@ -32,16 +32,16 @@ class UnpackedPartitions(NamedTuple):
     numbers: Ints
 
     def request(self) -> Ints:
-        """Give the request of each partition, by its row."""
+        """Return the request of each partition, by its row."""
         return np.repeat(np.arange(len(self.per_request)), self.per_request)
 
     def topic_by_partition(self) -> pa.Array:
-        """Give the topic of each partition."""
+        """Return the topic of each partition."""
         return self.topics.take(pa.array(np.repeat(np.arange(len(self.per_topic)), self.per_topic)))
 
 
 def unpacked_fetches(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPartitions, UnpackedPartitions]:
-    """Take the pieces of fetches apart.
+    """Unpack the pieces of fetches.
 
     Parameters
     ----------
@@ -63,16 +63,16 @@ def unpacked_fetches(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPart
 def with_topics_in_front(
     piece: bytes, topics: Sequence[tuple[str, Sequence[tuple[int, int, int]]]], *, by_id: bool
 ) -> bytes:
-    """Let an unpacked fetch ask for more partitions, before those that it asks for.
+    """Add requested partitions to the piece of a fetch, before those that it has.
 
     Parameters
     ----------
     piece : bytes
-        Of a fetch.
+        The piece of a fetch.
     topics : sequence of (str, sequence of (int, int, int))
-        Topic ids or names, and the partitions of each with leader epoch and offset, -1 where these are unknown.
+        Topic ids or names, and the partitions of each with leader epoch and offset, -1 if these are unknown.
     by_id : bool
-        Whether they are ids.
+        Whether the topics are ids.
     """
     out = bytearray()
     first = next(place for place, byte in enumerate(piece) if byte < _MORE)
@@ -98,7 +98,7 @@ def _write(number: int, out: bytearray) -> None:
 
 
 def unpacked_produce_requests(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPartitions]:
-    """Take the pieces of produce requests apart.
+    """Unpack the pieces of produce requests.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def _unpacked(
 ) -> tuple[UnpackedPartitions, UnpackedPartitions, UnpackedPartitions]:
     rows = len(packed)
     _valid, edges, data = packed.buffers()
-    # Both are always read-only: for other arrays numba would compile again.
+    # Both arrays are always read-only; for writable ones numba would compile again.
     at = np.frombuffer(memoryview(edges if rows else bytes(4)).toreadonly(), np.int32)
     at = at[packed.offset : packed.offset + rows + 1] if rows else at
     text = np.frombuffer(memoryview(data or b"").toreadonly(), np.uint8)
@@ -152,5 +152,5 @@ def unescaped(names: pa.Array) -> pa.Array:
     text = names.buffers()[2]
     if text is None or not (np.frombuffer(text, np.uint8) == _ESCAPE).any():
         return names
-    # A lone surrogate is not a character: Spark has a question mark in its place.
+    # A lone surrogate is not a character; like Spark, it is replaced by a question mark.
     return pa.array([json.loads(f'"{name}"').encode("utf-8", "replace").decode() for name in names.to_pylist()])

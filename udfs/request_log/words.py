@@ -1,6 +1,6 @@
-"""Eight bytes of a text at once.
+"""Process eight bytes of a text at once.
 
-A line is hashed in a quarter of the time that byte by byte takes (docs/measurements/0020).
+Hashing a line then takes a quarter of the time that it takes byte by byte (docs/measurements/0020).
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ BYTES = 8
 
 
 def filled_with(byte: int) -> np.uint64:
-    """Give the word that has the same value in each byte."""
+    """Return the word that has the same value in each byte."""
     return np.uint64(0x0101_0101_0101_0101 * byte)
 
 
@@ -38,7 +38,7 @@ def word_at(_typing: Any, text: Any, at: Any) -> Any:
 
 @intrinsic
 def first_byte(_typing: Any, word: Any) -> Any:
-    """Number the lowest byte of a word that has a bit set; the word is not 0."""
+    """Return the index of the lowest non-zero byte of a word, which must not be 0."""
 
     def count(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         zeros = builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -49,6 +49,6 @@ def first_byte(_typing: Any, word: Any) -> Any:
 
 @inlined
 def word_without(text, at, byte):
-    """Whether none of the next eight bytes is the one that ``byte`` is filled with."""
+    """Whether none of the next eight bytes equals the byte that fills ``byte``."""
     differs = word_at(text, at) ^ byte
     return (differs - ONES) & ~differs & HIGH == 0

@@ -105,7 +105,7 @@ def after_any_write(_expanding, _params):
 
 @kernel
 def never_spares(_followers, _p, _leader_at, _leader, _now_ms, _params):
-    """Judge each follower alone."""
+    """Spare no follower because of the state of others."""
     return False
 
 
@@ -129,7 +129,7 @@ def never_gives_up(_fetch, _params):
 
 @kernel
 def never_overdue(_follower, _leader, _fetch, _params):
-    """Leave it to the periodic check."""
+    """Drop no follower between periodic checks."""
     return NEVER_US
 
 
@@ -272,7 +272,7 @@ class Rule:
         Parameters
         ----------
         id, in_force, year, source
-            As of any rule.
+            Attributes that every rule has.
         **differences
             Other attributes that differ; ``params`` are added to those of this rule.
         """
@@ -280,7 +280,7 @@ class Rule:
         return replace(self, id=id, in_force=in_force, year=year, source=source, **differences)
 
     def param(self, name: str) -> Param | None:
-        """Find a parameter, of this rule or common to all."""
+        """Find a parameter of this rule, or one that is common to all rules."""
         return self.params.get(name) or COMMON_PARAMS.get(name)
 
     @property

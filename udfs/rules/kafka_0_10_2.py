@@ -62,13 +62,13 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """It was not caught up within the lag time."""
+    """The follower was not caught up within the lag time."""
     return now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
 
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """It has everything below the high watermark (2.0.1: and below the start of the leader's epoch)."""
+    """The follower has everything below the high watermark (2.0.1: and below the start of the leader's epoch)."""
     return follower.log_end_offset >= leader.high_watermark and (
         params.joins_from_epoch_start == 0 or follower.log_end_offset >= leader.leader_epoch_start_offset
     )

@@ -51,13 +51,13 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """It has everything below the high watermark."""
+    """The follower has everything below the high watermark."""
     return follower.log_end_offset >= leader.high_watermark
 
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """It is stuck, or slow."""
+    """The follower is stuck, or slow."""
     stuck = now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
     if params.idle_followers_stay != 0:
         stuck = stuck and follower.log_end_offset < leader.log_end_offset

@@ -46,13 +46,13 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """It has everything below the high watermark."""
+    """The follower has everything below the high watermark."""
     return follower.log_end_offset >= leader.high_watermark
 
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """It was not at the log end within the lag time."""
+    """The follower was not at the log end within the lag time."""
     return now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
 
 

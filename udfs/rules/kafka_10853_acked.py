@@ -24,7 +24,7 @@ from udfs.rules.kafka_3_7 import eligible
 
 @kernel
 def largest_acknowledged_offset(leader):
-    """End of the records whose producers have been answered."""
+    """Return the end of the records whose producers have been answered."""
     return max(leader.acknowledged_offset, leader.high_watermark)
 
 
@@ -63,7 +63,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def caught_up(follower, leader, now_ms, params):
-    """It lacks nothing that was acknowledged, or was caught up within the lag time."""
+    """The follower lacks nothing that was acknowledged, or was caught up within the lag time."""
     return (
         follower.log_end_offset >= largest_acknowledged_offset(leader)
         or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
@@ -72,7 +72,7 @@ def caught_up(follower, leader, now_ms, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """It lacks something that was acknowledged, and was not caught up within the lag time."""
+    """The follower lacks something that was acknowledged, and was not caught up within the lag time."""
     return not caught_up(follower, leader, now_ms, params)
 
 

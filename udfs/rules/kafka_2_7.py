@@ -59,7 +59,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Its log does not end where the leader's does, and it was not caught up within the lag time."""
+    """The follower's log does not end where the leader's does, and it was not caught up within the lag time."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
@@ -68,7 +68,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """It has everything below the high watermark and below the start of the leader's epoch."""
+    """The follower has everything below the high watermark and below the start of the leader's epoch."""
     return follower.log_end_offset >= max(leader.high_watermark, leader.leader_epoch_start_offset)
 
 

@@ -60,7 +60,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Its log does not end where the leader's does, and it was not caught up within the lag time."""
+    """The follower's log does not end where the leader's does, and it was not caught up within the lag time."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
@@ -69,7 +69,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """It is eligible, and has everything below the high watermark and the start of the leader's epoch."""
+    """The follower is eligible, and has everything below the high watermark and the start of the leader's epoch."""
     return follower.eligible != 0 and follower.log_end_offset >= max(
         leader.high_watermark, leader.leader_epoch_start_offset
     )
@@ -77,7 +77,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def caught_up(follower, leader, now_ms, params):
-    """Its log ends where the leader's does, or it was caught up within the lag time."""
+    """The follower's log ends where the leader's does, or it was caught up within the lag time."""
     return (
         follower.log_end_offset == leader.log_end_offset
         or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
@@ -86,7 +86,7 @@ def caught_up(follower, leader, now_ms, params):
 
 @kernel
 def eligible(follower):
-    """Neither fenced nor shutting down, and it has fetched from this leader (KIP-903: its broker epoch is known)."""
+    """It is neither fenced nor shutting down, and has fetched from this leader (KIP-903: its broker epoch is known)."""
     return follower.eligible != 0 and follower.log_end_offset >= 0
 
 
@@ -98,7 +98,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_advance(leader, params):
-    """Not while the committed ISR is smaller than min.insync.replicas, or than the assignment if that is less."""
+    """Whether the high watermark may advance: the committed ISR has min.insync.replicas, or is complete."""
     return leader.isr_size >= min(params.min_insync_replicas, leader.replicas)
 
 

@@ -46,13 +46,13 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def in_pseudo_isr(follower, now_ms, params):
-    """Its lag is at most the lag time."""
+    """The follower's lag is at most the lag time."""
     return now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 
 @kernel
 def overdue_at_ms(follower, leader, fetch, params):
-    """It is overdue now if it lacks something that is committed, else at the first millisecond beyond the lag time."""
+    """The follower is overdue now if it lacks a committed record, else at the first millisecond beyond the lag time."""
     if follower.in_isr != 0 and 0 <= follower.log_end_offset < leader.high_watermark:
         return 0
     return follower.last_caught_up_time_ms + params.replica_lag_time_max_ms + 1
@@ -60,13 +60,13 @@ def overdue_at_ms(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """It left the pseudo-ISR, or its log became shorter than what is committed."""
+    """The follower left the pseudo-ISR, or its log became shorter than what is committed."""
     return now_ms >= overdue_at_ms(follower, leader, fetch, params)
 
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """It is in the pseudo-ISR, and has all that is committed."""
+    """The follower is in the pseudo-ISR, and has all that is committed."""
     return in_pseudo_isr(follower, now_ms, params) and follower.log_end_offset >= leader.high_watermark
 
 

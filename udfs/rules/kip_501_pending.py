@@ -35,7 +35,7 @@ def begin_pending(follower, fetch, leader_log_end_offset):
 
 @kernel
 def on_arrival(follower, leader, fetch, params):
-    """Begin to be pending at the socket, if ``pending_from`` says so."""
+    """Let the fetch be pending from its arrival at the socket, if ``pending_from`` is set to that."""
     follower.pending_fetch = 0
     if params.pending_from == ARRIVAL:
         begin_pending(follower, fetch, leader.log_end_offset)
@@ -44,7 +44,7 @@ def on_arrival(follower, leader, fetch, params):
 
 @kernel
 def on_read(follower, leader, fetch, params):
-    """Begin to be pending when an I/O thread has taken the request."""
+    """Let the fetch be pending from when an I/O thread has taken the request."""
     if params.pending_from == HANDLED:
         begin_pending(follower, fetch, fetch.leader_log_end_offset)
     return NOTHING
@@ -75,7 +75,7 @@ def on_completed(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """It is out of sync by the rule of Kafka 3.7, and its fetch is not pending."""
+    """The follower is out of sync by the rule of Kafka 3.7, and its fetch is not pending."""
     return follower.pending_fetch == 0 and kafka_3_7_out_of_sync(follower, leader, fetch, now_ms, params)
 
 

@@ -25,7 +25,7 @@ from udfs.rules.kip_501_pending import RULE as KIP_501_PENDING
 
 @kernel
 def gives_up_at_us(fetch, params):
-    """When the time spent in the leader reaches the limit, if that happens before the answer."""
+    """Return when the fetch's time in the leader reaches the limit, if that happens before the response."""
     limit_us = params.follower_fetch_process_time_max_ms * 1000
     if params.count_long_poll != 0:
         return fetch.arrival_us + limit_us if fetch.completed_us - fetch.arrival_us > limit_us else NEVER_US

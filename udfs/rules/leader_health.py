@@ -52,7 +52,7 @@ def stretched_lag_time_ms(leader, now_ms, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """It lacks something, and was not caught up within the stretched lag time."""
+    """The follower lacks something, and was not caught up within the stretched lag time."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > stretched_lag_time_ms(leader, now_ms, params)

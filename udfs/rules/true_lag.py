@@ -65,7 +65,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """It lacks nothing that is older than the lag time, and has everything below the high watermark."""
+    """The follower lacks nothing that is older than the lag time, and has everything below the high watermark."""
     return follower.log_end_offset >= leader.high_watermark and not out_of_sync(follower, leader, fetch, now_ms, params)
 
 

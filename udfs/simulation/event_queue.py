@@ -1,7 +1,7 @@
 """Queue of a ``World``: a heap of events, and a timer for each partition and each parked fetch.
 
-Events come in order of time, and among equal times in the order in which they were pushed. A timer is set again and
-again, mostly before it fires. A tree of minima holds the timers, because in the heap each reset would leave a dead
+Events come in order of time, and among equal times in the order in which they were pushed. A timer is usually reset
+many times before it fires. Timers are kept in a tree of minima, because in the heap each reset would leave an obsolete
 event behind.
 """
 
@@ -26,19 +26,19 @@ def set_queued_timer(world, which, time_us):
 
 @inlined
 def queued_timer_us(world, which):
-    """When this timer fires."""
+    """Return when this timer fires."""
     return world.timers[len(world.timers) // 2 + which]
 
 
 @kernel
 def next_queued_timer_us(world):
-    """When the next timer fires."""
+    """Return when the next timer fires."""
     return world.timers[1]
 
 
 @kernel
 def next_queued_timer(world):
-    """Whose timer is next in the queue, the first among equal ones."""
+    """Return the owner of the next timer, the first one among equal times."""
     timers, i = world.timers, 1
     while i < len(timers) // 2:
         i = 2 * i if timers[2 * i] == timers[i] else 2 * i + 1
@@ -54,7 +54,7 @@ def _before(world, i, j):
 
 @kernel
 def _move(world, i, j):
-    """Put event ``i`` into place ``j``."""
+    """Move event ``i`` to slot ``j``."""
     world.event_us[j] = world.event_us[i]
     world.event_order[j] = world.event_order[i]
     world.event_kind[j] = world.event_kind[i]

@@ -1,4 +1,4 @@
-"""One simulated group as Arrow batches: the rows of all tables, distinguished by ``table``."""
+"""Simulate one group, and return the rows of all tables as Arrow batches, distinguished by ``table``."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,12 +71,12 @@ BROKERS_A_GROUP_ID = 10
 
 
 def broker_of_group(group_number: int, position: int) -> int:
-    """Id of a broker, by its position in the assignments of its group."""
+    """Return the id of a broker, by its position in the assignments of its group."""
     return group_number * BROKERS_A_GROUP_ID + position + 1
 
 
 def topic_of_group(group_number: int) -> str:
-    """Name of the topic whose partitions a group has."""
+    """Return the name of the topic to which a group's partitions belong."""
     return f"group-{group_number}"
 
 
@@ -97,20 +97,20 @@ class GroupPlan:
     replica_lag_time_max_ms: int
     min_insync_replicas: int
     isr_write_ms: int
-    """Duration of a write in the background; otherwise the time for which it blocks the fetch."""
+    """Duration of an ISR write in the background, or, in older releases, the time for which it blocks the fetch."""
     gap_us: Sequence[int]
     """Mean time between two produce requests, for each partition; 0: no producer."""
     records: int
-    """In a produce request."""
+    """Records per produce request."""
     acks: Sequence[int]
     faults: Sequence[tuple[int, int, int, int]] = ()
     """Time, kind, broker, value (``udfs.simulation.world.FAULT``)."""
     isr_at_start: int = -1
-    """Bits; -1: everybody."""
+    """ISR at the start as bits; -1: all replicas."""
 
 
 def group_world(plan: GroupPlan) -> World:
-    """The group before its first event."""
+    """Make the state of a group before its first event."""
     faults = np.array(list(plan.faults), FAULT) if plan.faults else np.zeros(0, FAULT)
     world = new_world(len(plan.gap_us), plan.brokers, faults, max_in_flight=5, seed=plan.seed)
     group: Any = world.group[0]
@@ -138,7 +138,7 @@ def group_world(plan: GroupPlan) -> World:
 
 
 def _terms(plan: GroupPlan) -> Mapping[str, int]:
-    """TERM row of each broker of a group."""
+    """Return the TERM row of each broker of a group."""
     return {
         "replica_lag_time_max_ms": plan.replica_lag_time_max_ms,
         "min_insync_replicas": plan.min_insync_replicas,
@@ -153,7 +153,7 @@ def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
     Yields
     ------
     RecordBatch
-        Of SCHEMA; each batch has rows of one table.
+        Rows with the schema SCHEMA; each batch has rows of one table.
     """
     world = group_world(plan)
     log = new_world_log(len(plan.gap_us), ROWS_AT_ONCE)
@@ -172,12 +172,12 @@ def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
 
 
 def score_group(plan: GroupPlan, cluster_id: str) -> Iterator[pa.RecordBatch]:
-    """Simulate a group, and send what the rule did and what it cost instead of the log.
+    """Simulate a group, and return the rule's changes and scores instead of the log.
 
     Yields
     ------
     RecordBatch
-        Of ``udfs.batches.results.RESULT_SCHEMA``: changes, scores and scores of followers.
+        Changes, scores and scores of followers, with the schema ``udfs.batches.results.RESULT_SCHEMA``.
     """
     world = group_world(plan)
     log = new_world_log(len(plan.gap_us), ROWS_AT_ONCE)
@@ -240,7 +240,7 @@ def _batch(table: str, plan: GroupPlan, columns: Sequence[str], rows: Any) -> pa
 
 
 def _members(bits: Int64Array, ids: pa.Array) -> pa.ListArray:
-    """ISRs as lists of brokers."""
+    """Convert ISRs to lists of brokers."""
     held = bits[:, None] >> np.arange(len(ids)) & 1 == 1
     ends = np.concatenate([[0], np.cumsum(held.sum(axis=1))]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(ends), ids.take(pa.array(np.nonzero(held)[1])))

@@ -1,4 +1,4 @@
-"""A leader's io threads, its followers' requests and its producers' waits, in the simulation."""
+"""Simulate a leader's io threads, its followers' requests, and its waiting producers."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ NOT_ENOUGH_REPLICAS = np.int64(19)
 
 @kernel
 def request_is_void(world, kind, who, serial):
-    """A request is void: it was overtaken by an election, or an answer."""
+    """Whether a request is obsolete because of an election, or because it was answered."""
     if kind == FAULT:
         return False
     if kind in (PRODUCED, APPENDED, TAKEN, ELECTION):
@@ -26,7 +26,7 @@ def request_is_void(world, kind, who, serial):
 
 @kernel
 def forget_void_requests(world):
-    """Terms may follow each other faster than producers send; what is void must not fill the heap meanwhile."""
+    """Remove obsolete requests, which could fill the heap if terms follow each other faster than producers send."""
     group = world.group[0]
     events = group.events
     group.events = 0
@@ -38,13 +38,13 @@ def forget_void_requests(world):
 
 @kernel
 def _written(world, p, f, now_us):
-    """Where the follower's own log ends; what is on its way to it, or being written, it does not hold yet."""
+    """Return the end of the follower's own log, without records that are in transit or being written."""
     return world.fetches[p, f].fetch_offset if now_us < world.peers[f].written_us else world.held[p, f]
 
 
 @kernel
 def _label(world, label, p, change):
-    """Whose change it is, and what is true of the replica. The change has its ISR and high watermark of before."""
+    """Label a change with its partition, and with the true state of the replica before the change."""
     group, leader = world.group[0], world.leaders[p, 0]
     at_us, who, isr, high_watermark = change[1], change[3], change[4], change[6]
     history = AppendHistory(world.history_offset[p], world.history_us[p], world.history_used[p])
@@ -63,7 +63,7 @@ def _label(world, label, p, change):
 
 @kernel
 def successor_of_leader(world):
-    """The next leader: the next broker that is in the ISR of every partition; -1 if no broker is."""
+    """Return the next leader: the next broker that is in the ISR of every partition; -1 if no broker is."""
     group, brokers = world.group[0], len(world.peers)
     shared = (1 << brokers) - 1
     for p in range(len(world.partitions)):
@@ -77,7 +77,7 @@ def successor_of_leader(world):
 
 @inlined
 def note_changes_of_leader(world, log, p, now_us):
-    """Whose they are; and where leadership is given up, by all partitions at about the same time, one election."""
+    """Label new changes, and hold one election if leadership is given up, which all partitions do at about one time."""
     if world.group[0].changes_noted < world.out.filled[2]:
         _note_changes(world, log, p, now_us)
 
@@ -95,7 +95,7 @@ def _note_changes(world, log, p, now_us):
 
 @kernel
 def start_request(world, who, now_us):
-    """An io thread takes a request, or the request waits for one."""
+    """Let an io thread take a request, or queue the request until one is free."""
     group = world.group[0]
     if group.busy == group.io_threads:
         world.queue[(group.queue_first + group.queued) % len(world.queue)] = who
@@ -113,7 +113,7 @@ def start_request(world, who, now_us):
 
 @kernel
 def thread_takes_request(world, now_us):
-    """An io thread of the leader is free, and takes the request that waits longest."""
+    """Let a free io thread take the request that has waited longest."""
     group = world.group[0]
     group.busy -= 1
     if group.queued > 0:
@@ -125,7 +125,7 @@ def thread_takes_request(world, now_us):
 
 @kernel
 def followers_request_first(world, now_us):
-    """A term begins: one follower after the other, cut to its leader's log, asks for the first time."""
+    """Begin a term: truncate each follower to the leader's log, and let it send its first request."""
     group = world.group[0]
     for f in range(len(world.peers)):
         if f != group.leader:
@@ -137,7 +137,7 @@ def followers_request_first(world, now_us):
 
 @kernel
 def acknowledge_producers(world, log, p, now_us):
-    """Producers that wait for all hear of what the high watermark has passed, and go on."""
+    """Acknowledge acks=all appends that the high watermark has passed, and let their producers continue."""
     group, partition = world.group[0], world.partitions[p]
     acknowledged = 0
     while (

@@ -10,7 +10,7 @@ FETCHES, APPENDS, TERMS, EVENTS = np.arange(4)
 
 @inlined
 def _write(table, filled, which, values):
-    """Write a row of the log; ``values`` are int64, one a column."""
+    """Write a row of the log; ``values`` are int64, one per column."""
     for i in range(len(values)):
         table[filled[which], i] = values[i]
     filled[which] += 1
@@ -38,7 +38,7 @@ def write_append_row(world, log, p, time_us, base_offset, log_end_offset, acks, 
 
 @kernel
 def write_term_row(world, log, p, end_us):
-    """The term that ends now."""
+    """Write the row of a term that ends now."""
     group, partition = world.group[0], world.partitions[p]
     values = (
         p, group.leader_epoch, group.leader, partition.term_start_us, end_us, world.term[p].start_offset,
@@ -58,5 +58,5 @@ def label_score_row(world, log, p):
 
 @kernel
 def write_event_row(log, broker, from_us, until_us, kind):
-    """Something that happened to a broker as a whole."""
+    """Write an event of a broker as a whole."""
     _write(log.events, log.filled, EVENTS, (broker, from_us, until_us, np.int64(kind)))

@@ -1,9 +1,9 @@
-"""A leader, its followers and their producers, acting on each other with one rule in the loop.
+"""Simulate a leader, its followers and their producers with one rule in the loop.
 
-Producers that ask for all acknowledgements wait for the rule's high watermark, followers for the leader's answer, and
-the leader for its io threads, its storage, and where the release did so for the write of its ISR. The rule decides by
-the steps of the replay, so a log written here, replayed under the same rule, gives the same changes. No two things
-happen at the same microsecond, and only checks happen at whole milliseconds: order never depends on a tie.
+Producers with acks=all wait for the rule's high watermark, followers for the leader's response, and the leader for its
+io threads, its storage, and, in some releases, for its ISR writes. The rule decides by the steps of the replay, so that
+replaying the simulated log under the same rule gives the same changes. No two events happen at the same microsecond,
+and only checks happen at whole milliseconds, so that the order never depends on ties.
 """
 
 from udfs.jit import entry, inlined, kernel
@@ -51,7 +51,7 @@ from udfs.simulation.world import (
 
 @inlined
 def _settle(world, log, p, now_us):
-    """After a step: acknowledge what the high watermark has passed, note changes, set the timer."""
+    """After a step, acknowledge appends that the high watermark has passed, note changes, and set the timer."""
     leader = world.leaders[p, 0]
     if world.partitions[p].in_flight > 0:
         acknowledge_producers(world, log, p, now_us)
@@ -65,7 +65,7 @@ def _settle(world, log, p, now_us):
 
 @inlined
 def _come_to(world, log, p, state, now_us):
-    """Run everything that was due in the partition before this instant, and log the changes."""
+    """Run all timers of a partition that are due before this instant, and log the changes."""
     if event_queue.queued_timer_us(world, p) <= now_us:
         fire_timers(state, now_us, world.out)
     note_changes_of_leader(world, log, p, now_us)
@@ -73,7 +73,7 @@ def _come_to(world, log, p, state, now_us):
 
 @kernel
 def _begin(world, p, isr, high_watermark, now_us):
-    """A term of one partition, on the group's leader."""
+    """Begin a term of one partition on the group's leader."""
     group, partition, term = world.group[0], world.partitions[p], world.term[p]
     leader = group.leader
     for f in range(len(world.peers)):
@@ -96,7 +96,7 @@ def _begin(world, p, isr, high_watermark, now_us):
 
 @kernel
 def _end(world, log, p, now_us):
-    """End the simulation: requests in flight stay unanswered, but the leader has seen them."""
+    """End a partition's simulation; requests in flight remain without a response, but the leader has seen them."""
     group, partition = world.group[0], world.partitions[p]
     for f in range(len(world.peers)):
         fetch = world.fetches[p, f]
@@ -118,7 +118,7 @@ def _end(world, log, p, now_us):
 
 @inlined
 def _take_in_one(world, log, p, kind, who, offset, code, until_us, now_us):
-    """A row of the log, as it happens; later instants of a fetch are not known yet."""
+    """Process a row of the log when it happens; later instants of a fetch are not known yet."""
     row, state = world.row, partition_state_of_world(world, p)
     row.time_us[0] = now_us
     row.kind[0] = kind
@@ -134,7 +134,7 @@ def _take_in_one(world, log, p, kind, who, offset, code, until_us, now_us):
 
 @inlined
 def _fetch_step(world, log, p, f, stage, now_us):
-    """An instant of a fetch."""
+    """Process an instant of a fetch."""
     state = partition_state_of_world(world, p)
     _come_to(world, log, p, state, now_us)
     take_in(state, f, stage, now_us, world.out)
@@ -176,7 +176,7 @@ def _appended(world, log, p, now_us):
 
 @kernel
 def _fetched(world, log, f, now_us):
-    """A follower's request arrives."""
+    """Process the arrival of a follower's request."""
     world.peers[f].phase = UNDER_WAY
     for p in range(len(world.partitions)):
         _take_in_one(world, log, p, FETCH, f, world.held[p, f], 0, NEVER_US, now_us)
@@ -185,7 +185,7 @@ def _fetched(world, log, f, now_us):
 
 @kernel
 def _taken(world, log, f, now_us):
-    """An io thread reads for it."""
+    """Process a request that an io thread has taken, and read the log for it."""
     group = world.group[0]
     for p in range(len(world.partitions)):
         world.fetches[p, f].handled_us = now_us
@@ -197,12 +197,12 @@ def _taken(world, log, f, now_us):
 
 @kernel
 def _record(world, log, f, now_us):
-    """The follower's state is recorded, partition by partition; each expansion may hold up the rest."""
+    """Record the follower's state, partition by partition; each expansion may delay the others."""
     group, peer = world.group[0], world.peers[f]
     for p in range(peer.next_partition, len(world.partitions)):
         isr = world.leaders[p, 0].isr
         world.fetches[p, f].processed_us = now_us
-        world.fetches[p, f].released_us = now_us + group.max_wait_us  # what it waits beyond its wish counts
+        world.fetches[p, f].released_us = now_us + group.max_wait_us  # waiting longer than that is the leader's delay
         _fetch_step(world, log, p, f, RECORDED, now_us)
         if group.isr_write_us > 0 and world.leaders[p, 0].isr & ~isr != 0:
             peer.next_partition = p + 1
@@ -237,7 +237,7 @@ def _answer(world, f, now_us):
 
 @kernel
 def _answered(world, log, f, now_us):
-    """The answer is on the wire; the follower writes it and asks again."""
+    """Send a response; the follower writes its records and sends the next request."""
     peer = world.peers[f]
     for p in range(len(world.partitions)):
         world.fetches[p, f].completed_us = now_us
@@ -251,7 +251,7 @@ def _answered(world, log, f, now_us):
 
 @kernel
 def _change_leader(world, log, to, now_us):
-    """A clean election: the new leader's log counts, and all others are cut to it."""
+    """Perform a clean election, and truncate all other replicas to the new leader's log."""
     group = world.group[0]
     for p in range(len(world.partitions)):
         fire_timers(partition_state_of_world(world, p), now_us, world.out)
@@ -284,7 +284,7 @@ def _change_leader(world, log, to, now_us):
 
 @kernel
 def _elect(world, log, now_us):
-    """The leader gave up."""
+    """Elect a successor of a leader that gave up leadership."""
     to = successor_of_leader(world)
     if to >= 0:
         _change_leader(world, log, to, now_us)
@@ -311,7 +311,7 @@ def _fault(world, log, i, now_us):
     elif this.kind == ELIGIBILITY:
         log_rows.write_event_row(log, this.who, now_us, now_us, UNFENCED if this.value != 0 else FENCED)
         for p in range(len(world.partitions)):
-            for broker in range(len(world.peers)):  # the next leader knows it too
+            for broker in range(len(world.peers)):  # the next leader is informed as well
                 world.remembered[p, broker, this.who].eligible = this.value
             _take_in_one(world, log, p, ELIGIBLE, this.who, UNKNOWN, this.value, 0, now_us)
 
@@ -354,7 +354,7 @@ def _happen(world, log, kind, who, now_us):
 
 @kernel
 def _go_off(world, log, which, due_us):
-    """A check, a commit or a resignation is due in a partition; or a parked fetch has waited long enough."""
+    """Fire a timer: a check, a commit or giving up leadership in a partition, or the end of a parked fetch's wait."""
     group, partitions = world.group[0], len(world.partitions)
     if which < partitions:
         now_us = next_instant_of_world_us(group, due_us)
@@ -368,7 +368,7 @@ def _go_off(world, log, which, due_us):
 
 @entry
 def simulation_loop(world, log, room):
-    """Go on until the log is nearly full (0), or the end is reached (1)."""
+    """Simulate until the log is nearly full (returns 0), or until the end (returns 1)."""
     group = world.group[0]
     if group.started == 0:
         _start(world, log)

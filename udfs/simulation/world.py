@@ -1,7 +1,8 @@
 """State of a simulation: a leader, its followers, the partitions that they share, and the queue of events.
 
-One group is a set of brokers with the same replicas for all its partitions; one of them leads all of them. Every array
-is int64 or a record of int64. P partitions, n replicas, named by their position in the assignment.
+A group is a set of brokers that are the replicas of all its partitions; one of them leads all partitions. Every array
+is int64 or a record of int64. There are P partitions and n replicas, which are identified by their position in the
+assignment.
 """
 
 from typing import NamedTuple
@@ -113,7 +114,7 @@ reached this leader."""
 
 
 class WorldLog(NamedTuple):
-    """Output of a simulation: int64 of shape (capacity, columns), and the number of rows in use of each."""
+    """Output of a simulation: int64 arrays of shape (capacity, columns), and the number of rows in use of each."""
 
     fetches: Int64Array
     appends: Int64Array
@@ -122,19 +123,19 @@ class WorldLog(NamedTuple):
     changes: Int64Array
     """WHOSE_COLUMNS of each row of ``World.out.change``."""
     scores: Int64Array
-    """The first three of each row of ``World.out.score``."""
+    """The first three columns of each row of ``World.out.score``."""
     filled: Int64Array
 
 
 class World(NamedTuple):
-    """Everything that a group is between two events."""
+    """The complete state of a group between two events."""
 
     group: npt.NDArray[np.void]
     peers: npt.NDArray[np.void]
     partitions: npt.NDArray[np.void]
     faults: npt.NDArray[np.void]
     random: npt.NDArray[np.uint64]
-    # A heap of events, least time first.
+    # A heap of events, ordered by time.
     event_us: Int64Array
     event_order: Int64Array
     event_kind: Int64Array
@@ -147,11 +148,11 @@ class World(NamedTuple):
     held: Int64Array
     """Log end offset of each broker, shape (P, n)."""
     answered: Int64Array
-    """Its value once the response in flight has arrived."""
+    """Log end offset of each broker after the response in flight has arrived."""
     waiting: Int64Array
-    """Appends that wait for all: shape (P, max_in_flight, 3) of time, base offset, log end offset."""
+    """Waiting acks=all appends: shape (P, max_in_flight, 3) of time, base offset and log end offset."""
     remembered: npt.NDArray[np.void]
-    """FOLLOWER, what each broker knew of the others when it led last, shape (P, n, n)."""
+    """FOLLOWER: what each broker knew about the others when it last led, shape (P, n, n)."""
     # State of the replay, for each partition.
     term: npt.NDArray[np.void]
     fetches: npt.NDArray[np.void]
@@ -170,11 +171,11 @@ class World(NamedTuple):
 
 
 HISTORY, WAITS = 256, 16
-"""Appends that a partition remembers one by one, and that its producers wait for."""
+"""Number of appends in a partition's history, and of waiting appends."""
 
 
 def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_in_flight: int, seed: int) -> World:
-    """A group before its first event; ``group``, ``peers``, ``partitions`` and ``params`` are to be filled in."""
+    """Make a group before its first event; the caller fills in ``group``, ``peers``, ``partitions`` and ``params``."""
     heap = 4 * partitions + 16 * replicas + len(faults) + 64
     terms = np.zeros(partitions, TERM)
     terms["runs"] = 1
@@ -226,7 +227,7 @@ def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_
 
 
 def new_world_log(partitions: int, capacity: int) -> WorldLog:
-    """Room for ``capacity`` rows, and for all partitions to write at once."""
+    """Allocate room for ``capacity`` rows, and for one more row of each partition."""
     rows = capacity + 8 * partitions
     return WorldLog(
         fetches=np.zeros((rows, len(FETCH_COLUMNS)), np.int64),
@@ -241,7 +242,7 @@ def new_world_log(partitions: int, capacity: int) -> WorldLog:
 
 @kernel
 def apply_fault_to_world(peer, kind, value):
-    """Make one broker slow, or as it was."""
+    """Make a broker slow, or normal again."""
     if kind == PAUSE_FOLLOWER:
         peer.paused_until_us = value
     elif kind == QUEUE:
@@ -258,7 +259,7 @@ def apply_fault_to_world(peer, kind, value):
 
 @kernel
 def produce_gap_of_world_us(world, p):
-    """Time to the next produce request, by splitmix64 and the exponential distribution."""
+    """Return the time to the next produce request, by splitmix64 and the exponential distribution."""
     mean_us = world.partitions[p].gap_us
     if world.partitions[p].regular != 0:
         return mean_us
@@ -273,7 +274,7 @@ def produce_gap_of_world_us(world, p):
 
 @kernel
 def next_instant_of_world_us(group, time_us):
-    """Find the time at which an event happens: after the event before, and not at a whole millisecond."""
+    """Find the time of the next event: after the previous event, and not at a whole millisecond."""
     now_us = max(time_us, group.now_us + 1)
     if now_us % 1000 == 0:
         now_us += 1
@@ -283,7 +284,7 @@ def next_instant_of_world_us(group, time_us):
 
 @inlined
 def partition_state_of_world(world, p):
-    """The state of one partition, as the steps take it."""
+    """Return the state of one partition for the replay's steps."""
     return State(
         world.term[p : p + 1],
         world.fetches[p],

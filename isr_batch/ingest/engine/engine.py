@@ -18,7 +18,7 @@ from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.progress import counted
 
 if TYPE_CHECKING:
-    from isr_batch.lake.lake import Lake  # executors read lines of logs, and have no Delta
+    from isr_batch.lake.lake import Lake  # not at run time: executors import this module, and have no Delta
 
 Rows: TypeAlias = pa.Table | Spread
 
@@ -39,19 +39,19 @@ class Engine(Protocol):
         """Keep some columns."""
 
     def where(self, rows: Rows, condition: str) -> Rows:
-        """Keep the rows that meet a condition that Spark and DuckDB understand."""
+        """Keep the rows that meet a condition, which must be valid SQL for both Spark and DuckDB."""
 
     def by_key(self, keys: Sequence[str], work: OfTables, schema: pa.Schema, **tables: Rows) -> Rows:
-        """Apply a function to all rows with equal keys; it gets those of several keys at once.
+        """Apply a function to the rows of several keys at once; all rows with equal keys are in the same call.
 
-        Small tables may always be Arrow tables.
+        Small tables may be passed as Arrow tables with any engine.
         """
 
     def ordered(self, rows: Rows, keys: Sequence[str], order: Sequence[str]) -> Rows:
         """Group rows by key, and sort them."""
 
     def union(self, *rows: Rows) -> Rows:
-        """Union of rows with the same columns."""
+        """Concatenate rows with the same columns."""
 
     def collect(self, rows: Rows) -> pa.Table:
         """Collect the rows to this process."""
@@ -70,7 +70,7 @@ class Engine(Protocol):
 
 
 class Here:
-    """The process of the driver: rows are Arrow tables.
+    """Works in the driver's own process; rows are Arrow tables.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Here:
         return cast_rows(work(self.engine, **tables), schema)
 
     def ordered(self, rows: Rows, keys: Sequence[str], order: Sequence[str]) -> pa.Table:  # noqa: ARG002, D102
-        # Rows are taken from one chunk in a third of the time.
+        # `take` on a single chunk needs a third of the time.
         return _here(rows).combine_chunks().sort_by([(name, "ascending") for name in order])
 
     def union(self, *rows: Rows) -> pa.Table:  # noqa: D102
@@ -128,7 +128,7 @@ def ingest_engine_for(lake: "Lake", sql: ArrowSql, size_bytes: int) -> Engine:
 
 
 def _one_by_one(parts: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Give files or ranges of files one after the other, counted by their size as far as that is known yet."""
+    """Yield files, or ranges of files, one by one, and count progress by their sizes as far as these are known."""
     known = "end" in parts.schema.names
     sizes = pc.divide(pc.subtract(parts["end"], parts["start"]), 1e6).to_pylist() if known else [1] * len(parts)
     singly = (batch.slice(n, 1) for batch in parts.to_batches() for n in range(batch.num_rows))

@@ -26,37 +26,37 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 OfTables = Callable[..., pa.Table]
-"""Takes an `ArrowSql`, and tables by name."""
+"""Function of an `ArrowSql` and of tables by name."""
 
 ROWS_AT_ONCE = 100_000
-"""Rows on which a query runs, and that are cut into packets."""
+"""Rows that a query processes at once, and that are then cut into packets."""
 PACKET_ROWS = 20_000
 BUCKETS_A_SHARE = 4
-"""Spark cuts what it exchanges into shares, and puts small ones together."""
+"""Buckets of keys per shuffle partition; Spark merges small shuffle partitions."""
 PACKETS_AT_ONCE = 16
-"""Packets that go to a worker in one batch: they have 2 MB at most, unless lines have thousands of partitions."""
+"""Packets per batch for a worker: at most 2 MB, unless lines have thousands of partitions."""
 
 _PACKETS = pa.schema(
     [("bucket", pa.int32()), ("of_table", pa.string()), ("rows", pa.int64()), ("packet", pa.binary())]
 )  # fmt: skip
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
-"""Spark copies, stores and reads packets several times; a fifth of the bytes."""
+"""Packets are compressed to a fifth of their size, because Spark copies, stores and reads them several times."""
 _AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 class Spread(NamedTuple):
-    """Rows in Spark's workers: a function of a worker's share of a DataFrame.
+    """Rows that Spark's workers compute, by applying a function to their shares of a DataFrame.
 
     Attributes
     ----------
     frame : DataFrame
-        Packets, as a rule.
+        The input, usually packets.
     work : callable
-        Makes the rows of the frame's batches.
+        Turns the batches of the frame into rows.
     schema : pa.Schema
-        Of the rows.
+        Schema of the rows.
     packed : int or None
-        Rows in the packets, before the work; None: not known.
+        Number of rows in the packets that are the input of ``work``; None if unknown.
     """
 
     frame: DataFrame
@@ -87,12 +87,12 @@ def packets_at_once(spark: SparkSession) -> Iterator[None]:
 
 
 class InSpark:
-    """Spark's workers, as an `isr_batch.ingest.engine.engine.Engine`.
+    """Processes the rows of an ingest in Spark's workers.
 
     Parameters
     ----------
     spark : SparkSession
-        `packets_at_once` should hold for it.
+        A session that is inside `packets_at_once`.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -185,7 +185,7 @@ class InSpark:
 
 
 def here_if_few(rows: Spread, most: int) -> pa.Table | None:
-    """Collect rows to this process, unless they come from more packed rows than that."""
+    """Collect rows to this process, unless they come from more than ``most`` packed rows."""
     is_few = rows.packed is not None and rows.packed <= most
     return _collected(_packets_of(rows, _packed), rows.schema) if is_few else None
 
@@ -204,12 +204,12 @@ def spark_frame_of_spread(rows: Spread) -> DataFrame:
 def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
     """Keep the rows that meet a condition; only the columns that it names go through the engine."""
     meets = sql(f"SELECT coalesce({condition}, false) AS meets FROM rows", rows=rows)["meets"]
-    return rows if pc.all(meets).as_py() else rows.filter(meets)  # which copies them
+    return rows if pc.all(meets).as_py() else rows.filter(meets)  # filtering copies the rows
 
 
 def _packets_of(rows: Spread, pack: OfBatches) -> DataFrame:
     if pack is _packed and rows.work is _unpacked:
-        return rows.frame.withColumn("of_table", F.lit(""))  # they may be those of an answer
+        return rows.frame.withColumn("of_table", F.lit(""))  # these packets may hold the result of a query
     return rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, pack)), from_arrow_schema(_PACKETS))
 
 
@@ -225,7 +225,7 @@ def _kept(packets: DataFrame, schemas: Mapping[str, pa.Schema], few: int) -> dic
     """
     kept = packets.localCheckpoint(eager=False, storageLevel=StorageLevel.DISK_ONLY)
     sizes = Counter(dict.fromkeys(schemas, 0))
-    for packet in kept.select("of_table", "rows").toArrow().to_pylist():  # which makes them
+    for packet in kept.select("of_table", "rows").toArrow().to_pylist():  # this computes the packets
         sizes[packet["of_table"]] += packet["rows"]
     here = [name for name, rows in sizes.items() if 0 < rows <= few]
     parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in here}
@@ -247,7 +247,7 @@ def _counted(packets: DataFrame) -> int:
 
 @lru_cache(maxsize=1)
 def worker_sql() -> ArrowSql:
-    """Open the engine of a worker, once."""
+    """Open the SQL engine of a worker on first use."""
     return log_sql()
 
 
@@ -343,8 +343,8 @@ def _in_buckets(
 def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for packet in batch.column("packet"):
-            # A stream's length is a multiple of 8, and so is where the next packet begins. Were one to begin elsewhere,
-            # its numbers would not be what the kernels are compiled for.
+            # The length of a stream is a multiple of 8, so that every packet begins at such an offset. Elsewhere, its
+            # numbers would be unaligned arrays, for which the kernels are not compiled.
             held = packet.as_buffer()
             yield from pa.ipc.open_stream(held if held.address % 8 == 0 else packet.as_py())
 
@@ -367,5 +367,5 @@ def _sorted(
 ) -> Iterator[pa.RecordBatch]:
     rows = table_of_batches(_unpacked(batches), schema).combine_chunks()
     places = pc.sort_indices(rows, sort_keys=order)
-    for begin in range(0, rows.num_rows, ROWS_AT_ONCE):  # not twice in memory
+    for begin in range(0, rows.num_rows, ROWS_AT_ONCE):  # in parts, so that the rows are not in memory twice
         yield from rows.take(places.slice(begin, ROWS_AT_ONCE)).combine_chunks().to_batches()

@@ -1,4 +1,4 @@
-"""Give rows the columns of an input table: ``x_time`` from ``x_us``, the rest by name."""
+"""Convert rows to the columns of an input table: ``x_time`` from ``x_us``, and other columns by name."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -31,11 +31,11 @@ def with_input_columns(engine: Engine, rows: Rows, table: Table, constants: Mapp
     ----------
     engine : Engine
     rows : Rows
-        With times in epoch microseconds.
+        Rows with times in epoch microseconds.
     table : Table
         One of `isr_batch.lake.tables.inputs.INPUT_TABLES`.
     constants : mapping of str to str
-        Values of columns that are the same in all rows.
+        Values of the columns that have the same value in all rows.
 
     Returns
     -------

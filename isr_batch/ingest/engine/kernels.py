@@ -12,7 +12,7 @@ from udfs.request_log import cut, pieces, requests
 
 @lru_cache(maxsize=1)
 def load_kernels() -> None:
-    """Let this process load their machine code, and save what it compiles."""
+    """Let this process load the machine code of the kernels from disk, and save the code that it compiles."""
     entries = (
         cut.count_requests, cut.cut_lines, requests.read_requests_into_columns, pieces.count_pieces,
         pieces.unpack_pieces, read_session_partitions,

@@ -13,7 +13,7 @@ from isr_batch.ingest.log_files.look import Look, SeenByLook
 
 @dataclass(frozen=True)
 class Refused:
-    """A file, or a line of it, that could not be used, and why."""
+    """A file, or a line of a file, that could not be used, and the reason."""
 
     source_file: str
     reason: str
@@ -27,16 +27,16 @@ class Candidate:
     Parameters
     ----------
     name : str
-        As in the lake.
+        Name of the file in the lake.
     folder : Path
-        That the file is in; ``label`` is its name for people.
+        Folder of the file; ``label`` is its name in messages.
     look : Look
     default : str
-        The log that the file is named after, and ``known_name`` whether it is named after one.
+        The log that the file is named after; ``known_name`` is whether it is named after one.
     source : str or None
         Container or host.
     seen : SeenByLook
-        What the lines hold.
+        Findings about the lines.
     """
 
     name: str
@@ -57,9 +57,9 @@ class Candidate:
 
     @property
     def in_names(self) -> int | None:
-        """The number at the end of the source, of the folder, or in the file's name."""
+        """Number at the end of the source or of the folder's name, or in the file's name."""
         folders = [_without_dates(name) for name in reversed(self.label.split("/"))]
-        stem = "" if self.label and self.stem.isdigit() else self.stem  # 0.log of a pod is its first container
+        stem = "" if self.label and self.stem.isdigit() else self.stem  # 0.log of a pod is that of its first container
         for text in (self.source or "", *folders, stem):
             # kafka-1, my-kafka-1_uid, b-1.cluster.example.com
             found = re.search(r"(\d+)$", text) or re.search(r"[-_](\d+)(?=[_.])", text)
@@ -77,11 +77,11 @@ def _without_dates(name: str) -> str:
 
 NO_PROPERTIES = "no server.properties"
 SHARED = 2
-"""Number of brokers with lines in one folder."""
+"""Number of brokers with lines in a folder from which the folder is considered shared."""
 
 
 class Owner(NamedTuple):
-    """The broker that wrote a candidate's lines (None: not known), and what contradicts it or is missing."""
+    """The broker that wrote a candidate's lines (None if unknown), and contradictory or missing evidence."""
 
     broker_id: int | None
     remarks: list[Refused]
@@ -111,7 +111,7 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
     found, noted = [], set()
     for each in candidates:
         beside = set(by_folder.get(each.folder, ()))
-        # Only in a folder that brokers share does a file's name stand for its broker.
+        # A file's name only identifies its broker in a folder that several brokers share.
         alike = set(by_stem.get(each.stem, ())) if len(stems[each.folder]) > 1 else set()
         own = properties.get(each.folder)
         stated = int_setting(broker_id_of(own)) if own else None
@@ -119,12 +119,12 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
         for numbers in (beside, alike):
             if by_lines is None and len(numbers) == 1:
                 (by_lines,) = numbers
-        # properties with an invalid id: then the folder's name may be wrong too
+        # properties with an invalid id, so that the folder's name may be wrong as well
         in_names = None if own and stated is None else each.in_names
         broker_id = next((n for n in (by_lines, stated, in_names) if n is not None), None)
         first = each.folder not in noted and each.source is None
         noted.add(each.folder)
-        # A folder that brokers share is named after none of them.
+        # The name of a shared folder identifies no broker.
         name_says = in_names if len(beside) < SHARED else None
         remarks = list(_remarks(each.label, by_lines, stated, name_says, sorted(beside))) if first else []
         found.append(Owner(broker_id, remarks))

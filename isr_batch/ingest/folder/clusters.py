@@ -11,7 +11,7 @@ from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.log_files.archives import member_name
 
 BROKER_DEPTH = 2
-"""Parts of the name of a log in its broker's folder; deeper, it may be in that of a cluster."""
+"""Number of parts of a log's path if it is in its broker's folder; with more, it may be in a cluster's folder."""
 
 
 def find_clusters(
@@ -24,7 +24,7 @@ def find_clusters(
     Parameters
     ----------
     folder : Path
-        With the logs of the brokers of one cluster, or a folder per cluster.
+        Folder with the logs of one cluster's brokers, or with one folder per cluster.
     cluster_id : str, optional
         Name of the only cluster; by default a cluster is named after its folder.
     options : LogOptions, optional

@@ -11,7 +11,7 @@ from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.limits import BadFileError
 
 LOOK_AT_BYTES = 64 << 20
-"""Bytes searched per file. Followers fetch at least twice a second: a log of this size without a fetch has none."""
+"""Bytes searched per file: followers fetch at least twice a second, so a log with fetches has one within this size."""
 
 _FOLLOWER = re.compile(rb'"replicaId\\?": ?\d|[,{]replica_id=\d|; ReplicaId: \d')
 _OVERLAP_BYTES = 64
@@ -28,7 +28,7 @@ def require_follower_fetches(folder: Path, found: Iterable[LogFolder]) -> None:
     Raises
     ------
     NothingToReplayError
-        With what is missing, and how to get it.
+        If there is no fetch; the message says what is missing, and how to get it.
     """
     found = list(found)
     files = [

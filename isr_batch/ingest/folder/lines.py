@@ -25,7 +25,7 @@ from udfs.arrow_types import arrow_columns
 
 BLOCK_BYTES = 4 << 20
 MAX_LINE_BYTES = 8 << 20
-"""A fetch of 4,000 partitions, as many as a broker may lead, is a line of 2 MB."""
+"""Maximum length of a line; a fetch of 4,000 partitions, as many as a broker may lead, has 2 MB."""
 
 HEAD_BYTES = 200
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -33,7 +33,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LINES = arrow_columns(
     "broker_id INT, source_file STRING, source_line BIGINT, value STRING, problem STRING, detail STRING"
 )
-"""Columns of a line. ``problem`` says why a line, or (source_line null) a whole file, could not be read."""
+"""Columns of a line. ``problem`` is the reason why a line, or a whole file (source_line null), could not be read."""
 
 _LOGGED = LINES.append(pa.field("log", pa.string()))
 _FILES = arrow_columns(
@@ -64,7 +64,8 @@ WHOLE = FileRange()
 class Selection(NamedTuple):
     """Selection of a file's lines, and their layout.
 
-    ``kind`` and ``source`` None: all of them. ``first``: whether problems of the whole file are reported.
+    If ``kind`` or ``source`` is None, lines of all kinds or sources are selected. ``first`` is whether problems of the
+    whole file are reported.
     """
 
     layout: Layout = KAFKAS_OWN
@@ -84,7 +85,7 @@ class LongLine:
 
 
 def fingerprint_files(engine: Engine, files: list[LogFile], beginnings: list[list[int]]) -> list[LogFile]:
-    """Compute the fingerprints of all files, each with hashes of the prefixes whose lengths are asked for.
+    """Compute the fingerprints of all files, with hashes of prefixes of the given lengths.
 
     Returns
     -------
@@ -188,7 +189,7 @@ def _table(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
 
 def _ranges(file: LogFile) -> Iterator[FileRange]:
     assert file.held is not None
-    if not file.layout.unchanged:  # a line may be cut into parts, or depend on the one before it
+    if not file.layout.unchanged:  # a line may be split into parts, or depend on the line before it
         yield FileRange(0, file.held.size_bytes)
         return
     ends = [offset for offset, _ in file.held.cuts[1:]]
@@ -249,7 +250,7 @@ def lines_of_file(  # noqa: PLR0913 a file, and how it is read
 def _sorted_lines(
     stream: Iterator[bytes], selected: Selection, first_line: int, block_bytes: int, *, is_mixed: bool
 ) -> Iterator[tuple[LinesInKafkasLayout | LongLine | BadFileError, Codes | None]]:
-    """Yield the lines of the source in Kafka's own layout, and what is wrong; if mixed, with the code of each log."""
+    """Yield the lines of the source in Kafka's own layout, and problems; if mixed, with the code of each line's log."""
     converter = LayoutConverter(selected.layout, selected.source)
     kinds = LogKindFinder(selected.default) if is_mixed else None
     number, bad = first_line, None
@@ -261,7 +262,7 @@ def _sorted_lines(
         for block in _whole_lines(stream, block_bytes):
             if isinstance(block, LongLine):
                 mark = pa.array([block.head.decode("utf-8", "replace")])
-                own = converter.convert(mark, np.array([number])).values  # none if another source has written it
+                own = converter.convert(mark, np.array([number])).values  # empty if another source has written it
                 if len(own):
                     yield replace(block, number=number), kinds.codes(own) if kinds else None
                 number += 1
@@ -307,16 +308,16 @@ def _batch(broker_id: int | None, name: str, *columns: pa.Array) -> pa.RecordBat
 
 
 def _whole_lines(stream: Iterator[bytes], block_bytes: int) -> Iterator[bytes | LongLine]:
-    """Split into blocks of whole lines, without the last newline; of a line that is too long only the head is kept.
+    """Split into blocks of whole lines without the last newline, and keep only the head of a line that is too long.
 
     Raises
     ------
     BadFileError
         After all lines that came before the damage.
     """
-    pending: list[bytes] = []  # put together once a block: copies cost as much as all else here
+    pending: list[bytes] = []  # joined once per block, because copies would cost as much as everything else here
     size = 0
-    head, skipped = b"", 0  # of the long line that is being passed over
+    head, skipped = b"", 0  # of the long line that is being skipped
     bad: BadFileError | None = None
     try:
         for chunk in stream:

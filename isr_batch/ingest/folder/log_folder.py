@@ -36,7 +36,7 @@ LOG_NAMES = {
     SERVER: re.compile(rf"server\.log{_ROTATED}"),
     STATE_CHANGE: re.compile(rf"state-change\.log{_ROTATED}"),
 }
-"""File names as log4j and log rotation write them; Kafka's own configuration writes kafka-request.log."""
+"""File names that log4j and log rotation use; Kafka's own configuration writes kafka-request.log."""
 NOT_NEEDED = re.compile(r"(controller|log-cleaner|kafka-authorizer|zookeeper|connect)\.log([.-].+)?")
 """Other Kafka logs, from which nothing is read."""
 GC_NAME = re.compile(r".*(gc|safepoint)\.log.*")
@@ -61,15 +61,15 @@ class LogFile:
     Parameters
     ----------
     kind : str
-        Which log; a file may hold several, and is then listed once for each.
+        Kind of log; a file with several logs is listed once for each.
     broker_id : int or None
         None outside a broker's logs.
     name : str
         Path relative to the folder; with the source in brackets if the file has several.
     path : str
-        Of the file; of a member of an archive, as `isr_batch.ingest.log_files.archives.archive_members` gives it.
+        Path of the file; for a member of an archive, from `isr_batch.ingest.log_files.archives.archive_members`.
     held : Fingerprint, optional
-        None until it has been computed; its lines are those of this log.
+        Fingerprint, whose number of lines is that of this log; None until it is computed.
     layout : Layout
     default : str
         The log of lines that do not identify theirs.
@@ -78,7 +78,7 @@ class LogFile:
     alone : bool
         Whether all lines of the source are of this kind.
     first : bool
-        Whether what is wrong with the file as a whole is reported with this entry.
+        Whether problems of the file as a whole are reported with this entry.
     """
 
     kind: str
@@ -114,7 +114,7 @@ class LogFolder:
         return [file for file in self.files if file.kind == kind]
 
     def seen(self, file: LogFile) -> SeenByLook:
-        """Say what was seen in the first lines of a file, of the source whose lines these are."""
+        """Return the findings in the first lines of a file about the source of these lines."""
         look = look_at(file.path, file.default, self.stamp_format, self.given.events)
         return look.sources.get(file.source, SeenByLook())
 
@@ -168,7 +168,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
 
 
 def _files(found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple[set[Inode], int]) -> Iterator[Path]:
-    """List the files of a folder and of those in it, each folder once: by its own name rather than by a link."""
+    """List the files of a folder and its subfolders; each folder is listed once, by its own name, not by a link."""
     folders, depth = visited
     try:
         stat = folder.stat()
@@ -317,7 +317,7 @@ def require_readable_logs(found: LogFolder) -> None:
     Raises
     ------
     QualityGateError
-        With the files, their first lines, and what is read.
+        If there is such a file; the message has the files, their first lines, and the supported layouts.
     """
     if not found.unreadable:
         return
@@ -335,9 +335,9 @@ def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Co
     Parameters
     ----------
     files : iterable of LogFile
-        With fingerprints.
+        Files with fingerprints.
     counts : dict
-        Lines by log, by path and source of the file.
+        Numbers of lines by log, for each path and source of a file.
     """
     listed: list[LogFile] = []
     seen: set[tuple[str, str | None]] = set()
@@ -375,5 +375,5 @@ def _why_not(root: Path, path: Path) -> str | None:
 
 
 def _printable(name: str) -> str:
-    # Names are bytes to the system; those that are no UTF-8 would fail wherever the name is written.
+    # For the system, names are bytes; a name that is not UTF-8 would fail wherever it is written.
     return name.encode(errors="surrogateescape").decode(errors="replace")

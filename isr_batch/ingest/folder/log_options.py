@@ -15,7 +15,7 @@ class LogOptions:
     Parameters
     ----------
     stamp_format : str, optional
-        In Python's strftime syntax, for ambiguous timestamps.
+        Format of ambiguous timestamps, in Python's strftime syntax.
     zones : dict of (int or None) to str
         Time zone of timestamps without one, by broker; None is the zone of all other brokers.
     """

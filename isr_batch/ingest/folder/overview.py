@@ -20,7 +20,7 @@ CAPABILITY_COLUMNS = ("about", "found", "next")
 
 
 class Capability(NamedTuple):
-    """Something that the logs allow or lack, and what to do about it."""
+    """An analysis that the logs allow, or for which they lack something, with the remedy."""
 
     about: str
     found: str
@@ -28,7 +28,7 @@ class Capability(NamedTuple):
 
 
 def file_rows(found: LogFolder) -> list[dict[str, Any]]:
-    """List the files that are read, each with the keys of `FILE_COLUMNS`; times are of their first and last lines."""
+    """List the files that are read, with the keys of `FILE_COLUMNS`; times are those of their first and last lines."""
     rows = []
     kinds: dict[str, list[str]] = defaultdict(list)
     for file in found.files:
@@ -102,7 +102,7 @@ def _of_logs(logs: set[str]) -> str:
 
 
 def _until(seen: SeenByLook) -> str:
-    # The end of a compressed file is not looked at.
+    # The end of a compressed file is not examined.
     return f"after {_to_the_second(seen.last)}" if seen.goes_on and seen.last else _to_the_second(seen.last)
 
 

@@ -31,7 +31,7 @@ _MIN_ISR = re.compile(r"\bmin\.insync\.replicas=(\d{1,9})\b")
 
 
 class Listed(NamedTuple):
-    """A partition in a listing; leader -1 means that it has none, and an ELR of None that it was not listed."""
+    """A partition in a listing; a leader of -1 means no leader, and an ELR of None means that the ELR is not listed."""
 
     topic: str
     partition_id: int

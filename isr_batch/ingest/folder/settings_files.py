@@ -18,7 +18,7 @@ _EVENT_FIELDS = {"time": "stamp", "message": "message", "logger": "logger", "lev
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker's settings for a replay; None where server.properties does not have them."""
+    """A broker's settings for a replay; a setting that server.properties does not have is None."""
 
     broker_id: int
     replica_lag_time_max_ms: int | None
@@ -28,7 +28,7 @@ class Broker:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Release and settings given by the operator, in ``cluster.yaml`` or by an option: for what no log has."""
+    """Release and settings that the operator gives, in ``cluster.yaml`` or by an option, because no log has them."""
 
     release: str | None = None
     replica_lag_time_max_ms: int | None = None
@@ -45,7 +45,7 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
     UsageError
         With every mistake.
     """
-    import yaml  # executors read lines of logs, and have no YAML
+    import yaml  # imported here, because executors read lines of logs without YAML
 
     from isr_batch.yaml_files import load_yaml
 
@@ -80,7 +80,7 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
 
 
 def _event_fields(stated: object) -> EventFields | None:
-    """Fields by the names in ``cluster.yaml``; those of nested objects with slashes."""
+    """Read the fields of JSON events from ``cluster.yaml``; names of nested objects are separated by slashes."""
     if not isinstance(stated, dict) or not {"time", "message"} <= stated.keys() <= _EVENT_FIELDS.keys():
         return None
     if not all(isinstance(field, str) and field for field in stated.values()):
@@ -118,7 +118,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def number_setting(settings: dict[str, str], name: str) -> int | None:
-    """Read a setting as a number; None if it is missing or none."""
+    """Read a setting as a number; None if it is missing or not a number."""
     return int_setting(settings.get(name, ""))
 
 

@@ -23,12 +23,12 @@ from isr_batch.ingest.log_files.layout_converter import LayoutConverter
 from isr_batch.ingest.log_files.limits import BadFileError
 
 LOOK_AT_BYTES = 16 << 20
-"""Bytes searched in each file, and `MAX_LINES` that are compared."""
+"""Bytes searched in each file; at most `MAX_LINES` lines are compared."""
 MAX_LINES = 2_000
 QUARTER_MS = 900_000
 _AGREE = 0.9
 _NEAR_MS = 5_000
-"""Brokers learn of a leader epoch within seconds of each other, also on clocks that differ a little."""
+"""Largest difference between brokers' lines about a leader epoch in one time zone, with slightly different clocks."""
 _STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)[,.](\d{3})\]")
 _CAUGHT_UP, _BEGUN = re.compile(CAUGHT_UP), re.compile(BEGINS_TERM)
 _MARKS = {SERVER: b"lastCaughtUpTimeMs: ", STATE_CHANGE: b"starts at leader epoch"}
@@ -136,7 +136,7 @@ def _lines_with(file: LogFile, mark: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
-    """Compare with the time at which a follower was last caught up: some seconds, or a lag time, before the line."""
+    """Find a shift by comparing a line with lastCaughtUpTimeMs in it, which is some seconds, or a lag time, earlier."""
     quarters, times = Counter(ms // QUARTER_MS for ms in ahead_ms).most_common(1)[0] if ahead_ms else (0, 0)
     if not quarters or times < _AGREE * len(ahead_ms):
         return None
@@ -150,9 +150,9 @@ def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
 
 
 def _between_brokers(begun: dict[tuple[str, str], dict[int, int]], known: Container[int]) -> list[Shift]:
-    """Compare the brokers' lines about the same leader epoch with those of the broker that has most of them.
+    """Compare the brokers' lines about the same leader epochs with those of the broker that has most of them.
 
-    If there is a broker whose zone is known, with its lines.
+    If there is a broker whose zone is known, compare with its lines instead.
     """
     counts = Counter(broker_id for at in begun.values() for broker_id in at)
     counts = Counter({broker_id: n for broker_id, n in counts.items() if broker_id in known}) or counts

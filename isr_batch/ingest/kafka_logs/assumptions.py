@@ -22,7 +22,7 @@ class Note(NamedTuple):
 
 
 def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], topic_ids: int) -> list[Note]:
-    """List the basis of an ingest's rows: covered time, inferred and assumed values.
+    """List what an ingest's rows are based on: the covered time, and inferred and assumed values.
 
     Parameters
     ----------
@@ -75,13 +75,13 @@ def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], 
 
 
 def note_on_shorter_copies(files: Sequence[LogFile]) -> list[Note]:
-    """Say which files were not read, since the lake has more of them."""
+    """Note which files were not read because the lake has longer versions of them."""
     names = ", ".join(file.name for file in files)
     return [Note("files", f"not read: {names}; shorter copies of logs that the lake has", "")] if files else []
 
 
 def note_on_later_logs(files: Sequence[str], fetches: int) -> list[Note]:
-    """Report gaps in logs that were read too early, because the lines to fill them are gone."""
+    """Note fetches without an offset in later logs, which were ingested first and whose lines are gone by now."""
     found = (f"{len(files)} request logs of later times were read before these, and stay as they were read then: terms "
              f"restart there, and {fetches:,} fetches name no offset")  # fmt: skip
     return [Note("late files", found, "ingest all files at once into a new lake")] if files else []

@@ -1,4 +1,4 @@
-"""Earlier logs, read before and no longer in the folder, which later logs continue."""
+"""Logs that were read by an earlier ingest and are gone from the folder, and which later logs continue."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -25,38 +25,38 @@ AS_IT_BEGAN = (
     *AS_IT_BEGAN_LOGGED, "begins_mid_term", "term_source", "assigned", "assigned_source", "isr_at_start", "isr_source",
     "previous_leader_id",
 )  # fmt: skip
-"""Columns of a term that only the logs of its start have; for a term from before the logs, all columns."""
+"""Columns of a term that only the log with its start shows; if no log has its start, all columns."""
 AS_IT_ENDED = ("end_us", "ends_mid_term")
 _TERM = ("leader_id", "topic", "partition_id", "leader_epoch", "start_us")
 
 
 @dataclass(frozen=True)
 class EarlierLogs:
-    """The content of a lake from logs that are gone.
+    """The part of a lake that is from logs that are gone.
 
     Attributes
     ----------
     lines : pa.Table
-        Their lines of interest (`KEPT_LINES`).
+        Lines of interest from these logs (`KEPT_LINES`).
     files : pa.Table
         The files other than request logs (`FILES`).
     requests : sequence of (int, int)
-        Their request logs: broker, and the last completion of a request.
+        For each request log, the broker, and the time at which its last request was completed.
     stretches : sequence of Stretch
-        That their request logs cover.
+        Stretches of time that the request logs cover.
     numbers : pa.Table
         The last request of each fetch session in each file (`isr_batch.ingest.requests.coverage.NUMBERED`).
     silences : pa.Table
-        Of brokers (`SILENCES`).
+        Silences of brokers (`SILENCES`).
     terms : sequence of dict
-        The terms that these lines are about, and those without a logged end: leader_id, topic, partition_id,
+        Terms that the lines are about, and terms without a logged end: leader_id, topic, partition_id,
         leader_epoch, start_us, and the columns of `AS_IT_BEGAN` and `AS_IT_ENDED`.
     last_rows : callable
         Returns the rows shortly before the times at which the request logs of leaders continue.
     kept_requests : pa.Table
-        The last requests of each broker, as `isr_batch.ingest.kafka_logs.last_requests` gives them.
+        The last requests of each broker (`isr_batch.ingest.kafka_logs.last_requests`).
     brokers : mapping of int to Broker
-        Settings of all brokers that the cluster has had: of the folder, and from earlier ones where it has none.
+        Settings of all brokers that the cluster has had, from the folder, or, if it lacks them, from earlier logs.
     """
 
     lines: pa.Table = field(default_factory=KEPT_LINES.empty_table)
@@ -71,22 +71,22 @@ class EarlierLogs:
     brokers: Mapping[int, Broker] = field(default_factory=dict)
 
     def begin_us(self) -> dict[int, int]:
-        """Find the first timestamp of each broker's lines; everything after it is derived again.
+        """Find the first timestamp of each broker's lines, from which on everything is derived again.
 
-        Without a broker that is not in the folder and whose settings are not known, as in a lake of an earlier version.
+        A broker that is not in the folder is left out if its settings are unknown, as in a lake of an earlier version.
         """
         first = self.lines.group_by("broker_id").aggregate([("stamp_us", "min")]).to_pylist()
         return {row["broker_id"]: row["stamp_us_min"] for row in first
                 if row["stamp_us_min"] is not None and row["broker_id"] in self.brokers}  # fmt: skip
 
     def with_stretches(self, read: Sequence[Stretch], signs: pa.Table) -> list[Stretch]:
-        """Join the stretches of the logs that are read to those that they continue.
+        """Join the stretches of logs that are read to the stretches of earlier logs that they continue.
 
         Parameters
         ----------
         read : sequence of Stretch
         signs : pa.Table
-            Of the numbers of requests, also from those of the earlier logs to these.
+            Signs of gaps from the numbers of requests, including those between the earlier logs and these.
         """
         of_broker: dict[int, list[Stretch]] = defaultdict(list)
         by_time = [*((each, False) for each in self.stretches), *((each, True) for each in read)]
@@ -113,7 +113,7 @@ class EarlierLogs:
         )  # fmt: skip
 
     def requests_before(self, begins_us: Mapping[int, int]) -> dict[int, int]:
-        """Find the last completion of a request of each broker before its request logs go on."""
+        """Find, for each broker, when the last request was completed before its request logs continue."""
         last: dict[int, int] = {}
         for broker_id, last_us in self.requests:
             if last_us <= begins_us.get(broker_id, 0):
@@ -129,7 +129,7 @@ class EarlierLogs:
         return pa.Table.from_pylist(list(last.values()), NUMBERED)
 
     def with_followers(self, seen: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Add the followers that earlier logs show in terms; they fetched, or were in the ISR."""
+        """Add followers of terms that only earlier logs show, because they fetched or were in the ISR there."""
         keys = ("topic", "partition_id", "leader_epoch")
         return [
             *seen,
@@ -138,7 +138,7 @@ class EarlierLogs:
         ]  # fmt: skip
 
     def fill_in_what_was_logged(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Add to terms the values that only the logs of their start or end have; changes the rows in place."""
+        """Fill in, in place, the values of terms that only the logs with their start or end have."""
         began = {tuple(term[name] for name in _TERM): term for term in self.terms}
         for row in rows:
             if term := began.get(tuple(row[name] for name in _TERM)):
@@ -153,7 +153,7 @@ class EarlierLogs:
         )
 
     def terms_that_go_on(self, found: Sequence[Begun]) -> list[Begun]:
-        """Replace later logs' view of terms in progress by the terms of the log in which they began."""
+        """Replace terms that seem to begin in mid-term by the terms from the log in which they began."""
         known = {
             (term["leader_id"], term["topic"], term["partition_id"], term["leader_epoch"]): term
             for term in self.terms if term["begins_mid_term"] and term["ends_mid_term"]

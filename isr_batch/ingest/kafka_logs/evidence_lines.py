@@ -1,4 +1,4 @@
-"""The lines of server.log and state-change.log with evidence about shrinks, from which the tables are made."""
+"""Find the lines of server.log and state-change.log with evidence about shrinks."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +11,7 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 
 def find_evidence(sql: ArrowSql, read: LinesOfInterest, every: LinesOfInterest | None = None) -> FoundLines:
-    """Find the evidence in the lines of an ingest, without those that it has refused.
+    """Find the evidence in the lines of an ingest, except those that the ingest has refused.
 
     Parameters
     ----------
@@ -19,7 +19,7 @@ def find_evidence(sql: ArrowSql, read: LinesOfInterest, every: LinesOfInterest |
     read : LinesOfInterest
         Lines of the logs in the folder.
     every : LinesOfInterest, optional
-        The same with the kept lines of earlier logs.
+        The same lines with the kept lines of earlier logs.
     """
     lines = [
         table.filter(pc.is_valid(table["message"])).select(LINES.names).cast(LINES)

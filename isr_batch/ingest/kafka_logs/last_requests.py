@@ -18,11 +18,12 @@ from isr_batch.ingest.kafka_logs.earlier_logs import KEPT_LINES
 from udfs.arrow_types import arrow_columns
 
 KEPT_US = 3 * 86_400_000_000
-"""Time for which requests and lines are kept: no log is so late."""
+"""Time for which requests and lines are kept; logs are not expected to be later than that."""
 _RECENT_US = 1_000_000
-"""A request may be logged this much later than the one that it bounds: followers wait for half a second at most."""
+"""A request that bounds an append may be logged this much later than the append's own request, because followers wait
+for up to half a second."""
 _MOST_OF_FILE = 200
-"""Produce requests that are kept of a file; of a busy broker those of less than a second."""
+"""Most produce requests that are kept per file; on a busy broker they span less than a second."""
 _FOLLOWER = ("replica_id", "client_id")
 _READ = arrow_columns("broker_id INT, replica_id INT, client_id STRING, source_file STRING, source_line BIGINT, "
                       "handled_us BIGINT, read_us BIGINT")  # fmt: skip
@@ -30,20 +31,20 @@ _PRODUCED = arrow_columns("broker_id INT, source_file STRING, source_line BIGINT
 
 
 def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Table) -> pa.Table:
-    """List the last requests as `KEPT_LINES`, with the time at which an I/O thread took each as its timestamp.
+    """List the last requests as `KEPT_LINES`, with the time at which an I/O thread took each request as its timestamp.
 
-    The message of a fetch has the follower, and the time at which its leader read the log for the last time. If the
-    request waited for data, that is the time of the answer.
+    The message of a fetch names the follower, and the time at which the leader last read its log for this fetch. If the
+    fetch waited for data, that is the time of the response.
 
     Parameters
     ----------
     engine : Engine
     produced : Rows
-        As `isr_batch.ingest.requests.append_log.append_requests` gives them.
+        Result of `isr_batch.ingest.requests.append_log.append_requests`.
     fetches : Rows
-        What `isr_batch.ingest.requests.request_log.FETCHES` says of the requests.
+        Result of the query `isr_batch.ingest.requests.request_log.FETCHES`.
     by_file : pa.Table
-        As `isr_batch.ingest.kafka_logs.request_summary.requests_by_file` gives it.
+        Result of `isr_batch.ingest.kafka_logs.request_summary.requests_by_file`.
     """
     ends = by_file.filter(pc.and_(pc.is_null(by_file["reason"]), pc.is_valid(by_file["last_us"])))
     ends = ends.group_by("source_file").aggregate([("last_us", "max")])
@@ -82,13 +83,13 @@ def _in_order(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def handled_times(kept: pa.Table) -> dict[tuple[str, int], int]:
-    """When an io thread took each produce request, by file and line."""
+    """Return the time at which an I/O thread took each produce request, by file and line."""
     return {(row["source_file"], row["source_line"]): row["stamp_us"] for row in kept.to_pylist()
             if not row["message"]}  # fmt: skip
 
 
 def read_times(kept: pa.Table) -> dict[tuple[int, int, int], int]:
-    """When each follower's last fetch was read for the last time, by leader, follower, and when it was handled."""
+    """Return when the leader last read its log for a follower's last fetch, by leader, follower and handled time."""
     fetches = [(row, json.loads(row["message"])) for row in kept.to_pylist() if row["message"]]
     return {(row["broker_id"], asked["replica_id"], row["stamp_us"]): asked["read_us"] for row, asked in fetches}
 

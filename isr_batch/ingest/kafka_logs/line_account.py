@@ -20,7 +20,7 @@ READ, USED, SKIPPED = "read", "used", "skipped"
 
 @dataclass(frozen=True)
 class Tally:
-    """Count of lines of one kind of log with one outcome; ``what`` is their class, or why they were refused."""
+    """Number of lines of one kind of log with one outcome; ``what`` is their class, or the reason for refusing them."""
 
     log: str
     became: str
@@ -29,7 +29,7 @@ class Tally:
 
 
 def total_lines(account: Iterable[Tally], became: str) -> int:
-    """Sum the lines of all logs with an outcome."""
+    """Count the lines of all logs with one outcome."""
     return sum(tally.lines for tally in account if tally.became == became)
 
 
@@ -46,7 +46,7 @@ def require_balance(account: Iterable[Tally]) -> None:
     Raises
     ------
     AccountError
-        With both sides.
+        With both sums in the message.
     """
     account = list(account)
     for log in dict.fromkeys(tally.log for tally in account):
@@ -68,13 +68,13 @@ def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, re
     Parameters
     ----------
     found : LogFolder
-        Its files' fingerprints say how many lines there are.
+        The files, whose fingerprints have their numbers of lines.
     by_file : pa.Table
-        Of the request logs, as `isr_batch.ingest.requests.request_summary.requests_by_file` gives it.
+        Counts of the request logs: result of `isr_batch.ingest.requests.request_summary.requests_by_file`.
     lines : LinesOfInterest
-        Of the other logs.
+        Lines of the other logs.
     refused_lines : pa.Table
-        What was refused of them: log, source_file, source_line (null for a whole file) and reason.
+        Refused lines of the other logs: log, source_file, source_line (null for a whole file) and reason.
     """
     refused: Counter[tuple[str, str]] = Counter()
     classes: Counter[str] = Counter()

@@ -1,6 +1,6 @@
-"""Read the logs other than request logs in one pass: lines of interest, and figures about the others.
+"""Read all logs except request logs in one pass: select lines of interest, and count the others.
 
-The lines of interest are few, and come to the driver as Arrow tables.
+The lines of interest are few, and are collected to the driver as Arrow tables.
 """
 
 from collections import Counter
@@ -40,26 +40,26 @@ _FOUND = arrow_columns(
     "days ARRAY<INT>, informs BOOLEAN, active_us ARRAY<BIGINT>, other_stamps_us ARRAY<BIGINT>, "
     "other_hashes ARRAY<BIGINT>"
 )
-"""A line of interest or a problem; or (``lines`` not null) figures about some lines of a file."""
+"""A row is a line of interest, a problem, or, if ``lines`` is not null, a summary of some lines of a file."""
 
 OTHER_LAYOUT = "no time stamp in the layout of the file"
 """Reason for refusing a line of interest without a timestamp: the layout changed within the file."""
 # The lines of a stack trace are indented.
 _LOOKS_OF_INTEREST = rf"^\S.*(?:{SERVER_LINES}|{STATE_CHANGE_LINES}|Completed request:)"
 _EXCEPTION = r"^(?:Caused by: )?[\w.$]+(?:Exception|Error)\b"
-"""Such a line belongs to the one before."""
+"""The line of an exception, which belongs to the log line before it."""
 _KEPT = pa.array([SERVER, STATE_CHANGE])
 _HEAD = 64
-"""Characters of a line that have its level."""
+"""Characters at the start of a line within which its level is."""
 _SHOWN = 200
-"""Characters of such a line that are kept."""
+"""Characters that are kept of the line of an exception."""
 
 _IN_TABLES = ("broker_id", "source_file", "source_line", "stamp_us", "message", "problem", "detail")
 
 
 @dataclass(frozen=True)
 class LinesOfInterest:
-    """The lines of interest of the small logs, without duplicates if files overlap.
+    """The lines of interest of all logs except request logs, without duplicates from overlapping files.
 
     Parameters
     ----------
@@ -69,14 +69,16 @@ class LinesOfInterest:
     of_jvms : pa.Table
         Lines of gc.log, with the same columns.
     records : pa.Table
-        As `isr_batch.broker_lines.metadata_log.parse_metadata` gives them.
+        Result of `isr_batch.broker_lines.metadata_log.parse_metadata`.
     files : pa.Table
-        By kind, broker_id and source_file: ``lines``; first_us, last_us and days (since 1970) of their
-        timestamps; ``informs``: it has a line at INFO, the level at which leaders log shrinks.
+        One row per kind, broker_id and source_file: ``lines``, their number; first_us, last_us and days (since 1970) of
+        their timestamps; ``informs``, whether the file has a line at INFO, the level at which leaders log shrinks.
     activity : pa.Table
-        Times of lines of server.log, in buckets of time: broker_id, at_us.
+        Times at which a broker wrote lines to server.log: broker_id, at_us. For each short interval, only the first and
+        the last line are listed.
     kept : pa.Table
-        Those of server.log and state-change.log, as `isr_batch.ingest.kafka_logs.earlier_logs.KEPT_LINES`.
+        Lines of server.log and state-change.log, with the columns of
+        `isr_batch.ingest.kafka_logs.earlier_logs.KEPT_LINES`.
     used : dict of str to int
         Number of lines of interest by kind of log; in state-change.log, all lines with a timestamp.
     settings : dict of (int, str) to int
@@ -95,7 +97,7 @@ class LinesOfInterest:
 
 
 def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> LinesOfInterest:
-    """Read the small logs of a folder in one pass."""
+    """Read all logs of a folder except request logs, in one pass."""
     files = [file for kind in (SERVER, STATE_CHANGE, METADATA, GC) for file in found.of_kind(kind)]
     rows = _read(engine, files)
     figures = rows.filter(pc.is_valid(rows["lines"]))
@@ -135,7 +137,7 @@ def _settings(found: LogFolder) -> dict[tuple[int, str], int]:
 
 
 def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLogs) -> LinesOfInterest:
-    """Add the lines of the logs that are gone, once each where they overlap; what could not be read is left out."""
+    """Add the kept lines of logs that are gone, without duplicates, and without lines that could not be read."""
     if not earlier.lines.num_rows:
         return read
     every = pa.concat_tables([read.kept, earlier.lines])
@@ -147,8 +149,8 @@ def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLog
         for kind in (SERVER, STATE_CHANGE)
     )
     files = pa.concat_tables([read.files.select(FILES.names), earlier.files])
-    # Lines that are kept are signs of life, too: without any, nothing would be known of a process that has ended.
-    # So is the last line of a file, whatever it says.
+    # Kept lines are also signs of life; without them, nothing would be known about a process that has ended. The last
+    # line of a file is such a sign as well, whatever its content.
     last = earlier.files.filter(pc.equal(earlier.files["kind"], SERVER)).select(["broker_id", "last_us"])
     lived = pa.concat_tables(
         [rows.rename_columns(["broker_id", "at_us"]) for rows in (server.select(["broker_id", "stamp_us"]), last)]
@@ -203,7 +205,7 @@ def read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_stamps_of_exceptions(value: pa.StringArray, of_server: pa.BooleanArray, stamps: pa.Array) -> pa.Array:
-    """Give an exception the timestamp of the line before, which it belongs to; a repeated one only at its first."""
+    """Give an exception the timestamp of the log line before it; of repeated exceptions only the first gets one."""
     bare = pc.and_(of_server, pc.and_(pc.is_null(stamps), pc.match_substring_regex(value, WITHOUT_STAMP)))
     at = np.flatnonzero(bare)
     if not len(at):
@@ -224,7 +226,7 @@ def _overlapping(files: Sequence[LogFile]) -> list[int | None]:
 
 
 def _chosen(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of interest of a batch, and figures about the others, by file."""
+    """Yield the lines of interest of a batch, and for each file a summary of the other lines."""
     keep = pc.or_(pc.is_valid(batch["message"]), pc.is_valid(batch["problem"]))
     kept = batch.filter(keep)
     columns = [
@@ -247,7 +249,7 @@ def _figures(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> pa.Re
         days = np.unique(stamps // _DAY_US).astype(np.int32)
         row |= {"first_us": int(stamps.min()), "last_us": int(stamps.max()), "days": days}
         if kind == SERVER:
-            # The first and the last line of each bucket.
+            # The first and the last line of each interval.
             ordered = np.sort(stamps)
             changes = np.flatnonzero(np.diff(ordered // BUCKET_US))
             row["active_us"] = np.unique(ordered[np.concatenate([[0], changes, changes + 1, [len(ordered) - 1]])])
@@ -263,7 +265,7 @@ def _figures(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> pa.Re
 
 
 def _once(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
-    """Drop duplicate lines, as in overlapping copies of a log."""
+    """Drop duplicate lines, which come from overlapping copies of a log."""
     return sql(
         """
         SELECT * FROM lines WHERE stamp_us IS NULL OR message IS NULL

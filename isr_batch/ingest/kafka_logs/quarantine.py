@@ -21,7 +21,7 @@ ROWS = pa.schema([
 
 
 def refused_folders(refused: Sequence[Refused]) -> pa.Table:
-    """Make rows, as `ROWS`, of the files that were refused when the folder was listed."""
+    """Make rows, with the columns of `ROWS`, for the files that were refused when the folder was listed."""
     rows = [
         {"source_file": each.source_file, "reason": each.reason, "detail": each.detail, "rows_kept": False}
         for each in refused
@@ -30,7 +30,7 @@ def refused_folders(refused: Sequence[Refused]) -> pa.Table:
 
 
 def refused_lines(sql: ArrowSql, lines: LinesOfInterest) -> pa.Table:
-    """Make rows, as `ROWS` and ``log``, of the refused lines of all logs but request logs."""
+    """Make rows, with the columns of `ROWS` and ``log``, for the refused lines of all logs except request logs."""
     return sql(
         f"""
         WITH refused AS (
@@ -67,29 +67,29 @@ REFUSED_REQUESTS = Query(
     """,
     ROWS,
 )
-"""Query of the lines and files that were refused."""
+"""Query that selects the refused lines and files."""
 
 
 def quarantine(engine: Engine, known: pa.Table, refused: Rows, doubtful: Sequence[Rows]) -> Rows:
-    """Complete the rows with those of the request logs.
+    """Add the refused and doubtful lines of the request logs to known rows of quarantine.
 
     Parameters
     ----------
     engine : Engine
     known : pa.Table
-        As `ROWS`.
+        Rows for other logs, with the columns of `ROWS`.
     refused : Rows
-        What `REFUSED_REQUESTS` says of the requests.
+        Result of the query `REFUSED_REQUESTS` on the requests.
     doubtful : sequence of Rows
-        Lines whose rows are kept, as `isr_batch.ingest.requests.fetch_log.DOUBTFUL`.
+        Lines whose rows are kept, with the columns of `isr_batch.ingest.requests.fetch_log.DOUBTFUL`.
 
     Returns
     -------
     Rows
-        In the driver unless there are more than `sizes.QUARANTINE_ROWS`.
+        The rows of quarantine, in the driver unless there are more than `sizes.QUARANTINE_ROWS`.
     """
     kept = "SELECT source_file, source_line, reason, detail, CAST(NULL AS VARCHAR) AS raw, true AS rows_kept FROM rows"
-    # Once: the rows are counted before they are written.
+    # Computed once and kept, because the rows are counted before they are written.
     rows = engine.keep(engine.union(refused, *(engine.sql(part, kept, ROWS) for part in doubtful)))
     if engine.count(rows) > sizes.QUARANTINE_ROWS:
         return engine.union(known, rows)

@@ -1,4 +1,4 @@
-"""Read a folder of broker logs into the input tables; calls all other modules of this package in order."""
+"""Read a folder of broker logs into the input tables, by calling the other modules of this package in order."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -45,9 +45,9 @@ from udfs.batches.sessions import Members  # noqa: TC001 a type of a variable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY = (date.min - _EPOCH.date()).days
-"""Python has no year 0, which a line may have: such a time is replaced by Python's first."""
+"""Python's first day, which replaces a time in the year 0 that a line may have."""
 
-# Queries on all requests, fetches and appends that run while these are made: a second pass costs more.
+# Queries on all requests, fetches and appends, which run in the pass that computes these rows, to save a second one.
 _OF_REQUESTS = {
     "hashes": request_log.HASHES, "files": request_summary.FILES, "buckets": request_summary.BUCKETS,
     "numbers": coverage.NUMBERS, "refused": REFUSED_REQUESTS,
@@ -68,24 +68,24 @@ class KafkaLogs:
     Parameters
     ----------
     tables : dict of str to Rows
-        By name, each with the columns of `isr_batch.lake.tables.inputs`. Those in Spark are computed lazily.
+        Input tables by name, with the columns of `isr_batch.lake.tables.inputs`. Tables in Spark are computed lazily.
     found : LogFolder
         The files of the folder, with fingerprints.
     requests : pa.Table
-        The request logs by file, as `isr_batch.ingest.requests.request_summary.requests_by_file` gives it.
+        Summary of the request logs by file (`isr_batch.ingest.requests.request_summary.requests_by_file`).
     lines : LinesOfInterest
         Lines of the other logs, including logs that are gone.
     read_lines : LinesOfInterest
-        The same without logs that are gone.
+        Lines of the other logs, without logs that are gone.
     refused : pa.Table
-        Lines of the other logs that were refused: log, source_file, source_line, reason.
+        Refused lines of the other logs: log, source_file, source_line, reason.
     replaced_appends : list of dict
         Rows of append_log from logs that are gone, which these logs complete: leader_id, topic, partition_id,
         source_file, source_line, base_offset.
     numbers : pa.Table
-        The last request of each fetch session in each file, as `isr_batch.ingest.requests.coverage.last_numbers`.
+        The last request of each fetch session in each file (`isr_batch.ingest.requests.coverage.last_numbers`).
     last_requests : pa.Table
-        As `isr_batch.ingest.kafka_logs.last_requests.last_requests` gives them.
+        Result of `isr_batch.ingest.kafka_logs.last_requests.last_requests`.
     notes : list of Note
         Notes for the user on the sources of the rows.
     """
@@ -151,7 +151,7 @@ def survey_logs(
     Parameters
     ----------
     engine : Engine
-        Workers must see the same path.
+        Computes the fingerprints; its workers must see the folder under the same path.
     folder : Path
         As for `read_kafka_logs`.
     beginnings : callable
@@ -190,7 +190,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     sql: ArrowSql | None = None,
     earlier: EarlierLogs = EarlierLogs(),  # noqa: B008 frozen
 ) -> KafkaLogs:
-    """Read the broker logs in a folder. Lines are parsed once, here; the large tables are computed lazily.
+    """Read the broker logs in a folder: lines are parsed at once, and the large tables are computed lazily.
 
     Parameters
     ----------
@@ -202,13 +202,13 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     cluster_id : str
         Name of the cluster, stored in every row.
     run_id : str
-        Put into the rows of quarantine.
+        Stored in the rows of quarantine.
     found : LogFolder, optional
         Result of `survey_logs` for the folder; by default it is called here.
     sql : ArrowSql, optional
-        As opened by `isr_batch.broker_lines.log_sql.log_sql`; by default a new one.
+        An engine opened by `isr_batch.broker_lines.log_sql.log_sql`; by default a new one.
     earlier : EarlierLogs, optional
-        Logs that are gone and that these continue.
+        Logs that are gone, which the logs of the folder continue.
 
     Raises
     ------
@@ -329,7 +329,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
 
 
 def _said_by_requests(engine: Engine, found: log_folder.LogFolder) -> dict[str, Rows]:
-    """Read the requests, and run the queries on them; the requests themselves are not kept."""
+    """Read the requests, and return the results of the queries on them; the requests themselves are not kept."""
     requests = request_log.read_requests(engine, found.of_kind(log_folder.REQUEST))
     said = engine.answers(requests, _OF_REQUESTS)
     without_copies = request_log.refuse_duplicate_requests(engine, requests, said.pop("hashes"))
@@ -345,7 +345,7 @@ def _sources(  # noqa: PLR0913, PLR0917 all that is read
     found: log_folder.LogFolder,
     oldest: str | None,
 ) -> tuple[leader_epochs.Sources, list[partition_listing.Listing]]:
-    """Collect the input of the terms, and the listings; a damaged listing is added to the refused files."""
+    """Collect the sources of terms, and the listings; a damaged listing is added to the refused files."""
     listings = []
     for file in found.of_kind(log_folder.SNAPSHOT):
         listing, bad = partition_listing.read_listing(Path(file.path))

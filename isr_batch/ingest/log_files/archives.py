@@ -1,4 +1,4 @@
-"""Archives of log files: their members listed within limits, and read in one pass."""
+"""List the members of archives of log files within limits, and read them in one pass."""
 
 import io
 import os
@@ -14,26 +14,26 @@ from isr_batch.ingest.log_files.limits import BadFileError, most_unpacked
 SUFFIXES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_MEMBERS: Final = 10_000
 DIRECTORY_BYTES: Final = 512
-"""Bytes per member in a ZIP file's directory: Python reads the whole directory when it opens the file."""
+"""Bytes allowed per member in a ZIP file's directory, because Python reads the whole directory at once."""
 HEADER_BYTES: Final = 1 << 20
-"""Size of a header with a long name, which is read at once."""
+"""Maximum size of a header with a long name, which is read at once."""
 HELD_BYTES: Final = 1 << 25
-"""A member up to this size is held, to be looked at and then read in one pass over a compressed archive."""
+"""Maximum size of a member that is kept in memory, so that it is examined and read in one pass over the archive."""
 DAMAGED: Final = (
     EOFError, zipfile.BadZipFile, tarfile.TarError, RuntimeError, ValueError, LookupError, ArithmeticError, struct.error
 )  # fmt: skip
 
 _MEMBER: Final = "!//"
-"""Between the path of an archive and the name of its member: no path of a file has two slashes in a row."""
+"""Separator between the path of an archive and the name of a member; no path of a file has two adjacent slashes."""
 
 
 def file_on_disk(path: str) -> str:
-    """Give the path of the file on disk: that of the archive, for a member of one."""
+    """Return the path of the file on disk: that of the archive, for a member of one."""
     return path.partition(_MEMBER)[0]
 
 
 def member_name(path: str) -> str:
-    """Give the name that a member has in its archive; empty for any other file."""
+    """Return the name that a member has in its archive; empty for any other file."""
     return path.partition(_MEMBER)[2]
 
 
@@ -43,12 +43,12 @@ def is_archive(path: str) -> bool:
 
 
 def archive_members(path: str) -> list[str]:
-    """List the files in an archive in its order, each as a path that `open_member` takes.
+    """List the files in an archive in stored order, each as a path for `open_member`.
 
     Raises
     ------
     BadFileError
-        When it is damaged, or beyond a limit.
+        If the archive is damaged, or exceeds a limit.
     """
     try:
         return [f"{path}{_MEMBER}{name}" for name in _opened(path).members]
@@ -60,14 +60,14 @@ def archive_members(path: str) -> list[str]:
 
 
 def open_member(path: str) -> tuple[IO[bytes], int]:
-    """Open a member of an archive, and say how many bytes it may unpack to.
+    """Open a member of an archive, and return its limit of unpacked bytes.
 
-    Those of an archive that are opened in its order are read in one pass over it.
+    If members are opened in stored order, the archive is read in a single pass.
 
     Raises
     ------
     BadFileError
-        When the archive is beyond a limit; whatever else is wrong with it comes as one of `DAMAGED`, or OSError.
+        If the archive exceeds a limit; other problems raise one of `DAMAGED`, or OSError.
     """
     archive = _opened(file_on_disk(path))
     name = member_name(path)
@@ -85,7 +85,7 @@ def _open(path: str, size: int, _changed: int, _thread: int) -> "_Archive":
 
 
 class _Archive:
-    """An open archive: ``members`` are the sizes of its files by name, in their order."""
+    """An open archive; ``members`` has the sizes of its files by name, in stored order."""
 
     def __init__(self, size: int) -> None:
         self.members: dict[str, int] = {}
@@ -105,7 +105,7 @@ class _Archive:
             self.members[name] = size
 
     def share(self, name: str) -> int:
-        """Bytes that a member may unpack to, if it is compressed itself: the limit of the whole, by its part of it."""
+        """Return the limit of unpacked bytes of a compressed member: its share of the archive's limit."""
         return self.most_bytes * self.members[name] // max(1, self.total)
 
     def open(self, name: str) -> IO[bytes]:
@@ -132,7 +132,7 @@ class _Zip(_Archive):
 
 
 class _Header(tarfile.TarInfo):
-    """A header that is read only if it has a sensible size."""
+    """A header that is only read if its size is plausible."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         if not self.isreg() and not 0 <= self.size <= HEADER_BYTES:
@@ -154,7 +154,7 @@ class _Tar(_Archive):
         assert file is not None
         file.seek(self._tar.offset)
         if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
-            raise tarfile.ReadError("a damaged header ends it")  # after which tarfile lists no more, without a word
+            raise tarfile.ReadError("a damaged header ends it")  # if not, tarfile silently stops listing here
         self._packed = not path.endswith(".tar")
 
     def open(self, name: str) -> IO[bytes]:

@@ -1,4 +1,4 @@
-"""Read the content of a log file: decompressed, within limits, and its fingerprint to recognise it by."""
+"""Read and decompress the content of a log file within limits, and compute the fingerprint that identifies it."""
 
 import bz2
 import gzip
@@ -23,17 +23,17 @@ from isr_batch.ingest.log_files.otlp import is_otlp, lines_of_otlp
 
 CHUNK_BYTES = 1 << 20
 ZSTD_CHUNK_BYTES = 1 << 16
-"""Small, because a damaged zstd file loses the whole chunk with the damage; the gzip reader returns what it has."""
+"""Size of chunks of a zstd file: small, because the whole chunk with the damage is lost if the file is damaged."""
 
 RANGE_BYTES = 96 << 20
 """Size of the ranges in which an uncompressed file is read, one task each."""
 
 _PACKED = {".gz", ".tgz", ".zst", ".xz", ".bz2", ".zip"}
 USUAL_RATIO = 20
-"""Minimum compression ratio of a log."""
+"""Assumed compression ratio of a log."""
 
 HASHED_BYTES = tuple(64 << n for n in range(40))
-"""Lengths of a file's beginnings, by which a shorter copy of it is known later; at least half of that is compared."""
+"""Lengths of prefixes whose hashes are stored, to recognise a shorter copy later by at least half of its bytes."""
 
 
 def text_bytes(folder: Path) -> int:
@@ -53,13 +53,13 @@ class Fingerprint:
     content_hash : str
         SHA-256 of the unpacked bytes, in hex: the same before and after a rotation that compresses.
     lines : int
-        Lines, the last one with or without an end.
+        Number of lines, including a last line without a newline.
     cuts : tuple of (int, int)
-        Where the ranges of a plain file begin: offset of a line in bytes, its number from 1.
+        Starts of the ranges of an uncompressed file: byte offset of a line, and its number from 1.
     beginnings : frozenset of str
-        Hashes of the beginnings that were asked for and are there.
+        Hashes of the requested prefixes that the file is long enough for.
     first_hashes : tuple of int
-        Hashes of the beginnings of `HASHED_BYTES` that are there: the first eight bytes of SHA-256.
+        Hashes of its prefixes with the lengths of `HASHED_BYTES`: the first eight bytes of SHA-256.
     """
 
     size_bytes: int
@@ -103,7 +103,7 @@ def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterato
 
 
 def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Lines of an export or of OTLP batches; any other file as it is."""
+    """Yield the lines of an export or of OTLP batches, and any other file unchanged."""
     head = next(chunks, b"")
     chunks = chain([head] if head else [], chunks)
     if is_otlp(head):
@@ -188,13 +188,13 @@ def _unpacked(name: str, file: str | IO[bytes]) -> Iterator[bytes]:
             yield chunk
         return
     with opener(file) as stream:
-        # read would lose what a damaged file still gave before it raises.
+        # `read` would lose the data that a damaged file returned before the error.
         while chunk := stream.read1(CHUNK_BYTES):
             yield chunk
 
 
 class Fingerprinter:
-    """Takes the fingerprint of a file while its bytes pass by.
+    """Computes the fingerprint of a file while it is read.
 
     Parameters
     ----------

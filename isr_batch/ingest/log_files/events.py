@@ -1,6 +1,6 @@
-"""Find the time, the logger and the message in the JSON events of log pipelines, whatever their fields are called.
+"""Find the time, the logger and the message in the JSON events of log pipelines, whatever the names of their fields.
 
-A field is chosen by its name and by what is in it: ``source`` is a logger in one pipeline, and a host in another.
+A field is chosen by its name and by its content: ``source`` is a logger in one pipeline, and a host in another.
 """
 
 import re
@@ -20,12 +20,12 @@ _SYSLOG_LEVELS: Final = {"0": "FATAL", "1": "FATAL", "2": "FATAL", "3": "ERROR",
 _NANOS: Final = "instant/nanoOfSecond"
 SECONDS: Final = "instant/epochSecond"
 _FITS: Final = 0.8
-"""Share of a field's values that must look like what its name says."""
+"""Share of a field's values that must fit its name."""
 _LOGGER = re.compile(r"[A-Za-z_$][\w$-]*(\.[\w$-]+)*")
 _KAFKAS_LOGGER = re.compile(r"(kafka|org\.apache|state\.change)\.[\w$.]+")
 _COMPONENT = re.compile(r"[A-Z]\w+[ ,].*=.*")
 _NO_COMPONENT: Final = "unknown"
-"""What Filebeat's module for Kafka gives as the component of a line that has none."""
+"""Component that Filebeat's module for Kafka sets for a line without one."""
 _LEVEL_IN_FRONT: Final = rf"^\[?(?P<level>{LEVELS})\]?[ \t:]+"
 
 
@@ -37,8 +37,8 @@ def is_kafkas_logger(name: str) -> bool:
 class EventFields(NamedTuple):
     """Paths of an event's fields, with slashes between the names; empty for a missing one.
 
-    ``front`` is what the pipeline has cut off the front of the message, as ``Partition t-0 broker=1``; ``source`` is
-    the container or host.
+    ``front`` is a prefix that the pipeline has removed from the message, such as ``Partition t-0 broker=1``; ``source``
+    is the container or host.
     """
 
     message: str
@@ -51,7 +51,7 @@ class EventFields(NamedTuple):
 
 @dataclass(frozen=True)
 class _Field:
-    """A field of events: the ends of its usual paths, best first, and what its values look like."""
+    """A field of events: the ends of its usual paths, best first, and the form of its values."""
 
     names: tuple[str, ...]
     fits: Callable[[str], object]
@@ -81,7 +81,7 @@ _LOGGERS_BY_CONTENT: Final = _Field(
 
 
 def flat(event: Mapping[str, object], within: str = "") -> dict[str, object]:
-    """Fields of nested objects by their path, with slashes."""
+    """Flatten nested objects to fields by path, with slashes."""
     fields: dict[str, object] = {}
     for name, value in event.items():
         if isinstance(value, dict):
@@ -97,7 +97,7 @@ def json_objects(lines: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def paths_named(paths: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Those paths that end in one of the names: in the order of the names, the shortest first."""
+    """Select the paths that end in one of the names, in the order of the names, and the shortest first."""
     ends = {path: "." + path.replace("/", ".").lower() for path in sorted(paths, key=lambda path: (len(path), path))}
     return [path for name in names for path, dotted in ends.items() if dotted.endswith("." + name)]
 
@@ -134,7 +134,7 @@ def _chosen(field: _Field, columns: Mapping[str, Sequence[str]], message: str) -
 
 
 def _stamp_field(columns: Mapping[str, Sequence[str]]) -> tuple[str, StampForm | None]:
-    """By its name; else the only field that has times."""
+    """Find the field with the time by its name, or as the only field that has times."""
     if SECONDS in columns:
         return SECONDS, next(form for form in EVENT_FORMS if form.name == "epoch milliseconds")
     timed = {path: form for path, texts in columns.items() if (form := form_of(texts))}
@@ -153,7 +153,7 @@ def _share(fits: Callable[[str], object], texts: Sequence[str]) -> float:
 
 
 def names_of_fields(events: Sequence[Mapping[str, object]], most: int = 12) -> str:
-    """List the fields that events have, as an error message shows them."""
+    """List the fields of events for an error message."""
     names = sorted({path for event in events[:_LOOKED_AT] for path in flat(event)})
     return ", ".join(names[:most]) + (", ..." if names[most:] else "")
 
@@ -168,7 +168,7 @@ def _whole_numbers(texts: pa.StringArray) -> pa.Int64Array:
 
 
 class EventTexts(NamedTuple):
-    """Parts of events, one row per event; null where it has none."""
+    """Parts of events, one row per event; a missing part is null."""
 
     message: pa.StringArray
     stamp: pa.StringArray
@@ -177,7 +177,7 @@ class EventTexts(NamedTuple):
 
 
 def event_texts(values: pa.StringArray, fields: EventFields) -> EventTexts:
-    """Read the parts of events, with what was cut off put back; null for lines that are no such events."""
+    """Read the parts of events, and restore removed prefixes; null for lines that are not such events."""
     paths = [path for path in (fields.message, fields.stamp, fields.level, fields.logger, fields.front) if path]
     if fields.stamp == SECONDS:
         paths.append(_NANOS)

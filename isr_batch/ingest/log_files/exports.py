@@ -15,9 +15,9 @@ from isr_batch.ingest.log_files.events import event_fields, flat
 from isr_batch.ingest.log_files.prefixes import BEGINS_AS_LOG, SOME, begins_with_time
 
 MOST_BYTES: Final = 1 << 27
-"""Size of an export, which is read at once and takes ten times its size in memory. Viewers' exports are far smaller."""
+"""Maximum size of an export, which is read at once and takes ten times its size in memory; usual ones are smaller."""
 LINE: Final = "line"
-"""Name that the field with the broker's line has in what comes out."""
+"""Name of the field with the broker's line in the converted events."""
 _NAME = re.compile(r"(?i)\.(csv|tsv|json)(\.(gz|zst|xz|bz2))?$")
 _NOT_SPACE = re.compile(r"\S")
 _HEAD = 1 << 16
@@ -41,7 +41,7 @@ def may_be_export(path: str) -> bool:
 
 
 def is_export(head: bytes) -> bool:
-    """Whether a file with such a name is an export, by its beginning: a table or a document, and no log."""
+    """Whether a file with such a name is an export, by its beginning: a table or a document instead of a log."""
     text = head[:_HEAD].decode("utf-8-sig", "replace").lstrip()
     first, _, rest = text.partition("\n")
     if text.startswith("["):
@@ -50,14 +50,14 @@ def is_export(head: bytes) -> bool:
         try:
             only = json.loads(first)
         except (ValueError, RecursionError):
-            # A document in several lines, or one that is longer than what is looked at.
+            # A document of several lines, or one that is longer than the examined part.
             return not rest.lstrip().startswith("{")
         return not rest.strip() and bool(_events_of(only))
     return bool(_delimiter(first)) and not BEGINS_AS_LOG.match(first)
 
 
 def lines_of_export(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Read the lines of a file that may be an export; any other file comes out as it is.
+    """Convert a file to lines if it is an export; yield any other file unchanged.
 
     Parameters
     ----------
@@ -67,12 +67,12 @@ def lines_of_export(chunks: Iterator[bytes]) -> Iterator[bytes]:
     Yields
     ------
     bytes
-        An event a line, as JSON.
+        One event per line, as JSON.
 
     Raises
     ------
     BadExportError
-        When it is larger than `MOST_BYTES`, or a damaged document.
+        If the export is larger than `MOST_BYTES`, or damaged.
     """
     head = next(chunks, b"")
     if not is_export(head):
@@ -91,7 +91,7 @@ def lines_of_export(chunks: Iterator[bytes]) -> Iterator[bytes]:
         named = _field_of_lines(events)
     except (csv.Error, RecursionError) as error:
         raise BadExportError("not a table or a JSON document", str(error)) from error
-    if not events:  # of something else: what is wrong with it is found out as with any file
+    if not events:  # not an export; problems are found as in any other file
         yield from content
         return
     if named:
@@ -103,7 +103,7 @@ def lines_of_export(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _delimiter(header: str) -> str:
-    """Delimiter of a CSV header; empty if this is not a header."""
+    """Return the delimiter of a CSV header; empty if the text is not a header."""
     names = re.fullmatch(
         r'\ufeff?"?[\w@. \[\]/-]+"?(?:([,;\t])"?[\w@. \[\]/-]+"?(?:\1"?[\w@. \[\]/-]+"?)*)?\r?', header
     )
@@ -123,7 +123,7 @@ def _events_in(text: str) -> list[Event]:
 
 
 def _documents(text: str) -> list[object]:
-    """Parse JSON documents that come one after the other."""
+    """Parse concatenated JSON documents."""
     decoder, documents, at = json.JSONDecoder(), [], 0
     while begin := _NOT_SPACE.search(text, at):
         try:
@@ -135,7 +135,7 @@ def _documents(text: str) -> list[object]:
 
 
 def _nested(row: Mapping[str, str]) -> Event:
-    """Make objects of names with dots, as they were before they became columns."""
+    """Convert columns with dots in their names back to nested objects."""
     event: Event = {}
     for name, value in row.items():
         *within, last = name.split(".") if name else ("",)
@@ -164,7 +164,7 @@ def _events_of(document: object, deep: int = 0) -> list[Event]:
 
 
 def _of_stream(each: object) -> list[Event] | None:
-    """Lines of one of Loki's streams, each with its labels: ``values`` are pairs of a time and a line."""
+    """Return the lines of a Loki stream, each with the stream's labels; ``values`` are pairs of a time and a line."""
     if not isinstance(each, dict) or not isinstance(each.get("stream"), dict):
         return None
     pairs = each.get("values")
@@ -174,7 +174,7 @@ def _of_stream(each: object) -> list[Event] | None:
 
 
 def _of_table(each: object) -> list[Event] | None:
-    """Rows of an Azure table: lists of values, with their names in ``columns``."""
+    """Return the rows of an Azure table, which has lists of values, and their names in ``columns``."""
     if not isinstance(each, dict):
         return None
     columns, rows = each.get("columns"), each.get("rows")
@@ -187,14 +187,14 @@ def _of_table(each: object) -> list[Event] | None:
 
 
 def _of_fields(each: object) -> Event | None:
-    """One of CloudWatch's rows: a list of ``field`` and ``value``."""
+    """Return a CloudWatch row as an event; it is a list of ``field`` and ``value``."""
     if not isinstance(each, list):
         return None
     return {str(field["field"]): field.get("value") for field in each if isinstance(field, dict) and "field" in field}
 
 
 def _field_of_lines(events: Sequence[Event]) -> str | None:
-    """Name the field whose texts begin most often as a line of a log does, and are the longest."""
+    """Return the field whose values most often begin like a log line, and are the longest."""
     some = events[:_LOOKED_AT]
     found: dict[str, tuple[int, int]] = {}
     for event in some:
@@ -207,7 +207,7 @@ def _field_of_lines(events: Sequence[Event]) -> str | None:
 
 
 _STAMP: Final = 40
-"""A text up to this length is only a timestamp."""
+"""Length up to which a text is only a timestamp."""
 
 
 def _is_latest_first(events: Sequence[Event], named: str | None) -> bool:

@@ -17,7 +17,7 @@ def read_json_fields(values: pa.StringArray, paths: Sequence[str]) -> list[pa.St
     ----------
     values : string array
     paths : sequence of str
-        Names; those of nested objects between slashes.
+        Names of the fields; the names of nested objects are separated by slashes.
     """
     is_object = pc.starts_with(values, "{")
     objects = values.filter(pc.fill_null(is_object, False))
@@ -42,13 +42,13 @@ def _fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArra
         if read.num_rows == len(objects):
             return [_as_text(_column(read, path)) for path in paths]
     except pa.ArrowInvalid:
-        pass  # a damaged line, or a number where others have a text
+        pass  # a damaged line, or a number instead of text
     parsed = [load_json_line(each) for each in objects.to_pylist()]
     return [pa.array([json_text_at(each, path) for each in parsed], pa.string()) for path in paths]
 
 
 def _schema(paths: Sequence[str], first: object) -> pa.Schema:
-    """Types of the fields: numbers where the first object has numbers, else texts."""
+    """Return the types of the fields: numbers if the first object has numbers, or else text."""
     tree: dict[str, Any] = {}
     for path in paths:
         *parents, leaf = path.split("/")
@@ -71,7 +71,7 @@ def _column(table: pa.Table, path: str) -> pa.Array:
 
 
 def _number_type(value: object) -> pa.DataType | None:
-    """Arrow's type of a number; a time in seconds may have a fraction in the next line."""
+    """Return Arrow's type for a number, with fractions for a time in seconds, which the next line may have."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return pa.int64() if isinstance(value, int) and abs(value) > _MOST_SECONDS else pa.float64()
@@ -84,7 +84,7 @@ _SIX_DIGITS = pa.decimal128(24, 6)
 def _as_text(column: pa.Array) -> pa.StringArray:
     if not pa.types.is_floating(column.type):
         return column if pa.types.is_string(column.type) else column.cast(pa.string())
-    text = column.cast(_SIX_DIGITS).cast(pa.string())  # not 1.763742612613e+09
+    text = column.cast(_SIX_DIGITS).cast(pa.string())  # without an exponent, unlike 1.763742612613e+09
     return pc.replace_substring_regex(pc.replace_substring_regex(text, "0+$", ""), r"\.$", "")
 
 

@@ -1,4 +1,4 @@
-"""Bring the lines of a file into Kafka's own layout, block by block."""
+"""Convert the lines of a file to Kafka's own layout, block by block."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -24,13 +24,13 @@ class LinesInKafkasLayout(NamedTuple):
 
 
 class LayoutConverter:
-    """Brings the lines of one file into Kafka's own layout, block by block.
+    """Converts the lines of one file to Kafka's own layout, block by block.
 
     Parameters
     ----------
     layout : Layout
     source : str, optional
-        The container or host whose lines are wanted; by default those of all.
+        Container or host whose lines are selected; by default those of all.
     """
 
     def __init__(self, layout: Layout, source: str | None = None) -> None:
@@ -78,7 +78,9 @@ class LayoutConverter:
             stripped = prefixes.strip_prefix(self.layout.prefixes[number], values)
             values, goes_on = stripped.values, stripped.goes_on
             if stripped.sources is not None and not is_own:
-                own = self._is_own(stripped.sources)  # before parts are joined: those of several sources are mixed
+                own = self._is_own(
+                    stripped.sources
+                )  # before parts are joined, because lines of several sources may be interleaved
                 values, numbers, is_own = values.filter(pa.array(own)), numbers[own], True
                 goes_on = None if goes_on is None else goes_on[own]
             if self.layout.prefixes[number].startswith(ENVELOPE):
@@ -98,7 +100,7 @@ class LayoutConverter:
         convert = self._from_events if self.layout.arrangement == JSON else self._arranged
         if self.other is None:
             return convert(values, numbers)
-        # Positions instead of numbers: an event of several lines may stand in front of a line of the other layout.
+        # Positions instead of line numbers, because an event of several lines may precede a line of the other layout.
         place = np.arange(len(values))
         fits = np.asarray(pc.fill_null(pc.match_substring_regex(values, self.pattern or r"^\{"), False))
         both = [
@@ -116,7 +118,7 @@ class LayoutConverter:
         return read_json_fields(values, [source])[0] if source else None
 
     def _is_own(self, sources: pa.StringArray) -> npt.NDArray[np.bool_]:
-        """Whether each line is of the wanted source; a line without one has the source of the line before it."""
+        """Return which lines are of the selected source; a line without a source has that of the line before."""
         known = pc.fill_null_forward(pa.concat_arrays([pa.array([self.last_source], pa.string()), sources]))
         self.last_source = known[-1].as_py()
         return np.asarray(pc.fill_null(pc.equal(known[1:], self.source), False))
@@ -157,7 +159,7 @@ class LayoutConverter:
 
     def _from_events(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
         message, stamp, level, logger = event_texts(values, EventFields(*self.layout.fields))
-        # An event may hold many lines: the broker prints all its settings in one.
+        # An event may have many lines: a broker prints all its settings in one.
         pieces = pc.split_pattern(pc.utf8_rtrim(message, "\r\n"), "\n")
         first = pc.list_element(pc.fill_null(pieces, [""]), 0)
         first = pc.if_else(pc.is_valid(message), first, None)
@@ -187,7 +189,7 @@ def _lines_apart(
 
 
 def _whole_logger_name(logger: pa.StringArray, message: pa.StringArray) -> pa.StringArray:
-    """Complete the names of Kafka's two special loggers where a layout has cut them short."""
+    """Complete the names of Kafka's two special loggers if a layout has shortened them."""
     request = pc.match_substring(message, "Completed request:")
     short = pc.equal(logger, "logger")
     state = pc.or_(pc.ends_with(logger, "change.logger"), pc.and_(short, pc.invert(request)))

@@ -1,4 +1,4 @@
-"""Layouts of log lines: detect that of a file.
+"""Detect the layout of a file's log lines.
 
 Kafka's own is ``[2026-11-21 16:30:12,613] INFO message (logger)``, in UTC. Later steps only know this layout:
 `isr_batch.ingest.log_files.layout_converter` brings lines into it.
@@ -46,11 +46,11 @@ ARRANGEMENTS = {
     NO_LOGGER: rf"{_HEAD}(?P<message>.*)$",
     NO_LEVEL: rf"^{_STAMP}[ \t]+(?P<message>.*)$",
 }
-"""Regular expressions for Python and for RE2; the first of those that fit most lines is taken."""
+"""Regular expressions for Python and for RE2; of those that fit most lines, the first is used."""
 JSON = "JSON"
 _OWN = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] [A-Z]+ ")
 _FITS = 0.8
-"""Share of a file's stamped lines that its layout must fit."""
+"""Share of a file's lines with timestamps that its layout must fit."""
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
 THREAD = r"^\[[^\]=]*\]:?[ \t]+"
 _NOT_A_THREAD = re.compile(r"\[[^\]]*(=|Partition |Controller |Broker )")
@@ -65,23 +65,24 @@ class Layout:
     prefixes : tuple of str
         Prefixes of a line, from the outside in (`isr_batch.ingest.log_files.prefixes`).
     arrangement : str
-        Of timestamp, level, logger and message: a key of `ARRANGEMENTS`, or `JSON`.
+        Order of timestamp, level, logger and message: a key of `ARRANGEMENTS`, or `JSON`.
     stamp : str
         Name of the form of the timestamps, or a format.
     fields : tuple of str
-        Of a JSON event: its `EventFields`.
+        For JSON events, the values of `EventFields`.
     has_thread : bool
-        Whether a thread in brackets stands between level and message.
+        Whether there is a thread in brackets between level and message.
     coloured : bool
         Whether lines have the colour codes of a terminal.
     whole_seconds : bool
         Whether the timestamps have no fraction.
     is_own : bool
-        Whether the lines are in Kafka's own layout, after what comes in front of them.
+        Whether the lines are in Kafka's own layout after their prefixes.
     zone : str or None
-        Time zone of timestamps that name none; None is UTC.
+        Time zone of timestamps without one; None is UTC.
     other : Layout or None
-        Layout of lines that this one does not fit: a start script's in front of JSON events, or another logger's.
+        Layout of lines that this one does not fit, such as lines of a start script before JSON events, or of another
+        logger.
     """
 
     prefixes: tuple[str, ...] = ()
@@ -97,7 +98,7 @@ class Layout:
 
     @property
     def unchanged(self) -> bool:
-        """Whether lines are left unchanged, and events have one line each."""
+        """Whether lines need no conversion, and every event has one line."""
         return self.is_own and not (self.zone or self.prefixes or self.coloured or self.other)
 
     @property
@@ -134,7 +135,7 @@ KAFKAS_OWN = Layout()
 
 @dataclass(frozen=True)
 class UnreadableLayout:
-    """Why a file's layout is not read."""
+    """The reason for which a file's layout cannot be read."""
 
     reason: str
     detail: str
@@ -151,7 +152,7 @@ def layout_of(
     stamp_format : str, optional
         Format of the timestamps in Python's strftime syntax, instead of the known forms.
     given : EventFields, optional
-        Of JSON events, instead of those that are found.
+        Fields of JSON events, if the operator gives them; by default they are detected.
     """
     lines = [line for line in lines if line.strip()]
     coloured = any("\x1b" in line for line in lines)
@@ -181,7 +182,9 @@ def _inner(lines: Sequence[str], stamp_format: str | None, given: EventFields | 
         return _plain(lines, stamp_format)
     others = [line for line in lines if not line.startswith("{")]
     rest = _plain(others, stamp_format)
-    if isinstance(events, UnreadableLayout) or isinstance(rest, UnreadableLayout):  # of a start script
+    if isinstance(events, UnreadableLayout) or isinstance(
+        rest, UnreadableLayout
+    ):  # the lines of a start script may be unreadable
         return events
     has_requests = any("Completed request:" in line for line in others)
     return replace(events, other=rest, whole_seconds=events.whole_seconds or (rest.whole_seconds and has_requests))
@@ -202,7 +205,7 @@ def _plain(lines: Sequence[str], stamp_format: str | None) -> Layout | Unreadabl
         for name in ARRANGEMENTS:
             matches = _matches(name, form, those)
             fits = len(matches) + (sum(line in others for line in those) if name == LOGGER_LAST else 0)
-            # Lines without a logger fit into those with one less well: the more is read of a line, the better.
+            # An arrangement with a logger is preferred to one without, because it reads more of a line.
             if fits > most and fits >= _FITS * len(those):
                 best, most = _layout(name, form, matches, those), fits
                 read = {match.string for match in [*matches, *_matches(NO_LOGGER, form, those)]} - others
@@ -249,7 +252,7 @@ def _without_zone(stamp: str) -> str:
 
 
 def _events(lines: Sequence[str], given: EventFields | None) -> Layout | UnreadableLayout | None:
-    """Layout of JSON events among the lines; None without any."""
+    """Find the layout of JSON events among the lines; None if there are no such events."""
     objects = json_objects(lines)
     if not objects or len(objects) < prefixes.SOME * len(lines):
         return None

@@ -3,10 +3,11 @@
 from typing import Final
 
 MAX_RATIO, RATIO_COUNTS_FROM = 200, 64 << 20
-"""Request logs shrink to a 20th or 40th, quiet ones to a 100th. A small file of equal lines may do better."""
+"""Largest compression ratio, which applies from a size on. Request logs are compressed to a 20th or 40th, quiet ones to
+a 100th; a small file of equal lines may have a higher ratio."""
 
 MAX_UNPACKED_BYTES: Final = 64 << 30
-"""A compressed file is one task; at this size it takes an hour or two, and logs are rotated earlier."""
+"""Largest unpacked size of a file. A compressed file is one task, which takes an hour or two at this size."""
 
 
 class BadFileError(Exception):
@@ -19,5 +20,5 @@ class BadFileError(Exception):
 
 
 def most_unpacked(size_bytes: int) -> int:
-    """Maximum number of bytes that a file of this size may unpack to, with all its members."""
+    """Return the maximum number of bytes to which a file of this size, with all its members, may unpack."""
     return min(max(size_bytes * MAX_RATIO, RATIO_COUNTS_FROM), MAX_UNPACKED_BYTES)

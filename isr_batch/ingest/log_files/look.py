@@ -1,4 +1,4 @@
-"""Look at the first lines of a file: its layout, its logs, and the brokers that wrote it."""
+"""Examine the first lines of a file, to find its layout, its logs, and the brokers that wrote it."""
 
 import re
 from collections import Counter
@@ -33,7 +33,7 @@ OF_USE = {
     STATE_CHANGE: f"state.change.logger|{STATE_CHANGE_LINES}",
     SERVER: f"{SERVER_LINES}|{SETTING.pattern}",
 }
-"""Patterns of the lines that are read, by log."""
+"""Patterns of the lines of interest, by log."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class SeenByLook:
 
     @property
     def broker_id(self) -> int | None:
-        """The broker that most lines name."""
+        """Broker that most lines name."""
         return self.brokers.most_common(1)[0][0] if self.brokers else None
 
 
@@ -72,9 +72,9 @@ class Look:
     path : str
     layout : Layout or Unreadable
     size_bytes : int
-        On disk.
+        Size on disk.
     sources : dict of (str or None) to Seen
-        By container or host; None for a file without named sources.
+        Findings by container or host; None for a file without named sources.
     """
 
     path: str
@@ -86,7 +86,7 @@ class Look:
 def look_at(
     path: str, default: str = SERVER, stamp_format: str | None = None, events: EventFields | None = None
 ) -> Look:
-    """Look at the first lines of a file, and at the last ones if it is not compressed.
+    """Examine the first lines of a file, and the last ones if it is not compressed.
 
     Parameters
     ----------
@@ -94,9 +94,9 @@ def look_at(
     default : str
         The log that the file is named after.
     stamp_format : str, optional
-        Of its timestamps, as the operator gave it.
+        Format of the timestamps, if the operator gave one.
     events : EventFields, optional
-        Of its JSON events, as the operator gave them.
+        Fields of JSON events, if the operator gave them.
     """
     file = Path(file_on_disk(path))
     stat = file.stat() if file.exists() else None
@@ -163,7 +163,7 @@ def _note_brokers(seen: SeenByLook, values: pa.StringArray) -> None:
 
 
 def _parts(path: str, size: int) -> tuple[list[list[str]], bool]:
-    """Read the beginning, and the end of a plain file, as lines; and whether the file goes on after them."""
+    """Read lines from the beginning, and from the end if uncompressed; return whether the file continues after them."""
     head, goes_on = _first_lines(path)
     parts = [head]
     if goes_on and not is_packed(path) and not is_export_file(path):

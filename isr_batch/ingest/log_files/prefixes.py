@@ -19,9 +19,9 @@ BEGINS_AS_LOG = re.compile(
     r"[\[({]?(?:\d{4}[-/]?\d\d[-/]?\d\d|\d{1,2}[ /.-]\w{2,3}[ /.-]\d{2,4}|1\d{12}\b|[A-Z][a-z]{2} \d"
     r"|(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\b|\{\")"
 )
-"""How a line of a log begins: with a timestamp, a level, or JSON."""
+"""Pattern of how a log line begins: with a timestamp, a level, or JSON."""
 _ONLY_A_LEVEL = re.compile(rf"\[?(?:{LEVELS})\b\]?:?[ \t]+(?![\[(]?(?:\d|[A-Z][a-z]{{2}} \d))")
-"""How a line begins whose time is elsewhere."""
+"""Pattern of how a line begins if its time is not at the beginning."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,14 @@ PREFIXES = (
     Prefix("grep", r"^(?P<source>[^\s:\[\]{}]+?):(?:\d+:)?(?P<rest>.*)$"),
 )
 ENVELOPE = "JSON envelope"
-"""The line is a field of a JSON object: docker's json-file, fluent-bit, an export of CloudWatch."""
+"""Name of prefixes for lines that are a field of a JSON object: docker's json-file, fluent-bit, CloudWatch."""
 _NAMED = {prefix.name: prefix for prefix in PREFIXES}
 _DOCKERS = "log"
 MOST = 0.9
 """Share of a file's lines that must have a prefix."""
 SOME = 0.05
-"""Share of the lines in an envelope that must begin as a log does; a broker's settings are hundreds that do not."""
+"""Share of the lines in an envelope that must begin like a log line; a broker prints hundreds of settings that do
+not."""
 
 
 class StrippedOfPrefix(NamedTuple):
@@ -85,7 +86,7 @@ def prefix_of(lines: Sequence[str]) -> str | None:
 
 
 def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: int) -> bool:
-    """Whether what is left looks more like a log than the whole lines do."""
+    """Whether lines look more like a log without the prefix than with it."""
     if not found[0]["rest"]:
         return False
     own = sum(bool(re.match(r"\[\d{4}-\d\d-\d\d[ T]", line)) for line in lines)
@@ -122,12 +123,12 @@ def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None] | None:
 
 
 def begins_with_time(text: str) -> bool:
-    """Whether a text begins as a line of a log does, with its time in it."""
+    """Whether a text begins like a log line, including its time."""
     return bool(BEGINS_AS_LOG.match(text)) and not _ONLY_A_LEVEL.match(text)
 
 
 def envelope_prefix(lines: Sequence[str]) -> str:
-    """Name an envelope with the fields that are read from it."""
+    """Return the name of an envelope, including the fields that are read from it."""
     fields = _envelope_fields(lines)
     assert fields is not None
     return f"{ENVELOPE} {json.dumps(fields)}"
@@ -138,16 +139,16 @@ def _unwrapped(fields: str, values: pa.StringArray) -> StrippedOfPrefix:
     columns = read_json_fields(values, [field, source] if source else [field])
     text = columns[0]
     goes_on = None
-    if field == _DOCKERS:  # docker cuts a long line after 16 KiB, and only its last part ends with a newline
+    if field == _DOCKERS:  # docker splits a line after 16 KiB, and only the last part ends with a newline
         goes_on = np.asarray(pc.fill_null(pc.invert(pc.ends_with(text, "\n")), False))
         if goes_on.all():
-            goes_on = None  # the collector has taken the newlines off
+            goes_on = None  # the collector has removed the newlines
     rest = pc.coalesce(pc.utf8_rtrim(text, "\r\n"), values)
     return StrippedOfPrefix(rest, columns[1] if source else None, goes_on)
 
 
 class JoinerOfCutLines:
-    """Joins the parts of lines that a container runtime has cut; keeps an unfinished line for the next block."""
+    """Joins the parts of lines that a container runtime has split, and keeps an incomplete line for the next block."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []

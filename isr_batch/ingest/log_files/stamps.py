@@ -23,7 +23,7 @@ _DIRECTIVES = {
     "H": r"(?P<H>\d{1,2})", "M": r"(?P<M>\d\d)", "S": r"(?P<S>\d\d)", "f": r"(?P<f>\d{1,9})",
     "z": r"(?P<z>Z|[+-]\d\d(?::?\d\d)?)", "y": r"(?P<y>\d\d)", "%": "%",
 }  # fmt: skip
-"""Directives of a timestamp format that an operator gives, as in Python's strftime."""
+"""Supported directives of an operator's timestamp format, as in Python's strftime."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class StampForm:
 
     @cached_property
     def text(self) -> str:
-        """The pattern with no groups, to be part of another."""
+        """The pattern without groups, for use in another pattern."""
         return re.sub(r"\(\?P<\w+>", "(?:", self.pattern)
 
     @cached_property
     def groups(self) -> frozenset[str]:
-        """Names of its groups."""
+        """Names of the pattern's groups."""
         return frozenset(re.findall(r"\(\?P<(\w+)>", self.pattern))
 
 
@@ -57,7 +57,7 @@ FORMS = (
     StampForm("month-name day, year", rf"{_NAME} (?P<d>\d{{1,2}}), (?P<Y>\d{{4}}) {_TIME}{_FRACTION}{_ZONE}"),
     StampForm("epoch milliseconds", r"(?P<ms>1\d{12})"),
 )  # fmt: skip
-"""Unambiguous forms."""
+"""Forms that are unambiguous."""
 
 EVENT_FORMS = (
     *FORMS,
@@ -65,7 +65,7 @@ EVENT_FORMS = (
     StampForm("epoch nanoseconds", r"(?P<ns>1\d{18})"),
     StampForm("epoch seconds", r"(?P<s>1\d{9}(?:\.\d{1,9})?)"),
 )
-"""Forms of a field that has nothing but the time."""
+"""Forms for fields that only have the time."""
 _SINCE_1970 = {"s", "ms", "us", "ns"}
 
 AMBIGUOUS = re.compile(r"[\[(]?\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)[ T]\d{1,2}:\d\d")
@@ -132,10 +132,10 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
     Parameters
     ----------
     stamps : string array
-        Each the whole timestamp, without brackets.
+        Whole timestamps, without brackets.
     form : StampForm
     zone : str, optional
-        Of the timestamps that name none; by default UTC.
+        Time zone of timestamps without one; by default UTC.
     """
     for unit in form.groups & _SINCE_1970:
         found = pc.struct_field(pc.extract_regex(stamps, f"^{form.pattern}$"), unit)
@@ -197,7 +197,7 @@ def _one(text: str | None) -> datetime | None:
 
 
 def _zone_shift_us(us: pa.Int64Array, zone: tzinfo) -> pa.Int64Array:
-    """Offset of a zone at local times; it only changes at full hours, so one look-up per hour is enough."""
+    """Return a zone's offset at local times; it only changes at full hours, so that one look-up per hour is enough."""
     hours = pc.divide(pc.fill_null(us, 0), 3_600_000_000)
     encoded = pc.dictionary_encode(hours)
     offsets = []

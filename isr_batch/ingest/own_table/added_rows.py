@@ -1,4 +1,4 @@
-"""Add the rows to a table that it does not have yet, day by day; equal rows are one."""
+"""Add new rows to a table, day by day, without duplicates of each other or of rows that the table has."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -28,21 +28,18 @@ DAY_US: Final = 86_400_000_000
 
 @dataclass
 class Account:
-    """Count the rows of a source by outcome, day and leader.
-
-    Rows in = new + known + left out + refused.
-    """
+    """Numbers of rows of a source by outcome, day and leader: rows in = new + known + left out + refused."""
 
     new: Counter[tuple[str, int]] = field(default_factory=Counter)
     known: Counter[tuple[str, int]] = field(default_factory=Counter)
     left_out: int = 0
     refused: int = 0
     gone: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """Rows of the lake that are taken away: the source that replaces them lacks them."""
+    """Rows that are deleted from the lake because the source that replaces them does not have them."""
 
     @property
     def rows_in(self) -> int:
-        """All rows."""
+        """Number of all rows of the source."""
         return self.new.total() + self.known.total() + self.left_out + self.refused
 
     def count(self, day: str, given: dict[int, int], new: dict[int, int]) -> None:
@@ -55,14 +52,14 @@ class Account:
 
 @dataclass(frozen=True)
 class Replaced:
-    """Rows of the lake that go unless the source has them: of these days, and perhaps of one leader or topic only."""
+    """Rows of the lake that the source replaces: those of some days, or of these days and one leader or topic."""
 
     window: Window
     leader_id: int | None = None
     topic: str | None = None
 
     def are_in(self, rows: pa.Table, time: str) -> Bools:
-        """Return which rows it applies to; ``rows`` have ``topic`` and ``leader_id``."""
+        """Return a mask of the rows to be replaced; ``rows`` have ``topic`` and ``leader_id``."""
         us = rows[time].to_numpy()
         chosen: Bools = (us >= self.window.start_us) & (us < self.window.end_us)
         if self.leader_id is not None:
@@ -74,16 +71,16 @@ class Replaced:
 
 @dataclass
 class AddedRows:
-    """New rows of a cluster for one table: written to files at once, part of the table only after `commit`.
+    """New rows of a cluster for one table, which are written to files at once, and join the table at `commit`.
 
     Attributes
     ----------
     target : RowsOfCluster
-        How source rows become rows of the table.
+        Converts rows of the source to rows of the table.
     epochs : callable, optional
-        Where rows have no leader epoch, but a table of terms has.
+        Looks up leader epochs, if they are in a table of terms but not in the rows.
     replaced : Replaced, optional
-        Rows of the lake that go unless the source has them.
+        Rows of the lake that are deleted unless the source has them.
     """
 
     small: SmallTables
@@ -99,30 +96,32 @@ class AddedRows:
 
     @property
     def lake(self) -> Lake:
-        """The lake."""
+        """The lake of the table."""
         return self.small.lake
 
     @property
     def table(self) -> Table:
-        """The table."""
+        """The table that the rows are added to."""
         return self.target.checked.table
 
     def add(self, rows: pa.Table, epochs_changed_us: int | None = None) -> None:
-        """Find the new ones among clean rows of the cluster.
+        """Find the new rows among clean rows of the cluster, and write them to files.
 
         Parameters
         ----------
         rows : pa.Table
-            Columns of `Checked.columns` but for ``cluster_id``.
+            The columns of `Checked.columns` except ``cluster_id``.
         epochs_changed_us : int, optional
-            The earliest instant whose leader epoch may be another than it was.
+            The earliest instant from which leader epochs may have changed.
         """
         self.lake.ensure(self.table)
         days = np.asarray(rows[self.target.time].combine_chunks()) // DAY_US if rows.num_rows else np.zeros(0, int)
         order = np.argsort(days, kind="stable")
         found, begins = np.unique(days[order], return_index=True)
         names = (str(np.datetime64(int(day), "D")) for day in found)
-        of_day = dict(zip(names, np.split(order, begins[1:]), strict=False))  # without rows there is one part
+        of_day = dict(
+            zip(names, np.split(order, begins[1:]), strict=False)
+        )  # np.split returns one part even without rows
         if epochs_changed_us is not None and self.epochs:
             again = str(np.datetime64(epochs_changed_us // DAY_US, "D"))
             of_day = {day: order[:0] for day in self._stored_days() if day >= again} | of_day
@@ -149,7 +148,7 @@ class AddedRows:
             self.files.append(self.target.written(self.lake.by_delta_rs(self.table.name).store, day, merged.rows, new))
 
     def _without_gone(self, day: str, merged: MergedRows, replaced: Replaced) -> Ints:
-        """Indices of distinct rows, except those of the lake that are replaced and missing in the source."""
+        """Return the indices of distinct rows, except replaced rows of the lake that the source does not have."""
         distinct = merged.distinct
         named = self.target.with_constants(merged.rows, "topic", "leader_id")
         gone = replaced.are_in(named, self.target.time)[distinct] & ~merged.is_given
@@ -176,7 +175,7 @@ class AddedRows:
         return with_dictionaries(rows, self.target.checked)
 
     def commit(self) -> None:
-        """Put the rows into the table; days that are written again come first, since `files` may add to them."""
+        """Add the rows to the table; rewritten days are committed first, because `files` may add rows to them."""
         name = self.table.name
         for day, rows in self._days_again.items():
             where = f"cluster_id = {sql_literal(self.target.cluster_id)} AND event_date = DATE'{day}'"
@@ -192,7 +191,7 @@ class AddedRows:
             self.lake.append_once(self.table, self.lake.spark.createDataFrame(rows), f"{self.lake.run_id}/{name}")
 
     def discard(self) -> None:
-        """Delete the files that were written: the rows are not wanted."""
+        """Delete the written files, because the rows are not to be added."""
         for file in self.files:
             self.lake.by_delta_rs(self.table.name).store.files().delete_file(file.path)
 

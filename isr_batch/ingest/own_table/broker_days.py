@@ -1,4 +1,4 @@
-"""Fetch activity of each pair of a leader and a follower on a day: how often it fetches, and when it pauses."""
+"""Summarise the fetches of each pair of leader and follower on a day: how often they come, and when they pause."""
 
 from datetime import date
 from typing import Final
@@ -19,7 +19,7 @@ BROKER_DAYS: Final = pa.schema([
     ("rows", pa.int64()),
     ("first_us", pa.int64()),
     ("last_us", pa.int64()),
-    ("cadence_us", pa.int64()),  # nearly all gaps between seconds with fetches are shorter; null: one second has all
+    ("cadence_us", pa.int64()),  # 95th percentile of intervals between seconds with fetches; null: one second has all
     ("pauses", PAUSES),  # all gaps of a second or more, in order
 ])  # fmt: skip
 
@@ -27,9 +27,9 @@ _NOT_YET, _NONE = np.int32(SECOND_US), np.int32(-1)
 
 
 class FetchDay:
-    """The fetches of one cluster on one UTC day, which are added in any order and any chunks.
+    """The fetches of one cluster on one UTC day, which may be added in any order and in any chunks.
 
-    The first and the last instant per pair and second are kept: 0.7 MB per pair.
+    Only the first and the last instant per pair and second are kept, which takes 0.7 MB per pair.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class FetchDay:
     def add(
         self, leader_id: npt.NDArray[np.int32], replica_id: npt.NDArray[np.int32], handled_us: npt.NDArray[np.int64]
     ) -> None:
-        """Add fetches; an instant of another day is a `ValueError`."""
+        """Add fetches; raises `ValueError` for an instant of another day."""
         second, rest_us = np.divmod(handled_us - self._from_us, SECOND_US)
         if len(second) and (second.min() < 0 or second.max() >= DAY_SECONDS):
             raise ValueError(f"a fetch that was not handled on {self._day}")
@@ -69,7 +69,7 @@ class FetchDay:
             self._greatest = np.append(self._greatest, np.full((more, DAY_SECONDS), _NONE), axis=0)
 
     def broker_days(self) -> pa.Table:
-        """List the pairs, in order of leader and follower, with the columns of `BROKER_DAYS`."""
+        """Return one row per pair, in order of leader and follower, with the columns of `BROKER_DAYS`."""
         rows = [self._pair_row(key, number) for key, number in sorted(self._pairs.items())]
         return pa.Table.from_pylist(rows, BROKER_DAYS)
 

@@ -18,17 +18,17 @@ from isr_batch.lake.tables.own_tables import GIVEN_TERMS
 
 RAW_CHARACTERS: Final = 500
 UNKNOWN_CLUSTER: Final = "unknown"
-"""Cluster name in quarantine if the real one could not be read."""
+"""Cluster name in quarantine for rows whose cluster name could not be read."""
 NO_EPOCH: Final = 0
-"""Leader epoch of rows that name none."""
+"""Leader epoch of rows if the mapping has no leader epoch."""
 FIRST_US, LAST_US = 1_262_304_000_000_000, 4_102_444_800_000_000
-"""2010 and 2100: there was no Kafka before; a later time means that the unit is wrong."""
+"""Accepted times, from 2010 to 2100: Kafka did not exist before, and a later time indicates a wrong unit."""
 REFUSED: Final = ("reason", "detail", "raw")
 TIMES: Final = {
     FETCH_LOG.name: "handled_time", APPEND_LOG.name: "append_time", GIVEN_TERMS.name: "start_time",
     OBSERVED_ISR_CHANGES.name: "change_time",
 }  # fmt: skip
-"""The time by which a table is cut into days."""
+"""The time column of each table, from which event_date is derived."""
 
 _NOT_NEGATIVE: Final = ("partition_id", "leader_id", "fetch_offset", "base_offset", "log_end_offset", "start_offset")
 _SQL_TYPES: Final = {"STRING": "VARCHAR", "INT": "INTEGER", "BIGINT": "BIGINT", "ARRAY<INT>": "INTEGER[]",
@@ -50,9 +50,9 @@ class Checked:
         ``cluster_id``, the columns of the table that a row may have, and REFUSED, whose ``reason`` is null for a clean
         row.
     constants : mapping of str
-        Columns that have one value in all rows, and no place in the answer.
+        Columns that have the same value in all rows, which the result of the SELECT omits.
     same_as : mapping of str to str
-        Columns that always equal another, likewise.
+        Columns that always equal another column, which the result omits as well.
     """
 
     table: Table
@@ -63,13 +63,13 @@ class Checked:
 
     @property
     def columns(self) -> list[str]:
-        """Columns of the answer that are the table's."""
+        """Columns of the table that the result of the SELECT has."""
         return [name for name in self.schema.names if name not in REFUSED]
 
     def completed(self, rows: pa.Table) -> pa.Table:
-        """Add the columns that the answer leaves out, and give instants their type."""
+        """Add the columns that the result omits, and convert instants to timestamps."""
         for name, value in self.constants.items():
-            if name in rows.column_names:  # a leader epoch that was looked up
+            if name in rows.column_names:  # a leader epoch may have been looked up
                 continue
             kind = TYPES[next(column.type for column in self.table.columns if column.name == name)]
             rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))
@@ -94,7 +94,7 @@ def checked_rows(
     table : Table
         Table of the lake that the rows become.
     columns : MappedColumns
-        What is mapped, and what is required.
+        The mapped columns, and those that are required.
     values : mapping of str to ColumnValue
         How each mapped column is read, and ``cluster_id``.
     conditions : sequence of str
@@ -109,7 +109,7 @@ def checked_rows(
         else f"CAST(NULL AS {_SQL_TYPES[kind]}) AS {name}"
         for name, kind in types.items()
     )
-    # The source of a value, for messages: once for each column of the source.
+    # The source columns of values, for messages: each only once.
     sources = {value.source_name: value.source for value in values.values() if value.source is not None}
     kept_as = {name: f"_source_{number}" for number, name in enumerate(sources)}
     read += "".join(f", {source} AS {kept_as[name]}" for name, source in sources.items())
@@ -162,7 +162,7 @@ def _constants(values: Mapping[str, ColumnValue], types: Mapping[str, str]) -> d
 
 
 def _same_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
-    """Instants of a fetch that are not mapped, by the one that stands for them."""
+    """Return, for each instant of a fetch that is not mapped, the mapped instant that replaces it."""
     if table is not FETCH_LOG:
         return {}
     same = {}
@@ -180,7 +180,7 @@ def _same_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
 
 
 def _filled(table: Table) -> tuple[str, ...]:
-    """Columns that each row gets, mapped or not."""
+    """Return the columns that every row has, whether they are mapped or not."""
     if table is FETCH_LOG:
         return ("leader_epoch", *INSTANTS, "leader_log_end_offset", "high_watermark", "error_code")
     if table is APPEND_LOG:
@@ -191,7 +191,7 @@ def _filled(table: Table) -> tuple[str, ...]:
 
 
 def _completions(table: Table) -> list[str]:
-    """Defaults of missing values, as steps that build on each other."""
+    """Return SQL for the defaults of missing values, as steps that build on each other."""
     if table is APPEND_LOG:
         ends = "CASE WHEN log_end_offset IS NOT NULL THEN coalesce(log_end_source, 'appends') END AS log_end_source"
         return [f"coalesce(error_code, 0) AS error_code, {ends}"]
@@ -207,21 +207,21 @@ def _completions(table: Table) -> list[str]:
             "coalesce(arrival_time, handled_time) AS arrival_time, "
             "coalesce(processed_time, handled_time) AS processed_time"
         ),
-        # A long poll is not a delay: if its end is unknown, no later time is attributed to the leader.
+        # A long poll's wait is not the leader's delay: if its end is unknown, no time is attributed to the leader.
         "coalesce(completed_time, released_time, processed_time) AS completed_time",
         "coalesce(released_time, completed_time) AS released_time",
     ]  # fmt: skip
 
 
 def _back_us(table: Table) -> str:
-    """By how much an instant of a fetch is before one that it must not precede."""
+    """Return SQL for the time by which the instants of a fetch are out of order."""
     if table is not FETCH_LOG:
         return "0"
     return f"greatest({', '.join(f'{earlier} - {later}' for earlier, later in pairwise(INSTANTS))})"
 
 
 def _in_order(table: Table) -> dict[str, str]:
-    """Instants that are out of order by rounding are made equal."""
+    """Return SQL that makes instants equal if rounding has put them out of order."""
     if table is not FETCH_LOG:
         return {}
     return {name: f"greatest({', '.join(INSTANTS[: i + 1])})" for i, name in enumerate(INSTANTS) if i}
@@ -236,7 +236,7 @@ def _problems(
         return f"{quoted(name + ' = ')} || CAST({value or name} AS VARCHAR)"
 
     required = {name for name, field in type(columns).model_fields.items() if field.is_required()}
-    # A leader epoch that only some rows have would leave the others to a guess.
+    # If only some rows had a leader epoch, those of the others would have to be guessed.
     required |= {"cluster_id", "handled_time"} & types.keys() | {"leader_epoch"} & values.keys()
     refused = "error_code = 0 AND " if table is APPEND_LOG else ""
     problems = [

@@ -1,6 +1,6 @@
-"""Infer when a leader's isr-expiration ran from its shrinks in a table of ISR changes.
+"""Infer when a leader's isr-expiration ran, from its shrinks in a table of ISR changes.
 
-A table has no line about a broker's start, so the times of its checks are only known from the shrinks that they made.
+Users' tables have no row about a broker's start, so that only shrinks show when its checks ran.
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from isr_batch.lake.arrow_sql import ArrowSql, without_zones
 from udfs.rules import REGISTRY, rule_of_release
 
 CHECKS_PER_LAG_TIME: Final = 2
-"""Of releases since 0.10, and of one that is not known."""
+"""Checks per lag time of releases since 0.10, and of an unknown release."""
 _CHECK: Final = ("broker_id", "kind", "event_us", "end_us")
 
 
 def silences_until_changes(sql: ArrowSql, silences: pa.Table, changes: pa.Table) -> pa.Table:
-    """End silences where their leader changed an ISR, which it does a moment before it handles the first fetch.
+    """End a silence at an ISR change by its leader, which comes a moment before the leader handles the first fetch.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def checks_of_changes(
     Parameters
     ----------
     sql : ArrowSql
-        With the functions of `isr_batch.broker_lines.log_sql`.
+        Engine with the functions of `isr_batch.broker_lines.log_sql`.
     changes : pa.Table
         Rows of ``observed_isr_changes``.
     silences : pa.Table
@@ -60,7 +60,8 @@ def checks_of_changes(
     checks : pa.Table
         ``broker_id``, ``kind``, ``event_us`` (due), ``end_us`` (when it ran).
     origins : mapping of int to int
-        Milliseconds, by leader; of its first day with shrinks, so that later days change nothing of earlier ones.
+        An instant at which checks ran, in milliseconds, by leader. It is from the leader's first day with shrinks, so
+        that later days do not change earlier results.
     """
     releases = sorted({version for version in terms["broker_version"].to_pylist() if version})
     per_lag_time = {

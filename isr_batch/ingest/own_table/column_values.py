@@ -1,6 +1,6 @@
-"""SQL for the values of mapped columns: each in the type of the lake's column, null where it cannot be read.
+"""Write SQL for the values of mapped columns, with the type of the lake's column, and null if they cannot be read.
 
-The SQL is DuckDB's, in this process and in Spark's workers alike, so that a value is read the same way everywhere.
+The SQL is DuckDB's, both in this process and in Spark's workers, so that values are read in the same way everywhere.
 """
 
 from collections.abc import Mapping
@@ -57,9 +57,9 @@ def column_values(
     Raises
     ------
     UsageError
-        With every column that a table does not have, or that needs a unit.
+        If columns are missing in a table, or need a unit; the message lists them all.
     SchemaError
-        With every column of a type that cannot be converted.
+        If columns have a type that cannot be converted; the message lists them all.
     """
     mistakes: list[str] = []
     wrong_types: list[str] = []
@@ -88,7 +88,7 @@ def column_values(
 
 
 def top_column(schema: pa.Schema, name: str) -> str:
-    """Name the column of a table that a mapped column is, or is inside of."""
+    """Return the name of the top-level column that a mapped column is, or is nested in."""
     return name if name in schema.names else name.partition(".")[0]
 
 
@@ -134,7 +134,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _value(given: ColumnSource, column: str, kind: pa.DataType) -> str:
-    if pa.types.is_null(kind):  # how pandas writes a column without any value
+    if pa.types.is_null(kind):  # the type that pandas gives a column without values
         return "NULL"
     if isinstance(given, InstantSource):
         return _instant(given, column, kind)
@@ -152,7 +152,7 @@ def _unfit(kind: pa.DataType, what: str) -> SchemaError:
 
 
 def _exact(column: str, kind: pa.DataType) -> str:
-    """Read text or fractional numbers as decimals that lose nothing."""
+    """Write SQL that reads text or fractional numbers as decimals, without loss of precision."""
     if not _is_text(kind):
         return f"TRY_CAST({column} AS DECIMAL(38, 9))"
     return (
@@ -184,7 +184,7 @@ def _integers(column: str, kind: pa.DataType) -> str:
 
 
 def _instant(given: InstantSource, column: str, kind: pa.DataType) -> str:
-    """Write an instant as epoch microseconds."""
+    """Write SQL for an instant in epoch microseconds."""
     if given.unit is None:
         if pa.types.is_timestamp(kind):
             zoned = f"CAST({column} AS TIMESTAMPTZ)" if kind.unit == "ns" else column
@@ -213,7 +213,7 @@ def _in_zone(naive: str, time_zone: str | None) -> str:
 
 
 def _instant_of_text(column: str, time_zone: str | None) -> str:
-    """Parse ISO 8601 text with date, hours and minutes; a comma may precede the fraction, as in Kafka's logs."""
+    """Write SQL that parses ISO 8601 text with date, hours and minutes; a comma may precede the fraction."""
     text = f"replace(trim({column}), ',', '.')"
     for short, full in ((r"(:.*[+-]\d{2})$", r"\1:00"), (r"([+-]\d{2})(\d{2})$", r"\1:\2")):
         text = f"regexp_replace({text}, {quoted(short)}, {quoted(full)})"

@@ -1,4 +1,4 @@
-"""The rows of a day as a set: those that the lake has, those of a source, and what is new."""
+"""Merge the rows of a day, as sets: rows of the lake, rows of a source, and the rows that are new."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from isr_batch.lake.delta_files.write import DayFile, FileOfWorker
 from isr_batch.lake.tables.inputs import FETCH_LOG, OBSERVED_ISR_CHANGES
 
 ROWS_AT_ONCE: Final = 1 << 20
-"""Rows of a day that get all columns of their table at once."""
+"""Number of rows that are completed with all columns of their table at once."""
 
 _KEYS: Final = ("topic", "partition_id", "leader_id", "leader_epoch")
 
 EpochsInForce = Callable[[pa.Table, str], pa.Array]
-"""Gives the leader epoch of rows with ``topic`` and ``partition_id``, by their column of times (microseconds)."""
+"""Function that returns leader epochs for rows with ``topic`` and ``partition_id``, given the name of a time column."""
 
 
 class MergedRows(NamedTuple):
@@ -30,13 +30,13 @@ class MergedRows(NamedTuple):
     Attributes
     ----------
     rows : pa.Table
-        All of them; with the leader epochs in force, where these are looked up.
+        All rows; if leader epochs are looked up, with the current ones.
     order, is_first : arrays
-        As `order_of_rows` gives them.
+        Result of `order_of_rows`.
     stored : int
-        Rows that the lake has.
+        Number of rows from the lake.
     has_other_epochs : bool
-        Whether leader epochs of these are others now.
+        Whether leader epochs of rows from the lake have changed.
     """
 
     rows: pa.Table
@@ -47,7 +47,7 @@ class MergedRows(NamedTuple):
 
     @property
     def distinct(self) -> Ints:
-        """Places of rows, each once, in order."""
+        """Return the indices of distinct rows, in order."""
         return self.order[self.is_first]
 
     @property
@@ -58,18 +58,18 @@ class MergedRows(NamedTuple):
 
     @property
     def is_given(self) -> Bools:
-        """Of `distinct`, whether the source has the row."""
+        """Return, for each row of `distinct`, whether the source has it."""
         return np.bincount(np.cumsum(self.is_first) - 1, self.order >= self.stored) > 0
 
 
 @dataclass(frozen=True)
 class RowsOfCluster:
-    """How source rows of a cluster become rows of a table.
+    """Converts source rows of a cluster to rows of a table.
 
     Attributes
     ----------
     checked : Checked
-        How they were read.
+        How the source rows were read.
     cluster_id : str
     leo_source : str
         Source of the leader's log end offset for fetches without that value.
@@ -81,7 +81,7 @@ class RowsOfCluster:
 
     @property
     def time(self) -> str:
-        """Column by which the table is cut into days."""
+        """Time column of the table, from which event_date is derived."""
         return TIMES[self.checked.table.name]
 
     def merged(self, there: pa.Table, given: pa.Table, epochs: EpochsInForce | None) -> MergedRows:
@@ -90,11 +90,11 @@ class RowsOfCluster:
         Parameters
         ----------
         there : pa.Table
-            Rows that the lake has, with the columns of ``given``; and ``leader_epoch``, if that is looked up.
+            Rows of the lake, with the columns of ``given``, and ``leader_epoch`` if leader epochs are looked up.
         given : pa.Table
             Clean rows of a source.
         epochs : callable, optional
-            Looks leader epochs up. Rows that differ only in such a leader epoch are the same.
+            Looks up leader epochs. Rows that differ only in a leader epoch that was looked up are equal.
         """
         names = given.column_names
         rows = pa.concat_tables([there.select(names), given]).unify_dictionaries()
@@ -121,7 +121,7 @@ class RowsOfCluster:
         return dict(zip(*(values.tolist() for values in found), strict=True))
 
     def completed(self, rows: pa.Table, day: str) -> pa.Table:
-        """Give rows all columns of the table."""
+        """Add the missing columns of the table to rows."""
         table = self.checked.table
         rows = self.checked.completed(rows)
         if table.name == OBSERVED_ISR_CHANGES.name:
@@ -143,7 +143,7 @@ class RowsOfCluster:
         return pa.table(columns, names=schema.names)
 
     def written(self, store: Store, day: str, rows: pa.Table, places: Ints) -> FileOfWorker:
-        """Write some rows of a day to a file of their table."""
+        """Write some rows of a day to a new file in the folder of their table."""
         schema = pa.schema([field.with_nullable(True) for field in arrow_schema(self.checked.table)])
         file = DayFile(self.checked.table, store, day, schema)
         for begin in range(0, len(places), ROWS_AT_ONCE):
@@ -153,7 +153,7 @@ class RowsOfCluster:
 
 
 def _replicas_that_changed(rows: pa.Table) -> pa.Table:
-    """Make a row for each replica that is in one of the ISRs before and after, but not in both."""
+    """Make one row per replica that is in only one of the two ISRs, before and after a change."""
     before, after = rows["isr_before"].to_pylist(), rows["isr_after"].to_pylist()
     found = [
         (place, kind, replica)

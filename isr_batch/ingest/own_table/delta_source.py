@@ -1,4 +1,4 @@
-"""A Delta table in a folder of this machine, without Spark where delta-rs can read it."""
+"""Read a user's Delta table in a local folder, without Spark if delta-rs can read it."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
-    """Open it; Spark does where the table has what delta-rs does not read, such as deletion vectors.
+    """Open a Delta table, with Spark if delta-rs cannot read one of its features, such as deletion vectors.
 
     Raises
     ------
     NoInputError
-        If there is no Delta table.
+        If there is no Delta table at the path.
     UsageError
-        If none can have such a path.
+        If no Delta table can have such a path.
     """
     from isr_batch.ingest.own_table.spark_source import SparkSource
 
     require_delta_path(place)
-    if "%" in place:  # delta-rs treats it as the beginning of an escape
+    if "%" in place:  # delta-rs takes % as the start of an escape
         return SparkSource(lake, f"file:{place}", mapping)
     try:
         table = deltalake.DeltaTable(place)
@@ -46,7 +46,7 @@ def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
 
 
 class DeltaTable:
-    """A Delta table; its items are its data files, which never change under their name."""
+    """A Delta table; its items are its data files, whose content never changes."""
 
     is_csv = False
 

@@ -1,7 +1,7 @@
-"""Derive facts of each day, terms of leaders, silences and checks from the rows of tables.
+"""Derive summaries of days, terms of leaders, silences and checks from the rows of users' tables.
 
-The facts of a day are derived again whenever its data files have changed. So if an ingest is killed after its rows were
-added, the next command completes its work.
+The summaries of a day are derived again whenever its data files have changed. Therefore, if an ingest is killed after
+it has added its rows, the next command completes the work.
 """
 
 import json
@@ -52,7 +52,7 @@ def derive_tables(lake: Lake) -> None:
             before = made_from(lake, table.name, "made_from")
             stale |= {day for day in now.keys() | before.keys() if now.get(day) != before.get(day)}
             for day in sorted(day for day in stale if now.get(day) != before.get(day)):
-                # One by one, so that memory does not grow with the days.
+                # One day at a time, so that memory does not grow with the number of days.
                 rows = make(lake, clusters, day) if day in now else arrow_schema(table).empty_table()
                 _replace_days(lake, sql, table, clusters, [day], _complete(table, rows, now.get(day, ""), day))
     with log_sql() as sql:
@@ -67,9 +67,9 @@ def derive_in_memory(lake: MemoryLake, sql: ArrowSql) -> None:
     Parameters
     ----------
     lake : MemoryLake
-        Of `isr_batch.ingest.own_table.in_memory.input_tables`, perhaps with the tables per day.
+        Result of `isr_batch.ingest.own_table.in_memory.input_tables`; it may already have the summaries of days.
     sql : ArrowSql
-        With the functions of `isr_batch.broker_lines.log_sql`.
+        Engine with the functions of `isr_batch.broker_lines.log_sql`.
     """
     if not lake.has(FETCH_DAYS.name):
         put_days(lake, sql, FETCH_DAYS, BROKER_DAYS)
@@ -81,7 +81,7 @@ def derive_in_memory(lake: MemoryLake, sql: ArrowSql) -> None:
 
 
 def put_days(lake: MemoryLake, sql: ArrowSql, *tables: Table) -> None:
-    """Add the tables per day, of followers or of pairs of brokers, to a lake in memory that has the input tables."""
+    """Add summaries of days (of followers, or of pairs of brokers) to a lake in memory that has the input tables."""
     clusters = read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"])["cluster_id"].to_pylist()
     of_rows = (read_columns(lake, table.name, ["event_date"])["event_date"] for table in (FETCH_LOG, APPEND_LOG))
     days = sorted({day for column in of_rows for day in pc.unique(column).to_pylist()})
@@ -95,7 +95,7 @@ def put_days(lake: MemoryLake, sql: ArrowSql, *tables: Table) -> None:
 def _terms_and_events(
     lake: Lake, sql: ArrowSql, clusters: Sequence[str], stale: Collection[date]
 ) -> tuple[pa.Table, pa.Table]:
-    """Make terms, and what happened to their leaders: silences, and checks that dropped a replica."""
+    """Derive terms, and the events of their leaders: silences, and checks that dropped a replica."""
     days = read_columns(lake, BROKER_DAYS.name, BROKER_DAYS.column_names, {"cluster_id": clusters})
     names = OBSERVED_ISR_CHANGES.column_names
     changes = read_columns(lake, OBSERVED_ISR_CHANGES.name, names, {"cluster_id": clusters})
@@ -120,7 +120,7 @@ def _terms_and_events(
 
 
 def _with_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Table:
-    """Fill in when checks run, where only shrinks show it."""
+    """Fill in, for terms without a given value, an instant at which checks ran, as shrinks show it."""
     found = pa.array([origins.get(leader) for leader in terms["leader_id"].to_pylist()], pa.int64())
     is_new = pc.and_(pc.equal(terms["check_origin_source"], "unknown"), pc.is_valid(found))
     for name, value in (("check_origin_ms", found), ("check_origin_source", pa.scalar("shrinks"))):
@@ -175,7 +175,7 @@ def _broker_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:
 
 
 def broker_days_of(cluster_id: str, day: FetchDay, mapped: Collection[str]) -> pa.Table:
-    """Make the rows of ``broker_days`` from a day's fetches and the mapped columns, without ``made_from``."""
+    """Make rows of ``broker_days``, without ``made_from``, from a day's fetches and the mapped columns."""
     made = day.broker_days()
     columns = {name: made[name] for name in ("leader_id", "replica_id", "event_date", "rows", "cadence_us", "pauses")}
     columns |= {f"{name}_time": made[f"{name}_us"].cast(_INSTANT) for name in ("first", "last")}
@@ -199,7 +199,7 @@ def _instants(lake: Lake, clusters: Sequence[str], day: date) -> Iterator[pa.Rec
 
 
 def _in_us(rows: pa.Table, *names: str) -> pa.Table:
-    """Add times in microseconds."""
+    """Add columns with times in microseconds."""
     for name in names:
         rows = rows.append_column(f"{name}_us", rows[f"{name}_time"].cast(pa.int64()))
     return rows
@@ -225,7 +225,7 @@ def _replace_days(  # noqa: PLR0913, PLR0917
 
 
 def _replace_changed_days(lake: Lake, sql: ArrowSql, table: Table, clusters: Sequence[str], now: pa.Table) -> None:
-    """Write the days whose rows have changed."""
+    """Write the rows of those days on which they have changed."""
     before = read_columns(lake, table.name, table.column_names, {"cluster_id": clusters})
     text = """
         SELECT DISTINCT event_date FROM (

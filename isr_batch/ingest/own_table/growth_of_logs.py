@@ -1,4 +1,4 @@
-"""Distinguish leaders that stood still from unreachable ones, whose logs kept growing."""
+"""Distinguish leaders that were stopped from leaders that were only unreachable, whose logs kept growing."""
 
 from collections.abc import Collection
 from datetime import date, timedelta
@@ -28,7 +28,7 @@ def with_growth_of_logs(
     sql : ArrowSql
     cluster : str
     silences : pa.Table
-        As `isr_batch.ingest.own_table.silences.leader_silences` gives them.
+        Result of `isr_batch.ingest.own_table.silences.leader_silences`.
     stale : collection of date
         Days whose rows have changed.
     """
@@ -64,7 +64,7 @@ def with_growth_of_logs(
 
 
 def _fetches_near(lake: Lake, cluster: str, silences: pa.Table) -> ArrowView:
-    """Fetches from these leaders on the days of their silences, and before them."""
+    """Return the fetches from silent leaders on the days of their silences and shortly before."""
     spans = [
         (date(1970, 1, 1) + timedelta(microseconds=2 * row["event_us"] - row["end_us"]),
          date(1970, 1, 1) + timedelta(microseconds=row["end_us"] + SECOND_US))

@@ -1,4 +1,4 @@
-"""Tables that are in this process as the input tables of a lake in memory, read and checked as an ingest does."""
+"""Convert tables in this process to the input tables of a lake in memory, with the checks of an ingest."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class RowsHere:
-    """A `Source` of rows that are in this process.
+    """A `Source` whose rows are in this process.
 
     Parameters
     ----------
     place : str
-        What messages call it.
+        Name of the source in messages.
     table : pa.Table
     """
 
@@ -42,7 +42,7 @@ class RowsHere:
     def __init__(self, place: str, table: pa.Table) -> None:
         self.place = place
         self.schema = table.schema.remove_metadata()
-        # Its version never is the one that was read before: rows that are known are found by what they are.
+        # A new version each time, so that the rows are always read; known rows are recognised by their content.
         self.items = (Item(place, ""),)
         self._table = table
 
@@ -65,7 +65,7 @@ def input_tables(
     ----------
     sql : ArrowSql
     inputs : sequence of Input
-        Of `isr_batch.ingest.own_table.read_source.inputs_of_sources`.
+        Result of `isr_batch.ingest.own_table.read_source.inputs_of_sources`.
     mapping : TableMapping
     also : collection of str
         Clusters that are mapped even though they have no rows here.
@@ -73,7 +73,7 @@ def input_tables(
     Raises
     ------
     UsageError
-        If the condition of the mapping cannot be asked of the rows.
+        If the condition of the mapping cannot be evaluated on the rows.
     """
     read = {given.section: read_input(sql, given, given.source.items) for given in inputs}
     clusters = sorted({*also, *(name for each in read.values() for name in each.clusters())})
@@ -98,7 +98,7 @@ def _source_of_log_ends(mapping: TableMapping) -> str:
 
 
 def _days(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, target: RowsOfCluster) -> list[pa.Table]:
-    """Give the distinct rows of a cluster, with all columns of their table, those of a day together."""
+    """Return the distinct rows of a cluster with all columns of their table, grouped by day."""
     given = read[section].of_cluster(target.cluster_id)
     if not given.num_rows:
         return []
@@ -113,7 +113,7 @@ def _days(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, target: Ro
     if epochs:
         none = none.append_column("leader_epoch", pa.array([], pa.int32()))
     merged = target.merged(none, given, epochs)
-    # In the order of the set, not of the frame: what came at one instant is replayed in it.
+    # In canonical order, not that of the frame, because rows of the same instant are replayed in stored order.
     distinct = merged.rows.take(pa.array(merged.distinct))
     days = np.asarray(distinct[TIMES[target.checked.table.name]].combine_chunks()) // DAY_US
     return [
@@ -124,7 +124,7 @@ def _days(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, target: Ro
 
 
 def _same_in_all(table: Table, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
-    """Give rows the columns of a table that have one value in all, or none."""
+    """Add the columns of a table that have the same value, or null, in all rows."""
     schema = arrow_schema(table)
     columns = [
         rows[field.name].cast(field.type) if field.name in rows.column_names

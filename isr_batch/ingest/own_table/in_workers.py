@@ -49,9 +49,9 @@ ROWS_OF_BUCKET: Final = 1 << 20
 ROWS_AT_ONCE: Final = 100_000
 MOST_TASKS: Final = 1000
 PACKETS_AT_ONCE: Final = 16
-"""Packets that go to a worker in one batch."""
+"""Packets per batch that is sent to a worker."""
 REFUSED, STORED, GIVEN = 0, 1, 2
-"""Kinds of packets, in the order in which a worker wants them."""
+"""Kinds of packets, in the order in which a worker needs them."""
 _NO_DAY: Final = -1
 
 _PACKETS: Final = pa.schema([
@@ -64,18 +64,18 @@ _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 @dataclass(frozen=True)
 class SpreadTable:
-    """Checked rows of fetches, as packets that Spark keeps.
+    """Checked rows of fetches, in packets that Spark keeps.
 
     Attributes
     ----------
     packets : DataFrame
-        Columns of _PACKETS.
+        Packets, with the columns of _PACKETS.
     read : ReadTable
-        Without the clean rows.
+        Result of reading the table, without the clean rows.
     days : tuple of int
-        Days since 1970 that they have.
+        Days of the rows, as days since 1970.
     buckets : int
-        Of each day.
+        Number of buckets per day.
     """
 
     packets: DataFrame
@@ -122,7 +122,7 @@ def files_of_new_rows(
     lake : Lake
     spread : SpreadTable
     target : RowsOfCluster
-        What the rows become.
+        Converts the rows to rows of the table.
     terms : pa.Table, optional
         Terms by which leader epochs are looked up.
     account : Account
@@ -131,7 +131,7 @@ def files_of_new_rows(
     Raises
     ------
     UsageError
-        If workers cannot write to where the lake is.
+        If workers cannot write to the lake's store.
     """
     lake.ensure(FETCH_LOG)
     to = lake.reached(FETCH_LOG.name)
@@ -211,7 +211,7 @@ def _by_day_and_bucket(
 
 
 def _buckets_of(rows: pa.Table, buckets: int) -> npt.NDArray[np.int64]:
-    """Number a bucket for each row: equal ones for rows of one set, wherever they are looked at."""
+    """Return the bucket of each row, which is the same for all rows of a set in any task."""
     bucket = np.zeros(rows.num_rows, np.int64)
     for name in ("topic", "partition_id", "leader_id"):
         if name not in rows.column_names:
@@ -228,7 +228,7 @@ def _buckets_of(rows: pa.Table, buckets: int) -> npt.NDArray[np.int64]:
 def _merged_packets(
     target: RowsOfCluster, store: Store, terms: pa.Table | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Merge each bucket of a day, whose packets come one after the other, and write the new rows to a file."""
+    """Merge the rows of each bucket of a day, whose packets are adjacent, and write the new rows to a file."""
     with ArrowSql(threads=1) as sql:
         epochs = partial(look_up_epochs, sql, terms) if terms is not None else None
         packets = (row for batch in batches for row in batch.to_pylist())

@@ -1,7 +1,7 @@
 """Ingest a user's own table of fetches, with optional tables of appends, terms and ISR changes, by a mapping.
 
-The contents of the lake are a function of the set of all rows ever ingested: an ingest adds the rows that are not there
-yet, however a table was cut into files, in whatever order (docs/adr/0029).
+The content of the lake only depends on the set of all rows that were ever ingested: an ingest adds the rows that the
+lake does not have yet, no matter in which files or in which order they come (docs/adr/0029).
 """
 
 from collections import Counter
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 ODD_SHARE: Final = 20
 ODD_DAYS: Final = 30
-"""A day with less than a twentieth of the rows, this many days from the others, is reported: times may be wrong."""
+"""A day with less than a twentieth of the rows is reported if it is this many days from all others, because its times
+may be wrong."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class IngestOfTable:
     accounts : dict of str to Account
         Accounts by section of the mapping (``fetches``, ``appends``, ``epochs``, ``changes``).
     skipped : dict of str to int
-        By section: files that were read before and have not changed.
+        Number of files, by section, that were read before and have not changed.
     """
 
     counts: RunCounts
@@ -74,7 +75,7 @@ class IngestOfTable:
         return total
 
     def odd_days(self) -> list[str]:
-        """Say which days have few rows, and are far from all others: their timestamps may be wrong."""
+        """Describe the days that have few rows and are far from all others, because their timestamps may be wrong."""
         days: Counter[str] = Counter()
         for account in self.accounts.values():
             for counted in (account.new, account.known):
@@ -89,7 +90,7 @@ class IngestOfTable:
         ]  # fmt: skip
 
     def by_day_and_leader(self) -> list[dict[str, object]]:
-        """Rows for people: ``table``, ``day``, ``leader_id``, ``rows_new`` and ``rows_known``."""
+        """Summarise the accounts for printing: ``table``, ``day``, ``leader_id``, ``rows_new`` and ``rows_known``."""
         return [
             {"table": name, "day": day, "leader_id": leader, "rows_new": account.new[day, leader],
              "rows_known": account.known[day, leader], "rows_gone": account.gone[day, leader]}
@@ -117,31 +118,31 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
     lake : Lake
         The lake to write to.
     places : sequence of str
-        Where the table lies: paths, globs or addresses of Parquet, Delta or CSV, or names of tables in a catalog.
+        Locations of the table: paths, globs or addresses of Parquet, Delta or CSV, or names in a catalog.
     mapping : TableMapping
-        Mapping of the columns, and where the tables of appends, terms and changes lie.
+        Mapping of the columns, and locations of the tables of appends, terms and changes.
     window : Window
-        Days to read; rows of others are left out.
+        Days to read; rows of other days are left out.
     full : bool
-        Whether files that were read before are read again.
+        Whether to read files again that were read before.
     replaced : Replaced, optional
-        Rows of the lake that go unless the source has them.
+        Rows of the lake that are deleted unless the source has them.
     may_lose : bool
-        Whether more rows may go than come.
+        Whether more rows may be deleted than added.
     max_refused : float
-        Share of the rows that may be refused.
+        Largest share of rows that may be refused.
     most_rows : int
-        Rows of fetches that this process takes; more go to Spark's workers.
+        Largest number of fetches that this process ingests; more are ingested by Spark's workers.
 
     Raises
     ------
     NoInputError
         If there are no fetches.
     UsageError, SchemaError
-        If the mapping does not fit the tables or what the lake has, a column's type does not fit its target, or more
-        rows would go than come.
+        If the mapping does not fit the tables or the lake, a column has a wrong type, or more rows would be
+        deleted than added.
     QualityGateError
-        If more rows would be refused; nothing was written.
+        If more rows would be refused than allowed; nothing is written then.
     WriteConflictError
         If another run is writing.
     """
@@ -163,7 +164,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
     max_refused: float = 1.0,
     most_rows: int = sizes.OWN_ROWS,
 ) -> IngestOfTable:
-    """Ingest open tables; parameters and errors are those of `ingest_own_table`."""
+    """Ingest tables that are already open; parameters and errors are those of `ingest_own_table`."""
     to_read = [(given, [*given.source.items] if full or replaced else new_items(lake, given)) for given in inputs]
     skipped: Counter[str] = Counter()
     for given, items in to_read:
@@ -172,7 +173,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
     rows_in = sum(given.source.count(items) for given, items in fetches)
     if replaced and rows_in > most_rows:
         raise UsageError(f"--replace takes up to {most_rows:,} rows at once", "shorten the days --from and --to")
-    # Spark gains nothing without new rows, and only this process replaces rows.
+    # Without new rows there is no work for Spark, and only this process can replace rows.
     many = not replaced and rows_in > 0 and lake.engine.by_spark(rows_in, most_rows, "rows of fetches")
     with ArrowSql() as sql:
         spread = _spread(lake, fetches) if many else None
@@ -233,7 +234,7 @@ class _Work:
 
 
 def _spread(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) -> "SpreadTable":
-    from isr_batch.ingest.own_table.in_workers import spread_table  # takes Spark
+    from isr_batch.ingest.own_table.in_workers import spread_table  # imports Spark
 
     return spread_table(lake, fetches)
 
@@ -257,7 +258,8 @@ def _add_rows(work: _Work, *, may_lose: bool) -> None:
 def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
     """Find the new rows of a cluster, in the order in which they are committed.
 
-    Terms are the last: an ingest that is cut off before finds them new again, and looks up what they change.
+    Terms are committed last: if an ingest is killed before, they are still new at the next ingest, which then updates
+    the leader epochs that they change.
     """
     leo_source = "appends" if work.mapping.appends else "inferred"
     lake = work.small.lake
@@ -305,7 +307,7 @@ def _require_no_loss(accounts: Mapping[str, Account], pending: Sequence[AddedRow
 
 
 def _write_quarantine(small: SmallTables, read: Mapping[str, ReadTable]) -> None:
-    """Replace the refused rows of earlier ingests of the same files."""
+    """Write refused rows to quarantine, where they replace those of earlier ingests of the same files."""
     refused = pa.concat_tables(each.refused for each in read.values())
     names = sorted({name for each in read.values() for name in each.names})
     if not names:

@@ -1,4 +1,4 @@
-"""A source of rows, and its items: files that are read one by one, or the whole table."""
+"""Interface of a source of rows; its items are files that are read separately, or the whole table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Item:
-    """A file of a source, or the whole source, with a version that changes when it does."""
+    """A file of a source, or the whole source, with a version that changes whenever the content does."""
 
     name: str
     version: str
@@ -23,23 +23,23 @@ class Item:
 
 
 class Source(Protocol):
-    """A table of a user's."""
+    """A table of a user."""
 
     @property
     def place(self) -> str:
-        """Path, address or name."""
+        """Path, address or name of the table."""
 
     @property
     def is_csv(self) -> bool:
-        """Whether rows may be `CORRUPT`."""
+        """Whether the table is CSV, so that rows may be `CORRUPT`."""
 
     @property
     def items(self) -> Sequence[Item]:
-        """Its files, or itself."""
+        """Files of the table, or the table as its only item."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Its columns."""
+        """Columns of the table."""
 
     def count(self, items: Sequence[Item]) -> int:
         """Count the rows of some items."""
@@ -48,4 +48,4 @@ class Source(Protocol):
         """Open columns of some items in this process."""
 
     def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":
-        """Open them in Spark."""
+        """Open columns of some items in Spark."""

@@ -1,7 +1,7 @@
-"""Terms of leaders, for clusters whose fetches come from a table: given, or inferred from all fetches in the lake.
+"""Derive the terms of leaders for clusters whose fetches come from a table: given terms, or inferred from fetches.
 
-They are derived from facts stored per day (``fetch_days``), so an ingest only has to process its own days. A term's
-beginning never depends on later days; only its end may move.
+They are derived from stored summaries of days (``fetch_days``), so that an ingest only has to process its days. The
+start of a term never depends on later days; only its end may.
 """
 
 from typing import Final
@@ -17,15 +17,16 @@ from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 from isr_batch.lake.tables.own_tables import FETCH_DAYS, GIVEN_TERMS, MAPPED_CLUSTERS
 
 UNKNOWN_EPOCH: Final = -1
-"""Of rows before the first term that a table of terms has of their partition."""
+"""Leader epoch of rows that are before the first term of their partition in a table of terms."""
 HOLE_US: Final = 3_600_000_000
-"""A leader without fetches for this long is not just silent: the partitions that it led in that time are unknown."""
+"""If a leader has no fetches for this long, it is unknown which partitions it led in that time."""
 GAP_US: Final = 2_000_000
-"""Clocks of two leaders differ, so that their rows interleave at a move; the old leader's own have no such gap then."""
+"""A shorter gap in a leader's rows does not interrupt its term, even if it has rows of another leader, because rows of
+two leaders with different clocks may interleave when leadership moves."""
 
 
 def terms_of_epochs(lake: Lake, cluster_id: str, given: pa.Table) -> pa.Table:
-    """Put terms that the lake has of a cluster and given ones together, for `look_up_epochs`.
+    """Combine the terms that the lake has of a cluster with given ones, for `look_up_epochs`.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ def terms_of_epochs(lake: Lake, cluster_id: str, given: pa.Table) -> pa.Table:
 
 
 def look_up_epochs(sql: ArrowSql, terms: pa.Table, rows: pa.Table, time: str) -> pa.ChunkedArray:
-    """Look up the leader epochs of rows by the terms in force; `UNKNOWN_EPOCH` before the first of a partition."""
+    """Look up the leader epochs of rows in the terms; the result is `UNKNOWN_EPOCH` before a partition's first term."""
     numbered = pa.table({
         "number": pa.array(range(rows.num_rows), pa.int64()), "topic": rows["topic"].cast(pa.string()),
         "partition_id": rows["partition_id"], "us": rows[time],
@@ -59,7 +60,7 @@ def look_up_epochs(sql: ArrowSql, terms: pa.Table, rows: pa.Table, time: str) ->
 
 
 def leader_epochs(lake: Lake, sql: ArrowSql) -> pa.Table:
-    """Make the rows of ``leader_epochs`` of all clusters whose fetches come from a table."""
+    """Make the rows of ``leader_epochs`` for all clusters whose fetches come from a table."""
     clusters = sql(
         """
         SELECT cluster_id, replica_lag_time_max_ms, min_insync_replicas, broker_version,

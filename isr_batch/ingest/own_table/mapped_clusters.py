@@ -1,4 +1,4 @@
-"""Clusters whose fetches come from a table: what their mapping provides, and what is missing in their results."""
+"""Record, for clusters whose fetches come from a table, the mapped columns, and list what their results lack."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,21 +21,21 @@ _SECTIONS = ("fetches", "appends", "epochs", "changes")
 
 
 def mapped_by(mapping: TableMapping) -> dict[str, list[str]]:
-    """Columns that a mapping gives, of each of its tables."""
+    """Return the columns that a mapping has, for each of its tables."""
     sections = {name: getattr(mapping, name) for name in _SECTIONS}
     return {name: sorted(mapped_columns(section.columns)) for name, section in sections.items() if section}
 
 
 def require_same_mapping(lake: Lake, clusters: Iterable[str], mapping: TableMapping) -> None:
-    """Check that rows of these clusters were read by the same columns so far.
+    """Check that all earlier rows of these clusters were read with the same mapped columns.
 
-    If the arrival of a fetch is mapped today and was not mapped yesterday, the fetch would be in the lake twice, as two
-    different rows.
+    If the arrival of a fetch were mapped today but not yesterday, the same fetch would be in the lake as two different
+    rows.
 
     Raises
     ------
     UsageError
-        When they were not, or came from broker logs.
+        When other columns were mapped, or when the rows came from broker logs.
     """
     wanted = {"cluster_id": [*clusters]}
     if (of_logs := read_columns(lake, INGESTED_FILES.name, ["cluster_id"], wanted)).num_rows:
@@ -63,7 +63,7 @@ def require_same_mapping(lake: Lake, clusters: Iterable[str], mapping: TableMapp
 
 
 def mapped_cluster(mapping: TableMapping) -> dict[str, Any]:
-    """Values of a row of ``mapped_clusters`` that the mapping gives."""
+    """Return the values of a row of ``mapped_clusters`` that come from the mapping."""
     given = mapping.model_fields_set
     return {
         "mapped": json.dumps(mapped_by(mapping)),

@@ -1,6 +1,6 @@
 """Read mapping files, which map the columns of a user's own table to those of an input table.
 
-A mapping has only column names, constants and units: nothing in it is executed. All mistakes are reported at once,
+A mapping only has names of columns, constants and units; nothing in it is executed. All mistakes are reported at once,
 before Spark starts.
 """
 
@@ -23,7 +23,7 @@ Unit = Literal["s", "ms", "us", "ns", "iso"]
 Format = Literal["parquet", "delta", "csv"]
 
 INSTANTS: Final = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time")
-"""Times of a fetch, in order."""
+"""Instants of a fetch, in order."""
 
 
 def _zone(name: str) -> str:
@@ -41,7 +41,7 @@ _BEFORE_BRACKET: Final = ("and", "or", "not", "in")
 
 
 def _plain(condition: str) -> str:
-    """Accept a condition that calls no function and names only columns of the table."""
+    """Return a condition if it calls no functions and names only columns; raise an error for any other."""
     at = 0
     if not condition.strip():
         raise ValueError("a condition is expected")
@@ -58,7 +58,7 @@ def _plain(condition: str) -> str:
 
 
 def with_quoted_names(condition: str, names: Collection[str]) -> str:
-    """Quote the columns that a plain condition names: some are words of SQL, such as ``offset``."""
+    """Quote the columns in a plain condition, because some names are SQL keywords, such as ``offset``."""
 
     def quoted(token: re.Match[str]) -> str:
         first, dot, rest = (token["word"] or "").partition(".")
@@ -68,7 +68,7 @@ def with_quoted_names(condition: str, names: Collection[str]) -> str:
 
 
 def words_of_condition(condition: str) -> set[str]:
-    """Words of a plain condition: names of columns, and words of SQL."""
+    """Return the words of a plain condition: names of columns and SQL keywords."""
     return {word.strip('"') for word in re.findall(r"[A-Za-z_][\w.]*|\"[^\"]+\"", re.sub(r"'[^']*'", "", condition))}
 
 
@@ -80,7 +80,7 @@ class ColumnSource(_Section):
     """Source of a column's values: a column of the user's table (``a.b`` for a nested field), or a constant."""
 
     plain_is: ClassVar[str] = "column"
-    """Meaning of a bare word in the YAML."""
+    """Field that a plain value in the YAML stands for."""
 
     column: str | None = None
     constant: Any = None
@@ -139,7 +139,7 @@ class InstantSource(ColumnSource):
 
 
 class MappedColumns(_Section):
-    """Columns of a table of the lake, and where their values come from."""
+    """Columns of a table of the lake, each with the source of its values."""
 
 
 class FetchColumns(MappedColumns):
@@ -216,7 +216,7 @@ class ChangeColumns(MappedColumns):
 
 
 Condition = Annotated[str, AfterValidator(_plain)]
-"""Which rows of a table count: SQL of columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE and IS NULL."""
+"""SQL condition of the rows to read: columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE and IS NULL."""
 
 
 class MappedTable(_Section):
@@ -286,26 +286,26 @@ def load_mapping(file: Path, cluster_id: str | None = None) -> TableMapping:
     Parameters
     ----------
     file : Path
-        YAML.
+        A YAML file.
     cluster_id : str, optional
-        Overrides the one in the file.
+        Name of the cluster; overrides the one in the file.
 
     Raises
     ------
     UsageError
-        With all mistakes in the file.
+        If the file has mistakes; the message lists them all.
     """
     tree = read_mapping(file)
     return mapping_of(_with_paths(tree | ({} if cluster_id is None else {"cluster_id": cluster_id}), file.parent), file)
 
 
 def read_mapping(file: Path) -> dict[str, Any]:
-    """Read the sections of a mapping file, unchecked.
+    """Read the sections of a mapping file without checking them.
 
     Raises
     ------
     UsageError
-        If it cannot be read, or has no sections.
+        If the file cannot be read, or has no sections.
     """
     try:
         tree = load_yaml(file)
@@ -324,7 +324,7 @@ def mapping_of(tree: dict[str, Any], where: object) -> TableMapping:
     Raises
     ------
     UsageError
-        With all mistakes; ``where`` they are.
+        If there are mistakes; the message lists them all, and ``where`` they are.
     """
     mistakes = _across(tree)
     try:

@@ -31,12 +31,12 @@ _BECOMES: Final = {
     "fetches": FETCH_LOG, "appends": APPEND_LOG, "epochs": GIVEN_TERMS, "changes": OBSERVED_ISR_CHANGES,
 }  # fmt: skip
 ROWS_AT_ONCE: Final = 1 << 20
-"""Rows of an answer that are looked at together."""
+"""Number of rows of a result that are processed at once."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """A table that is read: where it lies, what its rows become, and how they are checked."""
+    """A table to be read: its source, the table that its rows are for, and how they are checked."""
 
     section: str
     """Section of the mapping: fetches, appends, epochs or changes."""
@@ -45,10 +45,10 @@ class Input:
     columns: tuple[str, ...]
     """Columns of the source that the query needs."""
     wants_all: bool
-    """Whether no condition leaves rows out."""
+    """Whether all rows are read, because there is no condition."""
 
     def quarantine_name(self, items: Sequence[Item]) -> str:
-        """Name of some items in quarantine."""
+        """Return the name of some items in quarantine."""
         return items[0].name if len(items) == 1 else self.source.place
 
 
@@ -59,15 +59,15 @@ class ReadTable:
     Attributes
     ----------
     checked : Checked
-        How it was read.
+        How the table was read.
     rows : pa.Table
         Clean rows, with the columns of `Checked.columns`; text as dictionaries.
     refused : pa.Table
-        Columns of ``quarantine`` but for the run.
+        Refused rows, with the columns of ``quarantine`` except the run.
     left_out : int
-        Consumers' fetches, and rows that a condition leaves out.
+        Number of rows left out: fetches of consumers, and rows that do not meet the condition.
     names : tuple of str
-        By which quarantine knows the items that were read.
+        Names in quarantine of the items that were read.
     """
 
     checked: Checked
@@ -76,13 +76,13 @@ class ReadTable:
     left_out: int
     names: tuple[str, ...]
     spread: int = 0
-    """Clean rows in Spark's workers, which are not among `rows`."""
+    """Number of clean rows in Spark's workers, which are not among `rows`."""
     spread_clusters: tuple[str, ...] = ()
-    """Clusters of these."""
+    """Clusters of the rows in Spark's workers."""
 
     @property
     def rows_in(self) -> int:
-        """Rows of the items."""
+        """Number of rows of the items."""
         return int(self.rows.num_rows + self.spread + self.refused.num_rows + self.left_out)
 
     def with_more(self, other: "ReadTable") -> "ReadTable":
@@ -92,13 +92,13 @@ class ReadTable:
         return ReadTable(self.checked, rows, refused, self.left_out + other.left_out, self.names + other.names)
 
     def clusters(self) -> list[str]:
-        """Names of the clusters in the rows; with a constant in the mapping, that one even without rows."""
+        """Names of the clusters in the rows; if the mapping has a constant name, that name even without rows."""
         if "cluster_id" in self.rows.column_names:
             return [*self.spread_clusters, *pc.unique(self.rows["cluster_id"].cast(pa.string())).to_pylist()]
         return [str(self.checked.constants["cluster_id"])]
 
     def of_cluster(self, cluster_id: str) -> pa.Table:
-        """Clean rows of a cluster, without its name."""
+        """Return the clean rows of a cluster, without the column of its name."""
         if "cluster_id" not in self.rows.column_names:
             return self.rows if self.checked.constants["cluster_id"] == cluster_id else self.rows.slice(0, 0)
         is_it = pc.equal(self.rows["cluster_id"].cast(pa.string()), cluster_id)
@@ -111,7 +111,7 @@ def inputs_of_mapping(lake: Lake, places: Sequence[str], mapping: TableMapping, 
     Parameters
     ----------
     lake : Lake
-        Whose Spark reads what is not in files of this machine.
+        The lake, whose Spark session reads tables that are not in files on this machine.
     places : sequence of str
         Paths, globs, addresses or names of the tables of fetches.
     mapping : TableMapping
@@ -121,7 +121,7 @@ def inputs_of_mapping(lake: Lake, places: Sequence[str], mapping: TableMapping, 
     Raises
     ------
     NoInputError
-        If a table is not there.
+        If a table does not exist.
     UsageError, SchemaError
         If the mapping does not fit the tables, or a column's type does not fit its target.
     """
@@ -136,12 +136,12 @@ def inputs_of_sources(
     mapping: TableMapping,
     window: Window = Window(),  # noqa: B008 frozen
 ) -> list[Input]:
-    """Find the columns of a mapping in tables that are open.
+    """Find the columns of a mapping in tables that are already open.
 
     Parameters
     ----------
     sources : sequence of (str, Source)
-        Each with its section of the mapping: ``fetches``, ``appends``, ``epochs`` or ``changes``.
+        Sources, each with its section of the mapping: ``fetches``, ``appends``, ``epochs`` or ``changes``.
     mapping : TableMapping
     window : Window
         Rows of other days are left out.
@@ -183,13 +183,13 @@ def _input(
         conditions.append(f"({replica}) >= 0 OR ({replica}) IS NULL")  # consumers have a negative id
     if window != Window():
         times = [values[name].value for name in (TIMES[table.name], "arrival_time") if name in values]
-        if times:  # otherwise `checked_rows` says what is missing
+        if times:  # if not, `checked_rows` reports what is missing
             time = f"coalesce({', '.join(times)})" if len(times) > 1 else times[0]
             conditions.append(f"({window.within(time)}) OR ({time}) IS NULL")
     if source.is_csv:
         needed.add(CORRUPT)
     checked = checked_rows(table, section.columns, values, conditions, is_csv=source.is_csv)
-    # One column at least, or the rows cannot be counted.
+    # At least one column is needed to count the rows.
     read = [name for name in schema.names if name in needed] or schema.names[:1]
     return Input(name, source, checked, tuple(read), wants_all=not conditions)
 
@@ -200,11 +200,11 @@ def read_input(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
     Raises
     ------
     UsageError
-        If the condition of the mapping cannot be asked of the rows.
+        If the condition of the mapping cannot be evaluated on the rows.
     """
     read = _read(sql, given, items)
     if read.refused.num_rows and len(items) > 1:
-        # So that each can be taken out of quarantine separately once it is repaired.
+        # File by file, so that the rows of each can be removed from quarantine once it is repaired.
         read = replace(read, refused=pa.concat_tables(_read(sql, given, [item]).refused for item in items))
     return read
 
@@ -236,7 +236,7 @@ assert set(_QUARANTINE.names) <= set(QUARANTINE.column_names)
 
 
 def split_refused(batch: pa.RecordBatch) -> tuple[pa.Table, pa.Table]:
-    """Give the clean rows of an answer, and those that have a reason to be refused."""
+    """Split a result into its clean rows and those with a reason to be refused."""
     rows = pa.table(batch)
     if rows["reason"].null_count == rows.num_rows:
         return rows, rows.slice(0, 0)
@@ -245,7 +245,7 @@ def split_refused(batch: pa.RecordBatch) -> tuple[pa.Table, pa.Table]:
 
 
 def quarantine_rows(bad: pa.Table, checked: Checked, name: str) -> pa.Table:
-    """Make rows of quarantine of refused ones."""
+    """Convert refused rows to rows of quarantine."""
     if "cluster_id" in bad.column_names:
         cluster = pc.fill_null(bad["cluster_id"].cast(pa.string()), UNKNOWN_CLUSTER)
     else:
@@ -255,7 +255,7 @@ def quarantine_rows(bad: pa.Table, checked: Checked, name: str) -> pa.Table:
 
 
 def with_dictionaries(rows: pa.Table, checked: Checked) -> pa.Table:
-    """Keep text as dictionaries: topics and clusters recur."""
+    """Encode text as dictionaries, because names of topics and clusters recur."""
     known = {field.name: field for field in checked.schema}
     rows = rows.cast(pa.schema([known.get(field.name, field) for field in rows.schema]))
     for number, field in enumerate(rows.schema):

@@ -11,7 +11,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NULL = -(1 << 63)
-"""Stands for null; smaller than any value."""
+"""Number that represents null, and sorts before any value."""
 
 
 def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints, Bools]:
@@ -22,16 +22,16 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
     rows : pa.Table
         Numbers, text (perhaps as dictionaries), and lists of numbers.
     keys : sequence of str
-        Columns that name a set. Sets come in no particular order.
+        Columns that identify a set; sets are in no particular order.
     time : str
         Column by which the rows of a set are sorted.
 
     Returns
     -------
     order : array of int64
-        Places of all rows.
+        Indices of all rows in sorted order.
     is_first : array of bool
-        In that order, whether the row is the first of those that are equal to it in every column.
+        For each row in this order, whether it is the first of the rows that are equal in every column.
     """
     times = _numbers(rows[time])
     sets = _codes([_numbers(rows[name]) for name in keys])
@@ -52,7 +52,7 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
     differs = _differs(rows, others, which, order[tied])
     mixed = np.isin(which, which[differs & ~is_first[tied]])
     if mixed.any():
-        # Few are left to be sorted by all columns.
+        # Only few rows have to be sorted by all columns.
         places, within = order[tied[mixed]], which[mixed]
         few = rows.take(pa.array(places))
         sort = np.lexsort([np.arange(len(places)), *(_numbers(few[name]) for name in others), within])
@@ -73,7 +73,7 @@ def _differs(rows: pa.Table, names: Sequence[str], which: Ints, places: Ints) ->
 
 
 def _numbers(column: pa.ChunkedArray) -> npt.NDArray[np.integer]:
-    """Give equal values equal numbers, and unequal ones others; times and whole numbers keep their order."""
+    """Map values to numbers, equal ones to equal numbers; times and integers keep their order."""
     values = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if pa.types.is_list(values.type):
         values = pc.binary_join(values.cast(pa.list_(pa.string())), ",")
@@ -89,7 +89,7 @@ def _numbers(column: pa.ChunkedArray) -> npt.NDArray[np.integer]:
 
 
 def _codes(columns: Sequence[npt.NDArray[np.integer]]) -> npt.NDArray[np.integer]:
-    """Number the combinations of values, from 0 on."""
+    """Number the combinations of values of several columns, from 0."""
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         least = column.min() if len(column) else 0

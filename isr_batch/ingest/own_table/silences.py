@@ -1,7 +1,8 @@
-"""Find when a leader was silent, in a table that has one instant per fetch.
+"""Find when a leader was silent, in a table that has only one instant per fetch.
 
-While a leader is silent, no follower fetches from it. The followers' fetches from other leaders show whether the leader
-stood still, its followers stopped, or rows are missing: a follower that fetches from other leaders is running.
+While a leader is silent, no follower fetches from it. There are three possible reasons: the leader was stopped, its
+followers were stopped, or rows are missing. Fetches from other leaders distinguish these: a follower that fetches from
+other leaders is running.
 """
 
 from collections.abc import Collection
@@ -21,16 +22,16 @@ SILENCES: Final = pa.schema([
 ])  # fmt: skip
 LEAST_US: Final = 2 * SECOND_US
 CADENCES_A_SILENCE: Final = 3
-"""A gap of this many cadences is more than an irregular pair."""
+"""Length of a silence in cadences; a shorter gap may be just irregular fetching."""
 CADENCES_A_LAG_TIME: Final = 3
 WITNESSES: Final = 2
-"""The fetcher thread of a single follower may have died, which is not the leader's fault."""
+"""Followers that must have stopped fetching from a leader; with only one, its fetcher thread may have died."""
 
 
 class _Spans(NamedTuple):
-    """Stretches in which fetches follow one another within a second, in order of their begin.
+    """Spans of time in which each fetch follows another within a second, sorted by start.
 
-    ``patience_us``: a follower that fetched in the span has stopped if it has not fetched for this long.
+    A follower that fetched in a span is considered stopped once it has not fetched for ``patience_us``.
     """
 
     from_us: npt.NDArray[np.int64]
@@ -38,27 +39,27 @@ class _Spans(NamedTuple):
     patience_us: npt.NDArray[np.int64]
 
     def longest_hole_us(self, from_us: int, until_us: int) -> int:
-        """Longest part of a stretch without any."""
+        """Return the longest part of a period without any span."""
         inside = (self.until_us > from_us) & (self.from_us < until_us)
         ends = np.maximum.accumulate(np.append(from_us, self.until_us[inside]))
         return int((np.append(self.from_us[inside], until_us) - ends).max())
 
     def patience_at_us(self, at_us: int) -> int | None:
-        """Patience with the followers that fetch at an instant; None without any."""
+        """Return ``patience_us`` of the span at an instant; None if no span includes it."""
         running = (self.from_us <= at_us) & (at_us <= self.until_us + self.patience_us)
         return int(self.patience_us[running].min()) if running.any() else None
 
 
 _Pairs = dict[tuple[int, int], _Spans]
-"""By leader and follower."""
+"""Spans by leader and follower."""
 
 
 def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
-    """Find the stretches in which no follower fetched from a leader, though it led.
+    """Find the periods in which no follower fetched from a leader although it led.
 
-    - ``silent``: two or more followers that had been fetching from it went on to fetch from others. It stood still, or
-      they could not reach it.
-    - No row: all of these followers had stopped; they no longer fetched from others either.
+    - ``silent``: two or more followers that had fetched from the leader continued to fetch from other leaders. The
+      leader was stopped, or they could not reach it.
+    - No row: all of these followers had stopped, because they did not fetch from other leaders either.
     - ``quiet``: unknown. No follower fetched from any leader, another leader took over partitions of this one, or it
       has too few followers to decide.
 
@@ -89,18 +90,18 @@ def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
 
 
 def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table | ds.Dataset | ArrowView) -> pa.Table:
-    """Turn a silence in which the leader's log grew as before into a quiet gap.
+    """Turn a silence in which the leader's log grew as before into a quiet period.
 
-    Then it was at work: followers could not reach it, or the rows of that time are missing.
+    A leader whose log grew was working: followers could not reach it, or the rows of that time are missing.
 
     Parameters
     ----------
     sql : ArrowSql
     silences : pa.Table
-        As `leader_silences` gives them.
+        Result of `leader_silences`.
     fetches : pa.Table, ds.Dataset or ArrowView
-        leader_id, topic, partition_id, handled_us, fetch_offset, leader_log_end_offset (or null): those of a second
-        after each silence, and of the time before it that is as long, or more.
+        Fetches within a second after each silence, and within at least the length of the silence before it: leader_id,
+        topic, partition_id, handled_us, fetch_offset, leader_log_end_offset (or null).
 
     Returns
     -------
@@ -155,7 +156,7 @@ def _pairs(broker_days: pa.Table) -> _Pairs:
 
 
 def _spans_of_pair(days: pa.Table) -> _Spans:
-    """Stretches of a pair, which go on over midnight if its fetches do."""
+    """Return the spans of a pair, which continue across midnight if its fetches do."""
     pauses = days["pauses"].combine_chunks()
     paused_us, back_us = (pauses.flatten().field(name).to_numpy() for name in ("from_us", "until_us"))
     begins = np.sort(np.append(back_us, days["first_us"]))
@@ -176,7 +177,7 @@ def _together(spans: Collection[_Spans]) -> _Spans:
 
 
 def _holes(pairs: _Pairs, leader: int) -> list[tuple[int, int]]:
-    """When no follower fetched from a leader: from the last fetch of anybody to the first of anybody."""
+    """Return the periods between the last fetch of any follower from a leader and the next fetch of any follower."""
     spans = _together([of_pair for (led_by, _), of_pair in pairs.items() if led_by == leader])
     last_us, first_us = np.maximum.accumulate(spans.until_us)[:-1], spans.from_us[1:]
     long = first_us - last_us >= spans.patience_us.min()
@@ -191,8 +192,8 @@ def _kind(
     until_us: int,
     led_us: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
 ) -> str | None:
-    """Classify a stretch without fetches from a leader."""
-    half_us = (until_us - from_us) / 2  # to ask for all of it is too much, as clocks of brokers differ
+    """Classify a period without fetches from a leader."""
+    half_us = (until_us - from_us) / 2  # not the whole time, because clocks of brokers differ
     others = [of_pair for (led_by, _), of_pair in pairs.items() if led_by != leader]
     if not others or _together(others).longest_hole_us(from_us, until_us) >= half_us:
         return "quiet"

@@ -1,7 +1,7 @@
-"""Sources of a user's table: files of this machine, read by Arrow; or an address or a name that Spark resolves.
+"""Sources of a user's table: files on this machine, which Arrow reads, or an address or name, which Spark resolves.
 
-A source consists of items, such as its files. Items that were ingested are recorded to save work, which never changes
-the lake: an item that is read again only has known rows.
+A source consists of items, such as its files. Ingested items are recorded, so that they need not be read again; reading
+them again would not change the lake, because all their rows are known.
 """
 
 import csv
@@ -32,7 +32,7 @@ _PARQUET: Final = (".parquet", ".parq", ".pq", "")
 """Suffixes of data files in a folder; other files are ignored."""
 _HEADER_BYTES: Final = 1 << 20
 _BLOCK_BYTES: Final = 16 << 20
-"""Bytes of a CSV file that are parsed at once; no line may be longer."""
+"""Bytes of a CSV file that are parsed at once, which is also the longest possible line."""
 
 
 def open_source(lake: "Lake", place: str, mapping: TableMapping) -> Source:
@@ -41,9 +41,9 @@ def open_source(lake: "Lake", place: str, mapping: TableMapping) -> Source:
     Raises
     ------
     NoInputError
-        If there is nothing at this place.
+        If the location does not exist.
     UsageError
-        If it is not a table of this format.
+        If it is not a table of the expected format.
     """
     from isr_batch.ingest.own_table.spark_source import SparkSource
 
@@ -76,7 +76,7 @@ def _format_of(place: str) -> Format:
 
 
 def _files(place: str, kind: Format) -> list[Path]:
-    """List files of a folder, at any depth, or of a glob; names that begin with _ or . are skipped."""
+    """List the files of a folder, at any depth, or of a glob, except names that begin with _ or a dot."""
     named = [Path(place)] if Path(place).exists() else [Path(name) for name in sorted(glob.glob(place, recursive=True))]  # noqa: PTH207
     found = []
     for path in named:
@@ -123,7 +123,7 @@ class ParquetFiles:
                 [item.name for item in items], schema, "parquet", partitioning=partitioning,
                 **({"partition_base_dir": base} if base else {}),
             )  # fmt: skip
-            _ = opened.schema.names  # which a damaged file may have as bytes that are no text
+            _ = opened.schema.names  # fails if a damaged file has names that are not text
         except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
             if items[0].name.endswith(_PARQUET[:-1]):
                 raise _damaged(items[0].name, error) from error
@@ -145,7 +145,7 @@ class ParquetFiles:
 
 
 def _merged(place: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:
-    """Columns that all files have, in the types that hold the values of each."""
+    """Return the columns that all files have, with types that can hold the values of each file."""
     common = set(schemas[0].names).intersection(*(schema.names for schema in schemas))
     parts = [pa.schema([field for field in schema if field.name in common]) for schema in schemas]
     merged = parts[0]
@@ -208,7 +208,7 @@ class CsvFiles:
         try:
             with pa.input_stream(item.name, compression="detect") as opened:
                 begin = opened.read(_HEADER_BYTES)
-            # The last character may be cut.
+            # The last character may be incomplete.
             text = begin[: begin.rfind(b"\n") + 1 or None].decode("utf-8-sig")
         except (OSError, pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise _damaged(item.name, error) from error
@@ -222,7 +222,7 @@ class CsvFiles:
 
     def rows(self, items: Sequence[Item], columns: Sequence[str]) -> pa.Table:  # noqa: ARG002, D102
         names = tuple(item.name for item in items)
-        if self._last is None or self._last[0] != names:  # a file is parsed to be counted, and then to be read
+        if self._last is None or self._last[0] != names:  # cached, because a file is first counted and then read
             self._last = names, pa.concat_tables([self.schema.empty_table(), *map(self._read, items)])
         return self._last[1]
 

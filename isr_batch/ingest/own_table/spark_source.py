@@ -30,7 +30,7 @@ _NOT_THERE: Final = (
 
 def csv_frame(spark: "SparkSession", paths: Sequence[str], csv: Csv) -> "DataFrame":
     """Read CSV files in Spark; all columns are text, and `CORRUPT` is among them."""
-    # Quotes are doubled inside quotes, as in RFC 4180; only Spark writes them differently.
+    # Inside quotes, quotes are doubled, as in RFC 4180 and unlike Spark's default.
     reader = spark.read.options(header=csv.header, sep=csv.delimiter, escape='"', encoding="UTF-8")
     columns = reader.csv(list(paths)).schema
     # Files whose header differs from the first one's must not be read as if it did not.

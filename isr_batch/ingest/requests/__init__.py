@@ -1,1 +1,1 @@
-"""Request logs, and the tables of fetches and appends."""
+"""Read request logs, and build the tables of fetches and appends."""

@@ -4,7 +4,7 @@ The broker logs name some past log end offsets: the base offset in a produce res
 fetch, the offsets in a Shrinking line, the start offset of a term. The records between two such offsets are one append.
 If the response to a produce request names the first of them, the append belongs to that request. If no response names
 it, the append belongs to produce requests whose response is not logged (with acks=0, and before Kafka 1.0). If there is
-no such request either, it belongs to none: transaction markers and committed offsets are such appends.
+no such request, it belongs to no request: transaction markers and committed offsets are such appends.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ STAMPS_US = 3_000
 truncated to milliseconds."""
 
 UNKNOWN_ERROR = -1
-"""Kafka's UNKNOWN_SERVER_ERROR; here: refused by a broker that does not log responses."""
+"""Code of Kafka's UNKNOWN_SERVER_ERROR, used for an append that a broker refused without logging the response."""
 
 
 PRODUCED = arrow_columns(
@@ -56,28 +56,28 @@ PRODUCE_REQUESTS = Query(
     f"SELECT {', '.join((*WHOLE, 'partitions'))} FROM rows WHERE kind = '{PRODUCE}'",
     pa.schema([(name, LISTED.field(name).type) for name in WHOLE]).append(pa.field("partitions", pa.binary())),
 )
-"""Query of the requests of producers."""
+"""Query that selects the requests of producers."""
 
 
 def append_requests(
     engine: Engine, requests: Rows, topic_names: pa.Table, terms: pa.Table, stretches: Sequence[Stretch] = ()
 ) -> Rows:
-    """List the produce requests, as `PRODUCED`, one row per partition of each request.
+    """List the produce requests, one row per partition of each request, with the columns of `PRODUCED`.
 
-    A base offset above -1 means that the records were appended, whatever the error code. ``answered`` is false where no
-    response is logged; only then is the ``size`` in bytes given. ``log_stretch`` is as
-    `isr_batch.ingest.requests.in_force.with_log_stretch` has it. A producer that sends a batch again gets the first
-    attempt's offset; such rows are ``repeated`` and are not appends.
+    A base offset above -1 means that the records were appended, whatever the error code. ``answered`` is false if no
+    response is logged; only then there is a ``size``, in bytes. `isr_batch.ingest.requests.in_force.with_log_stretch`
+    defines ``log_stretch``. A producer that retries a batch gets the offset of the first attempt; rows of such retries
+    are ``repeated``, and are no appends.
 
     Parameters
     ----------
     engine : Engine
     requests : Rows
-        What `PRODUCE_REQUESTS` says of the requests.
+        Result of the query `PRODUCE_REQUESTS`.
     topic_names, terms : pa.Table
         As for `isr_batch.ingest.requests.fetch_log.fetches_of`.
     stretches : sequence of Stretch
-        Of the brokers' logs.
+        Stretches of the brokers' logs.
     """
     listed = engine.map(requests, produced_partitions, LISTED)
     in_terms = engine.sql(
@@ -149,25 +149,25 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     ----------
     engine : Engine
     produced : Rows
-        As `append_requests` gives them.
+        Result of `append_requests`.
     asked : Rows
-        What `ASKED` says of the fetches.
+        Result of the query `ASKED`.
     shrinks, terms : pa.Table
         Shrinking lines with their term; terms within the time of their leader's request log.
     begun : pa.Table
-        All terms, also those after it: where one begins the one before it ended.
+        All terms, including those after that time, because the end of a term follows from the start of the next.
     in_force : pa.Table
-        As `isr_batch.ingest.requests.in_force.epochs_in_force` gives them.
+        Result of `isr_batch.ingest.requests.in_force.epochs_in_force`.
     stretches : sequence of Stretch
         Of the brokers' logs; the rows of all tables have the number of their stretch.
     last : LastRows
-        Of the request logs before these.
+        Last rows of earlier request logs.
     """
     of_shrinks = shrinks.select(
         [*PARTITION, "leader_epoch", "log_stretch", "leader_log_end_offset", "high_watermark", "at_us", "source_file"]
     )
     of_terms = terms.select([*PARTITION, "leader_epoch", "log_stretch", "start_offset", "start_us"])
-    # A leader may begin its term again, at a higher offset: what it had before in this epoch would be left out.
+    # A leader may begin its term again at a higher offset, which must not hide earlier appends of the same epoch.
     went_on = {row[:-1] for row in _keys(of_terms) if last.goes_on(row[0], row[-1])}
     of_terms = of_terms.filter(pa.array([row[:-1] not in went_on for row in _keys(of_terms)], pa.bool_()))
     starts = begun.select(["topic", "partition_id", "leader_epoch", "start_offset", "in_force_us", "made_again"])
@@ -177,7 +177,8 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     is_last = is_last_stretch(stretches, "leader_id", stretch_number(stretches, "leader_id", "named_us"))
     as_produced = {"size": None, "answered": True, "repeated": False, "log_stretch": 0}
     before = pa.Table.from_pylist(
-        # Their time is as early as it can be: what showed that they came later is in logs that are gone.
+        # These appends get the earliest possible time, because lines that showed a later time are in logs that are
+        # gone.
         [as_produced | row | {"handled_us": row["append_us"]} for row in last.open_appends()],
         PRODUCED,
     ).drop_columns("log_stretch")
@@ -202,7 +203,7 @@ def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
     once = once.append_column("place", pa.array(np.arange(once.num_rows)))
     asked = pa.concat_tables([fetched, asked_before.cast(fetched.schema)])
     between = ranges_of_offsets(sql, named_offsets(sql, once, asked, shrinks, terms, known), starts, last)
-    # Appends whose end earlier logs had are not added again.
+    # Appends whose end was in earlier logs are not added again.
     between = sql(
         f"""
         WITH seen AS (SELECT {TERM}, max(reached) AS reached FROM known GROUP BY {TERM})
@@ -229,8 +230,8 @@ def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
 def _answered(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
     """List the appends whose base offset is logged. If no later offset is known, count one record.
 
-    A leader appends first, and then does the rest of its work on a request (ADR 4's notes have the figures): an append
-    is as early as its request was handled, and later than a fetch that found the log's end before it.
+    A leader appends before it does the rest of its work on a request (the measurements of ADR 4 show this). Therefore
+    an append is timed when its request was handled, but after any fetch that found the log end before it.
     """
     return sql(
         f"""
@@ -249,7 +250,7 @@ def _answered(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
 def _seen_in(
     sql: ArrowSql, between: pa.Table, once: pa.Table, fetched: pa.Table, shrinks: pa.Table
 ) -> pa.Table:  # fmt: skip
-    """Find the file that the end of each range without a response is seen in: term, offset, seen_in.
+    """Find the file that shows the end of each range without a response: term, offset, seen_in.
 
     Terms come from several files: an end known only from a later term belongs to the file of the term's start.
     """
@@ -277,7 +278,7 @@ def _seen_in(
 
 
 def _unanswered(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Table) -> pa.Table:
-    """Assign the ranges that no response names to the requests that fit in time; otherwise to no producer.
+    """Assign each range that no response names to the requests of that time; without such requests, to no producer.
 
     Several requests share a range in proportion to their sizes, so their borders may be off by ``log_end_error``
     records. A request was refused if the log end offset was the same after it.

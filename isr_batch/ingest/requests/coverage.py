@@ -1,4 +1,4 @@
-"""Find the time that each broker's request log covers: only within it does a missing line mean a missing fetch.
+"""Find the time that each broker's request log covers; only within it, a missing line means a missing fetch.
 
 A log may begin long after its broker started, and may have gaps: an hourly file was not copied, or the logger was off.
 The lines themselves distinguish such a gap from a time in which the broker was idle:
@@ -7,8 +7,8 @@ The lines themselves distinguish such a gap from a time in which the broker was 
   If the numbers continue across a quiet time, no line is missing (the leader was paused, say). If they jump, or if a
   follower does not start with a first number, lines are missing.
 - Requests in progress across a quiet time prove nothing about the log: a client may wait for seconds.
-- Followers that are down when a log begins restart their numbers when they are back. So a log begins with its broker
-  only if server.log shows the broker's start there; without a server.log, the numbers alone decide.
+- Followers that are down when a log begins start with a first number when they are back. Therefore a log is known to
+  begin with its broker only if server.log shows the broker's start there; without a server.log, the numbers decide.
 """
 
 from collections import defaultdict
@@ -26,11 +26,12 @@ from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
 
 GAP_US = 1_500_000
-"""A follower waits for data for at most half a second, so its lines come three times as often."""
+"""Shortest time without lines that may be a gap; a follower waits for data for at most half a second, so that its lines
+come three times as often."""
 _FIRST_NUMBERS = 2
-"""First epochs of a session that may be missing without a gap in the log: their lines may have been refused."""
+"""Epochs at the start of a session that may be missing without a gap, because their lines may have been refused."""
 _FIRST_CORRELATIONS = 20
-"""A fetcher thread asks for offsets before it fetches."""
+"""Highest correlation id of a follower's first fetch; the fetcher thread sends requests for offsets before it."""
 NEAR_US = 50_000
 _STARTUP_US = 60_000_000
 """A broker's first request comes within this time of the first line of its process."""
@@ -58,7 +59,7 @@ class Stretch:
     from_start : bool
         Whether the log reaches back to the followers' first fetch, so that no fetch came before it.
     lines : int
-        Requests in it.
+        Number of requests in the stretch.
     """
 
     broker_id: int
@@ -67,7 +68,7 @@ class Stretch:
     from_start: bool
 
     def has(self, us: int) -> bool:
-        """Whether a time is in this stretch, so that requests completed then would be in the log."""
+        """Whether a time is within this stretch, so that the log has all requests completed at that time."""
         return us <= self.until_us and (self.from_start or us >= self.first_us)
 
 
@@ -77,9 +78,9 @@ def coverage(by_file: pa.Table, pauses: pa.Table, signs: pa.Table) -> list[Stret
     Parameters
     ----------
     by_file, pauses : pa.Table
-        As `isr_batch.ingest.requests.request_summary` gives them.
+        Result of `isr_batch.ingest.requests.request_summary`.
     signs : pa.Table
-        As `request_number_signs` gives them.
+        Result of `request_number_signs`.
     """
     spans: dict[int, tuple[int, int]] = {}
     for row in by_file.to_pylist():
@@ -94,7 +95,7 @@ def coverage(by_file: pa.Table, pauses: pa.Table, signs: pa.Table) -> list[Stret
         found[row["broker_id"], row["sign"]].append((row["from_us"], row["until_us"]))
     stretches = []
     for broker_id, span in sorted(spans.items()):
-        # A pause may have begun in earlier logs.
+        # The pause may have begun in earlier logs.
         gaps = [gap for gap in found[broker_id, "gap"] if gap[1] - gap[0] >= GAP_US and gap[0] >= span[0]]
         stretches += stretches_of(broker_id, span, gaps, found[broker_id, "spanned"], found[broker_id, "break"])
     return stretches
@@ -115,11 +116,11 @@ def stretches_of(
     span : (int, int)
         First and last completion of a request.
     gaps : iterable of (int, int)
-        Between two completions, without any line, for `GAP_US` or longer.
+        Times of `GAP_US` or longer between two completions, without any line.
     spanned : sequence of (int, int)
-        Stretches in which nothing is missing, since a follower's numbers go on.
+        Times in which no lines are missing, because a follower's numbers continue.
     breaks : iterable of (int or None, int)
-        Some lines of a follower are missing between these instants; None: it is not known since when.
+        Times in which lines of a follower are missing; a start of None is unknown.
     """
     whole = [gap for gap in sorted(gaps) if not _is_spanned(gap, spanned)]
     holes: set[tuple[int, int]] = set()
@@ -167,7 +168,7 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
 
 
 def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
-    """Number of the stretch of the broker's log at a time, from 0; a time in a gap belongs to the one before.
+    """Number the stretches of a broker's log, from 0, and find the one at a time; a gap belongs to the one before.
 
     Returns
     -------
@@ -193,7 +194,7 @@ def with_stretch_number(
 
 
 def is_last_stretch(stretches: Sequence[Stretch], broker: str, number: str) -> str:
-    """Whether a stretch is the last one of its broker's log, in SQL."""
+    """Return the SQL condition that a stretch is the last of its broker's log."""
     last = [f"WHEN {broker} = {broker_id} THEN {len(ends)}" for broker_id, ends in _holes(stretches).items()]
     return f"{number} = CASE {' '.join(last)} ELSE 0 END" if last else f"{number} = 0"
 
@@ -205,10 +206,10 @@ def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) 
     ----------
     sql : ArrowSql
     stretches : sequence of Stretch
-        Of the request logs.
+        Stretches of the request logs.
     files : pa.Table
-        The other logs by file: kind, broker_id, first_us, last_us, informs. A server.log of warnings alone covers
-        nothing.
+        The other logs by file: kind, broker_id, first_us, last_us, informs. A server.log with warnings only does not
+        cover any time.
     """
     return sql(
         f"""
@@ -236,7 +237,7 @@ def _is_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> boo
     return any(since <= gap[0] + NEAR_US and until >= gap[1] - NEAR_US for since, until in spanned)
 
 
-# A full fetch opens the session that its answer names.
+# A full fetch opens a session, whose id is in the response.
 NUMBERS = Query(
     f"""
     SELECT source_file, broker_id, replica_id, client_id, session, error_code, arrival_us, completed_us, source_line,
@@ -246,14 +247,14 @@ NUMBERS = Query(
     """,
     NUMBERED,
 )
-"""Query of the followers' request numbers."""
+"""Query that selects the numbers of followers' requests."""
 
 
 _SESSION = ["broker_id", "replica_id", "client_id", "session"]
 
 
 def last_numbers(engine: Engine, numbers: Rows) -> pa.Table:
-    """Find the last request of each session in each file, as `NUMBERED`."""
+    """Find the last request of each session in each file, with the columns of `NUMBERED`."""
 
     def last(sql: ArrowSql, fetches: pa.Table) -> pa.Table:
         return sql(
@@ -268,28 +269,28 @@ def last_numbers(engine: Engine, numbers: Rows) -> pa.Table:
 
 
 def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NUMBERS) -> pa.Table:
-    """Find the quiet times that a follower's request numbers span, and those where the numbers break.
+    """Find the quiet times across which a follower's request numbers continue, and those at which they jump.
 
     Parameters
     ----------
     engine : Engine
     numbers : Rows
-        What `NUMBERS` says of the requests.
+        Result of the query `NUMBERS`.
     before : pa.Table
-        The last ones of logs that were read before.
+        The last numbers of earlier logs.
 
     Returns
     -------
     pa.Table
-        broker_id, replica_id, sign (spanned or break), from_us (completion of the request before; null: it is not
-        known since when), and of the later request arrival_us and until_us (completion).
+        broker_id, replica_id, sign (spanned or break), from_us (completion of the earlier request; null if unknown),
+        and arrival_us and until_us (completion) of the later request.
     """
     return engine.collect(engine.by_key(_SESSION, _signs, _SIGNS, fetches=numbers, before=before))
 
 
 def _signs(sql: ArrowSql, fetches: pa.Table, before: pa.Table) -> pa.Table:
-    # A fetcher of a release without sessions asks for offsets now and then, in the same count. It has one request in
-    # flight, and counts from 0 again on a new connection: there its requests are in the order of time.
+    # In releases without sessions, requests for offsets share the numbers of a fetcher's fetches. A fetcher has one
+    # request in flight, and restarts at 0 on a new connection, so that its requests can be ordered by time.
     return sql(
         f"""
         WITH steps AS (

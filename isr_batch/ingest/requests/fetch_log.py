@@ -33,7 +33,7 @@ IN_SESSIONS = pa.schema(
 """Columns of `requests_in_sessions`."""
 SESSION_ORDER = ("broker_id", "session", "session_epoch", "source_line")
 DOUBTFUL = arrow_columns("source_file STRING, source_line BIGINT, reason STRING, detail STRING")
-"""Columns of lines whose rows are kept although something is wrong with them."""
+"""Columns about doubtful lines, whose rows are kept."""
 
 
 def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stretch]) -> Rows:
@@ -43,7 +43,7 @@ def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stre
     ----------
     engine : Engine
     fetches : Rows
-        What `isr_batch.ingest.requests.request_log.FETCHES` says of the requests.
+        Result of the query `isr_batch.ingest.requests.request_log.FETCHES`.
     stretches : sequence of Stretch
         Of the brokers' logs: what a session had before a gap may have changed in it.
 
@@ -89,13 +89,13 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     ----------
     engine : Engine
     sessions : Rows
-        As `requests_in_sessions` gives them.
+        Result of `requests_in_sessions`.
     topic_names, terms : pa.Table
         topic_id, topic; all terms, as `isr_batch.ingest.requests.in_force.epochs_in_force` gives them.
     members : mapping
-        What sessions had that were opened before the log (`isr_batch.ingest.terms.session_partitions`).
+        Partitions of sessions that were opened before the log (`isr_batch.ingest.terms.session_partitions`).
     stretches : sequence of Stretch
-        Of the brokers' logs.
+        Stretches of the brokers' logs.
     """
     names = dict(zip(topic_names["topic_id"].to_pylist(), topic_names["topic"].to_pylist(), strict=True))
     work = partial(_fetches, members=members, topic_names=names, terms=terms, stretches=stretches)
@@ -118,7 +118,7 @@ def _fetches(
         read["leader_log_end_offset"] = pa.nulls(batch.num_rows, pa.int64())
         read["leader_leo_source"] = pa.repeat(pa.scalar("appends"), batch.num_rows)
         rows = with_log_stretch(pa.table(read), terms, stretches, "completed_us")
-        # Only fetches older than v9 come without an epoch.
+        # Only fetches before version 9 have no leader epoch.
         if pc.any(pc.less(rows["leader_epoch"], 0)).as_py():
             rows = worker_sql()(_WITH_EPOCHS, rows=rows, terms=terms)
         yield from rows.to_batches()
@@ -132,7 +132,7 @@ _WITH_EPOCHS = f"""
 
 
 SESSION_GAPS = Query("SELECT source_file, source_line, reason, detail FROM rows WHERE reason IS NOT NULL", DOUBTFUL)
-"""Query of the requests of `fetches_of` whose predecessors in the session are missing."""
+"""Query that selects requests whose predecessors in the session are missing from the result of `fetches_of`."""
 GOING_BACK = Query(
     """
     SELECT source_file, source_line, 'offset goes back without a truncation' AS reason,
@@ -142,7 +142,7 @@ GOING_BACK = Query(
     """,
     DOUBTFUL,
 )
-"""Query of the fetches of `fetches_of` whose offset goes back although no response asked for a truncation."""
+"""Query that selects fetches whose offset decreases although no response asked for a truncation."""
 FOLLOWERS = Query(
     f"""
     SELECT {_TERM}, replica_id, CAST(sum(run_length) AS BIGINT) AS fetches,
@@ -155,7 +155,7 @@ FOLLOWERS = Query(
         "source_file STRING, source_line BIGINT"
     ),
 )
-"""Query of the followers that fetched in each term, and of their first fetches, in `fetches_of`."""
+"""Query that finds the followers that fetched in each term, and their first fetches, in the result of `fetches_of`."""
 
 
 def fetchers_not_assigned(engine: Engine, followers: Rows, terms: pa.Table) -> Rows:
@@ -167,14 +167,14 @@ def fetchers_not_assigned(engine: Engine, followers: Rows, terms: pa.Table) -> R
     ----------
     engine : Engine
     followers : Rows
-        What `FOLLOWERS` says of the fetches.
+        Result of the query `FOLLOWERS`.
     terms : pa.Table
         All terms, with ``assigned``.
 
     Returns
     -------
     Rows
-        As `DOUBTFUL`, with the first such fetch.
+        The first such fetch of each follower, with the columns of `DOUBTFUL`.
     """
 
     def others(sql: ArrowSql, parts: pa.Table) -> pa.Table:

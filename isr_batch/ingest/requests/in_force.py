@@ -11,11 +11,11 @@ from isr_batch.ingest.requests.log_end_offsets import PARTITION
 from isr_batch.lake.arrow_sql import ArrowSql
 
 EARLY_US = 100_000
-"""State-change lines may be written this much after the term began."""
+"""A term may have begun this long before its line in state-change.log was written."""
 
 
 def topics_made_again(sql: ArrowSql, led: pa.Table, accepted: pa.Table, deleted: pa.Table) -> pa.Table:
-    """Find the partitions of topics that were deleted and made again under the same name.
+    """Find the partitions of topics that were deleted and created again under the same name.
 
     A new partition begins in leader epoch 0. A reassignment deletes logs as well, but its terms have a higher epoch.
 
@@ -23,14 +23,14 @@ def topics_made_again(sql: ArrowSql, led: pa.Table, accepted: pa.Table, deleted:
     ----------
     sql : ArrowSql
     led, accepted : pa.Table
-        Starts of terms: topic, partition_id, leader_epoch, stamp_us; ``leads`` of those accepted.
+        Starts of terms: topic, partition_id, leader_epoch, stamp_us; ``accepted`` also has ``leads``.
     deleted : pa.Table
         Lines about deleted logs: topic, partition_id, stamp_us.
 
     Returns
     -------
     pa.Table
-        topic, partition_id, and the times ``again_us`` from which on it is another topic.
+        topic, partition_id, and the times (``again_us``) from which on the name denotes another topic.
     """
     return sql(
         f"""
@@ -66,7 +66,7 @@ def epochs_in_force(sql: ArrowSql, terms: pa.Table) -> pa.Table:
 
 
 def with_log_stretch(rows: pa.Table, in_force: pa.Table, stretches: Sequence[Stretch], us: str) -> pa.Table:
-    """Add ``log_stretch``, the number of the stretch of the partition's log that a row of a leader is in, from 0.
+    """Add ``log_stretch``, the number, from 0, of the stretch of the partition's log to which a leader's row belongs.
 
     A stretch ends at a gap in the leader's request log, and where the topic is deleted.
 
@@ -75,9 +75,9 @@ def with_log_stretch(rows: pa.Table, in_force: pa.Table, stretches: Sequence[Str
     rows : pa.Table
         leader_id, topic, partition_id, and a time ``us``.
     in_force : pa.Table
-        As `epochs_in_force` gives it.
+        Result of `epochs_in_force`.
     stretches : sequence of Stretch
-        Of the leaders' request logs.
+        Stretches of the leaders' request logs.
     us : str
     """
     rows = with_stretch_number(rows, stretches, "leader_id", us)

@@ -23,21 +23,21 @@ _OF_TERM = ("leader_id", "topic", "partition_id", "leader_epoch")
 
 @dataclass(frozen=True)
 class LastRows:
-    """The last rows of request logs that are gone, shortly before those that are read.
+    """The last rows of request logs that are gone, from shortly before the logs that are read.
 
     Attributes
     ----------
     begins_us : mapping of int to int
-        When the request log of each leader goes on.
+        When the request log of each leader continues.
     fetches : sequence of dict
-        The last of each follower and term: leader_id, replica_id, topic, partition_id, leader_epoch, fetch_offset,
-        last_handled_us; ``read_us``, when the log was read for it, is null where it is not known any more.
+        The last fetch of each follower and term: leader_id, replica_id, topic, partition_id, leader_epoch,
+        fetch_offset, last_handled_us, and ``read_us``, when the leader read its log (null if no longer known).
     appends : pa.Table
-        Those of the last seconds that have a base offset (`APPENDS`); ``handled_us``, when an io thread took the
-        request, is null where it is not known any more.
+        Appends of the last seconds with a base offset (`APPENDS`); ``handled_us``, when an io thread took the request,
+        is null if no longer known.
     read_again : pa.Table
-        Appends of that time whose requests are in the logs that are read: the lake has the latest time for each that
-        the logs before these allow.
+        Appends of the last seconds whose requests are in the logs that are read. The lake has, for each, the latest
+        time that the earlier logs allow.
     """
 
     begins_us: Mapping[int, int] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class LastRows:
 
     @cached_property
     def reached(self) -> dict[tuple[Any, ...], int]:
-        """List the highest offset that a follower had asked for, by term."""
+        """Return the highest offset that any follower had requested, by term."""
         highest: dict[tuple[Any, ...], int] = {}
         for fetch in self.fetches:
             key = tuple(fetch[name] for name in _OF_TERM)
@@ -56,9 +56,9 @@ class LastRows:
         return highest
 
     def open_appends(self) -> list[dict[str, Any]]:
-        """List the appends without a fetch beyond them: later logs may name their end, also by the next append.
+        """List the appends whose end later logs may name, because no fetch was beyond them.
 
-        An append is also listed if the request of the next one is not known yet, because that may be answered late.
+        An append is also listed if the request of the next append is not known yet, whose late response may name it.
         """
         rows = [(tuple(row[name] for name in _OF_TERM), row) for row in self.appends.to_pylist()]
         unanswered = {(key, row["base_offset"]) for key, row in rows if row["acks"] is None}
@@ -82,8 +82,9 @@ class LastRows:
     def named_offsets(self) -> pa.Table:
         """List the named offsets: term, offset, named_in, named_us, grown_us, and the highest of the term.
 
-        If the request of an append is not known, its first offset was named by the same source as the end before it. If
-        that request is read again, it names the offset itself, and only its time is used.
+        If the request of an append is not known, its first offset was named by the source that named the end of the
+        append before it. If the request is among those that are read now, it names the offset itself, and only the time
+        is used from here.
         """
         named = [(*key, offset, "fetches", self.begins_us[key[0]], None) for key, offset in self.reached.items()]
         rows = [(tuple(row[name] for name in _OF_TERM), row) for row in self.appends.to_pylist()]
@@ -106,12 +107,12 @@ class LastRows:
         return start_us < self.begins_us.get(leader_id, start_us)
 
     def answered_late(self, produced: pa.Table) -> list[dict[str, Any]]:
-        """List the appends of earlier logs without a known request, for which these logs have one.
+        """List the appends of earlier logs whose request was unknown then, and is in the logs that are read now.
 
         Parameters
         ----------
         produced : pa.Table
-            Requests of the logs that go on, from before that.
+            Requests in the logs that are read now which were handled before these logs begin.
         """
         names = ("leader_id", "topic", "partition_id", "base_offset")
         made = set(zip(*(produced[name].to_pylist() for name in names), strict=True))

@@ -62,7 +62,7 @@ def requests_by_file(engine: Engine, sql: ArrowSql, files: Rows) -> pa.Table:
     engine : Engine
     sql : ArrowSql
     files : Rows
-        What `FILES` says of the requests.
+        Result of the query `FILES`.
 
     Returns
     -------

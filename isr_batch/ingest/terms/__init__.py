@@ -1,1 +1,1 @@
-"""Leaders' terms, and the tables that are about them."""
+"""Derive leaders' terms, and other tables about leaders and brokers."""

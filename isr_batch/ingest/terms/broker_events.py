@@ -16,7 +16,7 @@ _AFTER_SILENCE_US = 500_000
 _ONE_CHECK_US = 500_000
 _PHASE_SPREAD_MS = 100
 _TOGETHER_US = 100_000
-"""Followers that waited for the same leader send requests again within this time."""
+"""Followers that waited for the same leader send their next requests within this time of each other."""
 _NONE = pa.table({name: pa.array([], pa.int64()) for name in ("broker_id", "from_us", "until_us")})
 
 
@@ -32,21 +32,21 @@ def broker_silences(sources: Sources, pauses: pa.Table, activity: pa.Table, sign
     - a check that was due in the period ran right after it, and dropped a follower that had sent nothing all that time,
       which is longer than a lag time and a check period.
 
-    An idle time is not a silence: in a quiet cluster all followers may wait half a second for data at the same time,
-    and stopped followers send nothing. In an idle time, checks are on time.
+    Idle time is not a silence: in a quiet cluster all followers may wait half a second for data at the same time, and
+    stopped followers send nothing. Checks are on time while a broker is idle.
 
     Parameters
     ----------
     sources : Sources
     pauses : pa.Table
-        As `isr_batch.ingest.requests.request_summary.request_pauses` gives them.
+        Result of `isr_batch.ingest.requests.request_summary.request_pauses`.
     activity : pa.Table
-        Times of lines of server.log: broker_id, at_us. All that are a silence or more apart from others of their
-        broker are there.
+        Times of lines of server.log: broker_id, at_us. Lines may be left out only if the broker wrote others within
+        less than the length of a silence.
     signs : pa.Table
-        As `isr_batch.ingest.requests.coverage.request_number_signs` gives them.
+        Result of `isr_batch.ingest.requests.coverage.request_number_signs`.
     """
-    # As if there were none: which of the checks are late is asked before silences are known.
+    # With an empty table of silences, because late checks are determined before silences are known.
     checks = checks_seen(sources, _NONE)
     return sources.sql(
         f"""
@@ -111,7 +111,7 @@ def checks_of_shrinks(sql: ArrowSql, shrinks: pa.Table, settings: pa.Table, sile
     ----------
     sql : ArrowSql
     shrinks : pa.Table
-        broker_id, stamp_us; and process, or all are of process 0.
+        broker_id, stamp_us, and optionally process; without it, all are of process 0.
     settings : pa.Table
         broker_id, period_ms.
     silent : pa.Table
@@ -148,7 +148,7 @@ def broker_processes(
     origin is the check with which most other checks are in phase, or a little late. If there are no checks, it is about
     the time at which the task was scheduled.
 
-    ``before`` are the stretches of earlier logs, with the last requests of processes that ended with them.
+    ``before`` are the stretches of earlier logs; they have the last requests of processes that ended in these logs.
     """
     reached = pa.Table.from_pylist(
         [{"broker_id": stretch.broker_id, "at_us": stretch.until_us} for stretch in before], activity.schema

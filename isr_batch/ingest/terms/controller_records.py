@@ -1,4 +1,4 @@
-"""Build table controller_records: partitions in the metadata log, and the settings of KIP-966."""
+"""Build table controller_records: states of partitions in the metadata log, and settings that KIP-966 depends on."""
 
 from collections.abc import Iterable
 
@@ -30,7 +30,7 @@ def controller_records(sources: Sources, listed: Iterable[Listed] = (), begins_u
     listed : iterable of Listed
         Partitions of listings.
     begins_us : int
-        When the first term begins: a listing does not say when it was made.
+        When the first term begins, which serves as the time of listings, because they have none.
     """
     return sources.sql(
         """
@@ -132,7 +132,7 @@ def _partitions(sources: Sources) -> pa.Table:
 
 
 def _settings(sources: Sources) -> pa.Table:
-    """List features and min.insync.replicas as they are set; a setting of one broker does not apply to a partition."""
+    """List the records that set features and min.insync.replicas, except settings of a single broker."""
     features = " ".join(f"WHEN '{name}' THEN '{kind}'" for name, kind in _FEATURES.items())
     return sources.sql(
         f"""
@@ -154,7 +154,7 @@ def _settings(sources: Sources) -> pa.Table:
 def _unclean_restarts(sources: Sources) -> pa.Table:
     """Find brokers that register again without a controlled shutdown since their previous registration.
 
-    The controller knows it from the file that a clean shutdown leaves behind, which is not in the records.
+    The controller itself decides by a file that a clean shutdown leaves on the broker, but no record has its content.
     """
     return sources.sql(
         """

@@ -19,7 +19,8 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 _RECORD_EARLY_US, _RECORD_LATE_US = 1_000_000, 5_000_000
 _LATE_ANSWER_US = 1_000_000
-"""An answer comes milliseconds after the controller's record, which alone is not more precise than the median."""
+"""The time of the controller's record replaces that of a missing answer only if it came this long after the shrink; for
+a usual answer, which takes milliseconds, the median of other answers is as precise."""
 _TICKS_US = 60_000_000
 """Longer than any controller election; a controller that is down for longer is a separate outage."""
 _CHANGE = "topic, partition_id, leader_epoch, leader_id, at_us, isr_before, isr_after, source_file, source_line"
@@ -240,7 +241,7 @@ def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.T
 
 
 def _by_order(sources: Sources, terms: pa.Table, begun: pa.Table) -> pa.Table:
-    """List the changes in LeaderAndIsr requests: the ISR in a request compared with the last known ISR before it.
+    """List the changes in LeaderAndIsr requests, by comparing the ISR in a request with the last known ISR before it.
 
     The requests are logged at TRACE. Without them, a leader's next line has the ISR that it changes: replicas
     missing there were removed before.

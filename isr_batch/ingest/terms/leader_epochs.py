@@ -16,7 +16,7 @@ from udfs.batches.listed_partitions import FETCHED, LISTED, listed_by_fetches
 
 NOTED_WITHIN_US = 5_000_000
 LINE_LATE_US = 1_000_000
-"""A line that a term begins may be stamped this much after the end of the request that began it."""
+"""The line about the start of a term may be logged this much later than the end of the request that started it."""
 
 UNKNOWN_LEADER = UNKNOWN_EPOCH = -1
 
@@ -31,7 +31,7 @@ TERMS = pa.schema([
     ("broker_version", pa.string()), ("version", pa.string()), ("check_origin_ms", pa.int64()),
     ("isr_write_ms", pa.int64()), ("metadata_delay_ms", pa.int64()), ("check_origin_source", pa.string()),
 ])  # fmt: skip
-"""Columns of `leader_epochs`; ``made_again``: how often the topic had been deleted and made again."""
+"""Columns of `leader_epochs`; ``made_again`` is how often the topic had been deleted and created again."""
 _TERM_START = "broker_id, topic, partition_id, leader_epoch, stamp_us"
 _SHOWN = arrow_columns(
     "broker_id INT, topic STRING, partition_id INT, leader_epoch INT, stamp_us BIGINT, replica_id INT, "
@@ -42,7 +42,7 @@ _OF_FETCHES = (*FETCHED, "error_code", "partitions")
 
 @dataclass(frozen=True)
 class Sources:
-    """The parsed log files: followers' fetches as rows of ``engine``, lines of interest of other logs as Arrow tables.
+    """The parsed log files: followers' fetches as rows of ``engine``, and lines of interest of other logs in Arrow.
 
     ``from_controller`` is the result of `leader_and_isr.accepted_requests`; ``topics`` has topic_id and topic;
     ``min_isr`` has the values of min.insync.replicas that were set. Inputs of several tables are parsed on first use.
@@ -88,7 +88,8 @@ class Sources:
     def accepted(self) -> pa.Table:
         """`server_log_zookeeper.accepted`, and requests without a line in state-change.log.
 
-        Their time is the start of the term in server.log, or else the end of the request.
+        The time of such a request is the start of the term in server.log, or, if that is missing, the end of the
+        request.
         """
         return self.sql(
             f"""
@@ -139,18 +140,18 @@ def leader_epochs(
     ----------
     sources : Sources
     starts : pa.Table
-        As `term_starts` gives them.
+        Result of `term_starts`.
     begun : pa.Table
-        Terms that go on, as `isr_batch.ingest.terms.mid_term.Begun`.
+        Terms in progress where the log begins, with the fields of `isr_batch.ingest.terms.mid_term.Begun`.
     followers : pa.Table
-        broker_id, topic, partition_id, leader_epoch, ``fetched``: replicas that fetched the partition.
+        broker_id, topic, partition_id, leader_epoch, and ``fetched``, the replicas that fetched the partition.
     processes : pa.Table
-        As `isr_batch.ingest.terms.broker_events.broker_processes` gives them.
+        Result of `isr_batch.ingest.terms.broker_events.broker_processes`.
 
     Returns
     -------
     pa.Table
-        Of `TERMS`.
+        The terms, with the columns of `TERMS`.
     """
     spans = sources.sql(
         """
@@ -213,12 +214,12 @@ def leader_epochs(
 
 
 def term_starts(sources: Sources) -> pa.Table:
-    """List each broker's term starts, as leader (``leads``), follower, or nothing where its log is deleted.
+    """List when each broker began to lead (``leads``) or to follow a partition, and when its log was deleted.
 
     ``new_leader_id`` is -1 if it is not logged, and null after a deletion, when the broker knows nothing about
     followers.
     """
-    # The zkVersion is the partition epoch, but set here it would mean that all ISR changes are logged with it.
+    # The zkVersion is the partition epoch; but a value here would say that every ISR change is logged with its epoch.
     return sources.sql(
         f"""
         WITH logged AS (

@@ -1,8 +1,8 @@
-"""Infer the terms that began before the log: leader, start of coverage, ISR, log end offset and high watermark.
+"""Infer terms that began before the log: leader, start of coverage, ISR, log end offset and high watermark.
 
-Plain functions over small tables (rows are dicts): terms, lines about ISRs, and first fetches of followers. Each result
-has its source: ``logged`` (an earlier line or record, with no gap in between), ``snapshot`` (a listing made by an
-operator) or ``inferred`` (from the followers' fetches).
+The functions take small tables, whose rows are dicts: terms, lines about ISRs, and first fetches of followers. Each
+result has its source: ``logged`` (an earlier line or record, with no gap in between), ``snapshot`` (a listing made by
+an operator) or ``inferred`` (from the followers' fetches).
 """
 
 from bisect import bisect_right
@@ -20,7 +20,7 @@ UNKNOWN_EPOCH = -1
 LONG_BEFORE_US = 1_000_000
 """A leader that served fetches of its epoch this long before the line that begins the epoch had started it earlier."""
 SEEN_OFTEN = 3
-"""Fetches without an error after which a leader epoch is accepted that no line names."""
+"""Number of successful fetches that prove a leader epoch although no line names it."""
 
 
 class Begun(NamedTuple):
@@ -44,12 +44,12 @@ class IsrReport(NamedTuple):
 
 
 def partition_of(row: Row) -> Partition:
-    """Key of a partition: topic and partition number."""
+    """Return the key of a partition: topic and partition number."""
     return row["topic"], row["partition_id"]
 
 
 def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetched: Iterable[Row]) -> bool:
-    """Whether there may be terms whose beginning is not logged; a complete log has none."""
+    """Whether the log may have terms whose beginning is not logged, which a complete log has not."""
     if not all(stretch.from_start for stretch in stretches):
         return True
     logged = {(row["broker_id"], *partition_of(row), row["leader_epoch"]) for row in starts if row["leads"]}
@@ -72,13 +72,13 @@ class Signs(NamedTuple):
     Parameters
     ----------
     starts : sequence of dict
-        Logged beginnings of terms, as leader (``leads``) or follower: broker_id, topic, partition_id, leader_epoch,
+        Logged beginnings of terms of leaders (``leads``) and followers: broker_id, topic, partition_id, leader_epoch,
         stamp_us.
     process_starts : mapping of int to sequence of int
         Times at which each broker started, sorted; every term ends at a restart.
     fetched : sequence of dict
-        Fetches that a leader served without an error: broker_id, stretch (its number among those of the broker),
-        topic, partition_id, leader_epoch, first_us, last_us, fetches.
+        Fetches that a leader served without an error: broker_id, stretch (number of the broker's stretch), topic,
+        partition_id, leader_epoch, first_us, last_us, fetches.
     named : sequence of dict
         Lines of a leader about a partition that it leads: broker_id, topic, partition_id, at_us, leader_epoch (or
         UNKNOWN_EPOCH).
@@ -94,9 +94,9 @@ class Signs(NamedTuple):
 
 
 class OfPartition(NamedTuple):
-    """Evidence for the terms of one partition on one broker; ``asked`` is limited to one stretch.
+    """Evidence for the terms of one partition on one broker.
 
-    ``lines`` have times and leader epochs.
+    ``asked`` has the fetches of one stretch only; ``lines`` have times and leader epochs.
     """
 
     boundaries: Sequence[Row]
@@ -174,17 +174,16 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
         found.append((begin_us if begins_here else at_us, epoch, INFERRED))
     if not found and not stretch.from_start:
         found += _by_other_evidence(stretch, limit_us, [us for us, _ in of_key.lines], of_key.led)
-    # A line of the leader may name the epoch that no fetch names.
+    # If no fetch names the epoch, a line of the leader may.
     named = [epoch for us, epoch in of_key.lines if begin_us <= us < limit_us and epoch >= 0]
     epoch_named = named[0] if named else UNKNOWN_EPOCH
     return sorted((us, epoch_named if epoch == UNKNOWN_EPOCH else epoch, source) for us, epoch, source in found)
 
 
 def _is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -> bool:
-    """Whether a term's beginning is missing.
+    """Whether the beginning of a term is missing in the log.
 
-    A leader may say again that it leads in the same epoch: after a restart, and in KRaft up to 3.6 at every change of
-    the ISR.
+    A leader may log the same epoch again: after a restart, and with KRaft up to 3.6 at every change of the ISR.
     """
     return (
         logged_us is None
@@ -194,7 +193,7 @@ def _is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) 
 
 
 def _epoch_before(boundaries: Sequence[Row], at_us: int, epoch: int) -> bool:
-    """Whether a line before that time names an earlier term of the partition on this broker."""
+    """Whether a line before a time names an earlier term of the partition on this broker."""
     return any(row["stamp_us"] < at_us and row["leader_epoch"] < epoch for row in boundaries)
 
 
@@ -235,11 +234,12 @@ def mid_term_isr(
     ----------
     term : Led
     reports : sequence of IsrReport
-        Of the partition, in order of time.
+        Reports about the partition, in order of time.
     holes : sequence of (int, int)
         Gaps in the log, in which changes may have been missed.
     seems_in : mapping of int to bool
-        Whether each follower seems in sync, by its first fetches and the high watermark; none if it never fetched.
+        Whether each follower seems to be in sync, by its first fetches and the high watermark; followers that never
+        fetched are missing.
 
     Returns
     -------
@@ -251,23 +251,23 @@ def mid_term_isr(
     last = reports[upto - 1] if upto else None
     if last and last.source != SNAPSHOT and any(b < term.start_us and e > last.at_us for b, e in holes):
         last = None
-    # Only the next change has the ISR before it, and only in some kinds of line.
+    # Only the next change shows the ISR before it, and only in some kinds of lines.
     following = reports[upto].before if upto < len(reports) and reports[upto].at_us <= term.end_us else None
     guess = {f for f in term.assigned if f == term.leader or seems_in.get(f, False)}
     if last is None and following is None:
         return sorted(guess), INFERRED
     if last and following:
-        # Shrinks are always logged, expands are not: a replica that is only in the next list may have joined since.
+        # Shrinks are always logged, but expands are not: a replica that is only in the next list may have joined later.
         agreed, doubtful = set(last.after) & set(following), set(following) - set(last.after)
     else:
-        # Some of the list may have been dropped after the snapshot, or have joined before the line: they were passed by
-        # the high watermark.
+        # Replicas in the list that the high watermark had passed were dropped after the snapshot, or joined only before
+        # the line.
         listed = set(last.after if last else following or ())
         passed = {f for f in listed if seems_in.get(f) is False and f != term.leader}
         doubtful = passed if last is None or last.source == SNAPSHOT else set()
         agreed = listed - doubtful
         if last is None:
-            # Who fetched at the log end would have joined at once: the controller took it out before the line.
+            # A replica that fetched at the log end would have rejoined at once, so the controller had removed it.
             removed = guess - listed
             agreed, doubtful = agreed | removed, doubtful | removed
     source = INFERRED if doubtful else last.source if last else LOGGED
@@ -280,13 +280,14 @@ class FirstFetch(NamedTuple):
     Parameters
     ----------
     answered_us : int
-        When the response was complete; a fetch that waited gets what was appended meanwhile.
+        When the response was complete; the response to a fetch that waited includes records that were appended
+        meanwhile.
     offset : int or None
-        Its fetch offset; None if no line names it.
+        Fetch offset; None if no line names it.
     sent : bool
-        Whether records were returned from an offset that no line names.
+        Whether the response had records although no line names the fetch offset.
     answered : int or None
-        High watermark in its response.
+        High watermark in the response.
     highest : int or None
         Highest high watermark in any earlier response to a follower.
     """
@@ -305,7 +306,7 @@ def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | 
     ----------
     fetch : FirstFetch
     log_end_offset : int or None
-        The leader's log end offset at the start of the stretch: no follower had more.
+        The leader's log end offset at the start of the stretch, which no follower's can exceed.
     appended_us : int or None
         Time of the first append after that.
     """
@@ -315,7 +316,7 @@ def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | 
     watermarks = [each for each in (fetch.answered, fetch.highest) if each is not None]
     if any(each > most for each in watermarks):
         return True
-    # It got records although nothing had been appended: it was behind at the start, when the others were not.
+    # The follower got records although nothing had been appended, so it was behind at the start.
     nothing_new = appended_us is None or appended_us > fetch.answered_us
     return fetch.sent and nothing_new and any(each >= most for each in watermarks)
 
@@ -332,7 +333,7 @@ def mid_term_log_end(
     first_appended : int or None
         First offset of the first append in the stretch.
     printed_ends, high_watermarks : sequence of int, iterable of int
-        Values in the first lines that have them.
+        Values in the first lines that have such a value.
     """
     if first_appended is not None:
         return first_appended
@@ -342,7 +343,10 @@ def mid_term_log_end(
 def mid_term_high_watermark(
     log_end_offset: int | None, held: Iterable[int], high_watermarks: Iterable[int]
 ) -> int | None:
-    """Infer the high watermark then: at most the log end offset of each ISR member, and at most any later value."""
+    """Infer the high watermark at the start of a stretch.
+
+    It is at most the log end offset of each ISR member, and at most any later high watermark.
+    """
     return None if log_end_offset is None else min([log_end_offset, *held, *high_watermarks])
 
 
@@ -352,7 +356,8 @@ def mid_term_high_watermark(
 def mid_term_fetcher(topic: str, partition: int, fetchers: int) -> int:
     """Compute the fetcher thread of a partition, as AbstractFetcherManager.getFetcherId does in 0.9 to 4.4.
 
-    Utils.abs of the 32-bit ``31 * topic.hashCode() + partition``: the least negative number becomes 0.
+    That is Utils.abs of the 32-bit number ``31 * topic.hashCode() + partition``, which turns the smallest negative
+    number into 0.
     """
     java_hash = 0
     for unit in _units(topic):

@@ -1,6 +1,6 @@
-"""Collect the input of `mid_term`, and fill in its results, for terms that began before the log.
+"""Collect the input of `mid_term` for terms that began before the log, and fill in its results.
 
-Only small data comes to the driver: terms, lines about ISRs, and one row per follower of a partition.
+Only small data is collected to the driver: terms, lines about ISRs, and one row per follower of a partition.
 """
 
 from collections import defaultdict
@@ -53,8 +53,8 @@ def followers_seen(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[
     Returns
     -------
     list of dict
-        broker_id, stretch, topic, partition_id, leader_epoch, replica_id; ``fetches`` that were served without an
-        error, and of these first_us and last_us.
+        broker_id, stretch, topic, partition_id, leader_epoch, replica_id; ``fetches``, the number of fetches that were
+        served without an error, with the times of their first and last, first_us and last_us.
     """
     counted = sources.engine.map(sources.fetches, partial(_seen, stretches=stretches), SEEN)
     seen = sources.engine.by_key(
@@ -105,8 +105,8 @@ def vouched_for(
     Returns
     -------
     list of dict
-        As given, ``end_us`` cut at gaps, with ``ends_mid_term``, ``log_stretch``, ``assigned`` completed and
-        ``assigned_source``.
+        The given terms with ``end_us`` cut at gaps, with ``ends_mid_term``, ``log_stretch`` and ``assigned_source``,
+        and with ``assigned`` completed.
     """
     of_broker: dict[int, list[Stretch]] = defaultdict(list)
     for stretch in stretches:
@@ -127,7 +127,8 @@ def vouched_for(
 def _stretch_of(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
     """Find the stretch that a term begins in, and the time at which a gap cuts it; None if it begins in none.
 
-    The last stretch may end long before the broker's other logs: the request log was switched off, or is a part.
+    The last stretch may end long before the broker's other logs, because the request log was switched off or is
+    incomplete.
     """
     for number, stretch in enumerate(stretches):
         last = number == len(stretches) - 1
@@ -156,7 +157,7 @@ def settle_mid_term(  # noqa: PLR0913, PLR0917 all evidence of a term's start
     fetched: Rows,
     produced: Rows,
 ) -> None:
-    """Fill in the ISR and the offsets at the start of terms that begin in mid-term; changes the rows in place."""
+    """Fill in, in place, the ISR and the offsets at the start of terms that begin in mid-term."""
     unsettled = {number: row for number, row in enumerate(led) if row["begins_mid_term"]}
     if not unsettled:
         return
@@ -204,7 +205,7 @@ def _settle_one(
         span = mid_term.Led(start_us, row["end_us"], row["leader_id"], tuple(row["assigned"]))
         isr, source = mid_term.mid_term_isr(span, lines, holes, seems_in)
     held = [offset for follower, offset in offsets.items() if follower in isr]
-    # The order is the leader's: that of the assignment.
+    # The leader lists replicas in the order of the assignment.
     row["assigned"] = list(dict.fromkeys([*row["assigned"], *isr]))
     row["isr_at_start"] = [replica for replica in row["assigned"] if replica in isr]
     row["isr_source"] = source
@@ -234,11 +235,11 @@ def _held_at_start(
     for replica in row["assigned"]:
         own = [fetch for fetch in asked if fetch["replica_id"] == replica]
         if replica in kept and not any(fetch["first_us"] <= later_us for fetch in own):
-            # A follower that a leader keeps for this long without a fetch lacks nothing (since 2.1).
+            # Since 2.1, a follower that stays in the ISR for this long without a fetch lacks no records.
             held.append(at_log_end)
             continue
-        # Responses without records go to followers at the log end, and to throttled ones. Only a follower at the log
-        # end joins later without ever naming an offset: it was fenced until then.
+        # A response has no records if the follower is at the log end, or throttled. A follower that joins later without
+        # ever naming an offset was at the log end, and had been fenced until then.
         outside = row["isr_source"] != INFERRED and replica not in row["isr_at_start"]
         joins = all(fetch["asked"] is None for fetch in own) and evidence.joins(key, replica, start_us, end_us)
         held.append(_held(own, replica, shrinks, int(BEHIND) if outside and not joins else at_log_end))
@@ -248,7 +249,7 @@ def _held_at_start(
 def _held(asked: list[dict[str, Any]], replica: int, shrinks: list[dict[str, Any]], unless_named: int) -> int | None:
     """Infer a follower's log end offset at the start of the stretch, from its first fetch offset.
 
-    ``unless_named`` is that of a follower whose offset no line names, and that got no records.
+    ``unless_named`` is the result for a follower whose offset no line names, and that got no records.
     """
     if asked:
         first = asked[0]
@@ -265,9 +266,10 @@ def _first_fetches(sql: ArrowSql, fetched: pa.Table, term: pa.Table) -> pa.Table
     Returns
     -------
     pa.Table
-        number, replica_id; of its first fetch first_us (handled), answered_us, first_asked, first_code, first_answered
-        (high watermark); ``highest``, the highest high watermark in any earlier response; ``asked``, its first fetch
-        offset that a line names, and ``first_high_watermark``, the first high watermark in a response to it.
+        number, replica_id; for the first fetch, first_us (handled), answered_us, first_asked, first_code and
+        first_answered (the high watermark); ``highest``, the highest high watermark in any earlier response; ``asked``,
+        the first fetch offset that a line names; ``first_high_watermark``, the first high watermark in a response to
+        the follower.
     """
     first = "first({} ORDER BY handled_us, source_line)"
     return sql(
@@ -311,7 +313,7 @@ def _first_appends(sql: ArrowSql, produced: pa.Table, term: pa.Table) -> pa.Tabl
 
 
 def settled_schema(schema: pa.Schema) -> pa.Schema:
-    """Add the columns that a term has when it is settled."""
+    """Add the columns that `settle_mid_term` fills in to a schema of terms."""
     more = [("ends_mid_term", pa.bool_()), ("log_stretch", pa.int32()), ("assigned_source", pa.string()),
             ("isr_source", pa.string()), ("broker_version_source", pa.string()),
             ("held_at_start", pa.list_(pa.int64()))]  # fmt: skip

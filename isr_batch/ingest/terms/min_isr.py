@@ -1,4 +1,4 @@
-"""min.insync.replicas of topics over time: from brokers' lines about its changes, or else the controller's records.
+"""Find min.insync.replicas of topics over time, from brokers' lines about changes, or from the controller's records.
 
 If no line or record with a time names a topic's setting, it is taken from a listing, then from the lines of new logs,
 then from the broker's setting.
@@ -13,21 +13,21 @@ from isr_batch.broker_lines.server_log import min_isr_of_logs
 from isr_batch.lake.arrow_sql import ArrowSql
 
 _SOON_US = 5_000_000
-"""A new topic's leaders may begin before they print its settings."""
+"""A leader's term may begin this long before the leader prints the settings of a new topic."""
 
 
 def min_isr_settings(
     sql: ArrowSql, server: pa.Table, metadata: pa.Table, settings: pa.Table, min_isr: pa.Table
 ) -> pa.Table:  # fmt: skip
-    """List when the setting of a topic came into force on each broker, with ``changed``: it was another one before.
+    """List when a topic's setting came into force on each broker, and whether it was a change (``changed``).
 
     Parameters
     ----------
     sql : ArrowSql
     server, metadata : pa.Table
-        Lines of server.log; records.
+        Lines of server.log, and records of the metadata log.
     settings, min_isr : pa.Table
-        As `isr_batch.ingest.terms.leader_epochs.Sources` has them.
+        Result of `isr_batch.ingest.terms.leader_epochs.Sources`.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def min_isr_settings(
 
 
 def _of_brokers(sql: ArrowSql, settings: pa.Table, min_isr: pa.Table) -> pa.Table:
-    """Find each broker's own setting, for topics without one: broker_id, of_broker."""
+    """Find each broker's own setting, which applies to topics without a setting: broker_id, of_broker."""
     return sql(
         """
         SELECT s.broker_id, coalesce(m.min_insync_replicas,
@@ -86,7 +86,7 @@ def min_isr_of_terms(  # noqa: PLR0913, PLR0917 the settings, and what is known 
     spans : pa.Table
         Terms: broker_id, topic, partition_id, stamp_us.
     known : pa.Table
-        As `min_isr_settings` gives them.
+        Result of `min_isr_settings`.
     server, settings, min_isr : pa.Table
         As for `min_isr_settings`.
     """

@@ -20,15 +20,15 @@ class PartitionEvidence:
     Parameters
     ----------
     isr : dict of partition to list of IsrReport
-        In order of time.
+        Reports of leaders' lines, in order of time.
     records : dict of partition to list of IsrReport
-        The controller's, in order of time; not in ``isr``.
+        Reports of the controller's records, in order of time; they are not in ``isr``.
     controller_us : int or None
         Time up to which the controller's records have every change.
     replicas : dict of partition to (list of int, str)
         The last known assigned replicas, and their source.
     led : dict of partition to list of (at_us, leader_id, leader_epoch, source)
-        Leaders by records and snapshots.
+        Leaders according to records and snapshots.
     named : list of dict
         Lines of leaders about partitions that they lead.
     """
@@ -42,13 +42,13 @@ class PartitionEvidence:
     shrinks: dict[tuple[int, Partition], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
     def by_records(self, key: Partition, at_us: int) -> IsrReport | None:
-        """Find the ISR at a time in the controller's records; None if they begin later or end earlier."""
+        """Find the ISR at a time in the controller's records; None if the records do not cover the time."""
         before = [record for record in self.records[key] if record.at_us <= at_us]
         reaches = self.controller_us is not None and at_us <= self.controller_us
         return before[-1] if before and reaches else None
 
     def members_at(self, key: Partition, at_us: int) -> set[int]:
-        """Find the ISR at a time: by the records, or, for followers that never fetched, by the next line."""
+        """Find the ISR at a time by the controller's records; for followers that never fetched, by the next line."""
         record = self.by_records(key, at_us)
         if record:
             return set(record.after)
@@ -56,12 +56,12 @@ class PartitionEvidence:
         return set(following.before or ()) if following else set()
 
     def joins(self, key: Partition, replica: int, from_us: int, until_us: int) -> bool:
-        """Whether a line or record within a time has the replica in the ISR."""
+        """Whether a line or record within a span of time has the replica in the ISR."""
         reports = [*self.isr[key], *self.records[key]]
         return any(from_us < each.at_us <= until_us and replica in each.after for each in reports)
 
     def lines_and_snapshot(self, key: Partition, at_us: int) -> list[IsrReport]:
-        """List the lines about an ISR by time, with the last record before a time; later changes may be missing."""
+        """List the lines about an ISR by time, with the last record before ``at_us``; later records may be missing."""
         before = [record._replace(source=SNAPSHOT) for record in self.records[key] if record.at_us <= at_us]
         return sorted([*self.isr[key], *before[-1:]], key=lambda each: each.at_us)
 
@@ -90,10 +90,10 @@ def gather_partition_lines(
     ----------
     sources : Sources
     starts : pa.Table
-        As `isr_batch.ingest.terms.leader_epochs.term_starts` gives them.
+        Result of `isr_batch.ingest.terms.leader_epochs.term_starts`.
     earlier : Earlier
     stretches : sequence of Stretch
-        Of the brokers' logs.
+        Stretches of the brokers' logs.
     """
     evidence = PartitionEvidence(controller_us=earlier.controller_us)
     _of_server_log(evidence, sources)

@@ -43,7 +43,7 @@ def oldest_release(by_file: pa.Table) -> str | None:
     Parameters
     ----------
     by_file : pa.Table
-        As `isr_batch.ingest.requests.request_summary.requests_by_file` gives it.
+        Result of `isr_batch.ingest.requests.request_summary.requests_by_file`.
     """
     asked = max(
         (row["api_version"] for row in by_file.to_pylist()

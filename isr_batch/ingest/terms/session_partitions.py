@@ -33,16 +33,17 @@ def members_before(  # noqa: PLR0913, PLR0917 all evidence of a session's partit
     ----------
     engine : Engine
     sessions : Rows
-        As `isr_batch.ingest.requests.fetch_log.requests_in_sessions` gives them.
+        Result of `isr_batch.ingest.requests.fetch_log.requests_in_sessions`.
     led : sequence of dict
         Terms, with ``assigned``.
     topic_names : pa.Table
         topic_id, topic.
     fetchers : mapping of int to int
-        num.replica.fetchers of each broker, where known.
+        num.replica.fetchers of each broker, if known.
     held, numbers : sequence of dict, pa.Table
-        Of logs that were read before the last fetches, and the last request of each session
-        (`isr_batch.ingest.kafka_logs.earlier_logs`): a session that goes on from it has what that read.
+        The last fetches of earlier logs, and the last request of each of their sessions
+        (`isr_batch.ingest.kafka_logs.earlier_logs`). A session that continues from such a request has the same
+        partitions.
     """
     opened = _opened_before(engine, sessions)
     if not opened:
@@ -68,7 +69,7 @@ def members_before(  # noqa: PLR0913, PLR0917 all evidence of a session's partit
         count = fetchers.get(row["replica_id"], threads[row["replica_id"]])
         of_terms: dict[str, set[int]] = defaultdict(set)
         for term in by_leader[row["broker_id"]]:
-            # The follower lists partitions that the leader takes over later when it begins to fetch them.
+            # Partitions that the leader takes over later are listed by the follower when it begins to fetch them.
             late_us = _LATE_US if term["begins_mid_term"] else 0
             at_work = term["start_us"] <= row["handled_us"] + late_us and row["handled_us"] <= term["end_us"]
             mine = not row["thread"] or (
@@ -108,7 +109,7 @@ def _went_on(
 
 
 def _opened_before(engine: Engine, sessions: Rows) -> list[dict[str, Any]]:
-    """Find the first requests of such sessions, and ``thread``, the number of the fetcher thread; '' if unknown."""
+    """Find the first request of each session opened before the log, with its ``thread`` ('' if unknown)."""
     requests = engine.select(sessions, [*REQUEST_COLUMNS[:-1], "client_id"])
     first = engine.map(requests, first_session_requests, FIRST_REQUESTS)
     opened = engine.sql(
@@ -124,4 +125,4 @@ def _opened_before(engine: Engine, sessions: Rows) -> list[dict[str, Any]]:
 
 
 _LATE_US = 1_000_000
-"""A fetch may be handled this long before the first line of the log, as lines are written at completion."""
+"""A fetch may have been handled this long before the first line of the log, because it is logged at completion."""

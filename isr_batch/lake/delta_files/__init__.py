@@ -1,1 +1,1 @@
-"""Data files of Delta tables, read and written without Spark; and the commits that add them."""
+"""Read, write and commit data files of Delta tables without Spark."""

@@ -1,4 +1,4 @@
-"""Commit files to a Delta table without Spark, with retries if others commit first."""
+"""Commit files to a Delta table without Spark, and retry if another process commits first."""
 
 import json
 import time
@@ -25,25 +25,25 @@ def commit(
     actions_on: Callable[[DeltaTable], Actions],
     transactions: Sequence[Transaction] = (),
 ) -> None:
-    """Commit files to a Delta table as one version; nothing is committed without actions.
+    """Commit files to a Delta table as one version; without actions there is no commit.
 
     Parameters
     ----------
     to : DirectTable
     table : Table
-        Its contract.
+        Contract of the table.
     actions_on : callable
-        Returns the actions for a version; called again after a conflict.
+        Returns the actions to commit on top of a version; called again after a conflict.
     transactions : sequence of Transaction
-        Keys that the commit leaves in the table's log.
+        Application transactions (``txn`` actions) to record with the commit.
 
     Raises
     ------
     WriteConflictError
-        When others write to the same files.
+        When another process writes to the same files.
     """
     for attempt in range(RETRIES + 1):
-        to.was_written()  # perhaps by others: a conflict is detected here
+        to.was_written()  # read the log again, because another process may have committed
         there = to.log()
         renew_constraints(table, there)
         actions = list(actions_on(there))
@@ -65,13 +65,13 @@ def commit(
 
 
 def renew_constraints(table: Table, there: DeltaTable) -> None:
-    """Update the constraints of a table of an earlier version to those of the contract."""
+    """Update the constraints of a table that an earlier version of isr-batch created."""
     if later := constraints_since(table, there.metadata().configuration):
         there.alter.set_table_properties(later, raise_if_not_exists=False)
 
 
 def added(file: FileOfWorker, table: Table, *, moved: bool = False) -> AddAction:
-    """Add a new file; its rows may have moved from other ones."""
+    """Return the action that adds a file; ``moved`` if its rows come from removed files."""
     instants = {column.name for column in table.columns if column.type == "TIMESTAMP"}
     least, most = ({name: _in_log(value, up) if name in instants else value for name, value in of.items()}
                    for of, up in ((file.least, 0), (file.most, 999)))  # fmt: skip
@@ -81,16 +81,16 @@ def added(file: FileOfWorker, table: Table, *, moved: bool = False) -> AddAction
 
 
 def removed(file: Mapping[str, Any], *, moved: bool = False) -> RemoveAction:
-    """Remove a file of the log (`data_files`); its rows may have moved to another one."""
+    """Return the action that removes a file; ``moved`` if its rows are in an added file."""
     of = {name.removeprefix("partition."): value for name, value in file.items() if name.startswith("partition.")}
     return RemoveAction(file["path"], not moved, now_ms(), file["size_bytes"], of or None)
 
 
 def now_ms() -> int:
-    """Return the current time for an action in Delta's log, in epoch milliseconds."""
+    """Return the current time in epoch milliseconds, the unit of actions in Delta's log."""
     return int(time.time() * 1000)
 
 
 def _in_log(us: int, up: int) -> str:
-    """Round to whole milliseconds, as in Delta's log."""
+    """Format an instant for the statistics in Delta's log, rounded down or up to milliseconds."""
     return f"{np.datetime64((us + up) // 1000, 'ms')}Z"

@@ -1,6 +1,7 @@
-"""Compact small files of a table, in the format of the workers' files.
+"""Compact small files of a table into files of the format that workers write.
 
-delta-rs can compact too, but it neither writes nor verifies checksums: a damaged file would become a valid one.
+delta-rs could compact as well, but it neither writes nor verifies checksums, and would turn a damaged file into a valid
+one.
 """
 
 from collections import defaultdict
@@ -20,7 +21,7 @@ from isr_batch.lake.delta_files.write import DAY, GROUP_BYTES, DayFile, FileOfWo
 from isr_batch.lake.tables.contract import Table
 
 LARGE: Final = 1 << 27
-"""Bytes of a file that is left as it is, and of files that become one."""
+"""Size in bytes from which a file is not compacted, and of the files that compaction writes."""
 
 
 def compact_files(there: DirectTable, table: Table) -> None:
@@ -31,7 +32,7 @@ def compact_files(there: DirectTable, table: Table) -> None:
     SchemaError
         When a file is damaged.
     WriteConflictError
-        When others write to the same files.
+        When another process writes to the same files.
     """
     commit(there, table, partial(_compacted, table, there.store))
 
@@ -43,7 +44,7 @@ def _compacted(table: Table, store: Store, there: deltalake.DeltaTable) -> Actio
 
 
 def _together(files: Sequence[File]) -> Iterator[list[File]]:
-    """Choose the groups of files to merge, per partition and in commit order."""
+    """Group the files to be merged, per partition and in commit order."""
     of_partition = defaultdict(list)
     for file in sorted(files, key=lambda file: (file["modification_time"], file["path"])):
         if file["size_bytes"] < LARGE:

@@ -20,16 +20,16 @@ _NAMES = {"INT": "integer", "BIGINT": "long"}
 
 
 def create_table(table: Table, store: Store, metadata: str) -> None:
-    """Create a table by its contract, unless it exists.
+    """Create an empty table by its contract, unless it exists.
 
     Parameters
     ----------
     table : Table
     store : Store
-        Where to create it. Outside a folder, if two processes create it at once, the later one wins; the two tables
-        only differ in their id.
+        Where to create it. Outside a local folder, if two processes create it at once, the later one wins; the two
+        tables only differ in their id.
     metadata : str
-        Kept with the commit, as JSON.
+        Metadata of the commit, as JSON.
     """
     properties = table_properties(table)
     now_ms = int(time.time() * 1000)
@@ -50,7 +50,7 @@ def create_table(table: Table, store: Store, metadata: str) -> None:
     if store.is_folder:
         _write_once(Path(store.uri, path), text)
     elif not store.has_table():
-        # delta-rs's own streams take bytes, and no buffers of Arrow's: those only go to Arrow's buffer.
+        # delta-rs's streams accept bytes but not Arrow's buffers, which Arrow's own stream accepts.
         with store.files().open_output_stream(path, buffer_size=2 * len(text)) as out:
             out.write(text.encode())
 
@@ -60,7 +60,7 @@ def _write_once(path: Path, text: str) -> None:
     written = path.parent / f".{uuid.uuid4()}.tmp"
     written.write_text(text, encoding="utf-8")
     try:
-        os.link(written, path)  # fails if another has created it: then that one is the table
+        os.link(written, path)  # fails if another process has created it, which is fine
     except FileExistsError:
         pass
     finally:
@@ -68,7 +68,7 @@ def _write_once(path: Path, text: str) -> None:
 
 
 def _writers(table: Table) -> dict[str, Any]:
-    """Return the writer features of the protocol, as Spark writes them for the same table."""
+    """Return the writer features of the protocol that Spark would write for the same table."""
     if table.change_feed:
         constraints = ["checkConstraints"] if table.constraints else []
         return {"minWriterVersion": 7, "writerFeatures": [*constraints, "invariants", "changeDataFeed", "appendOnly"]}
@@ -76,13 +76,13 @@ def _writers(table: Table) -> dict[str, Any]:
 
 
 def _type(name: str) -> str | dict[str, Any]:
-    """Type of a column in the format of a Delta log."""
+    """Convert the type of a column to the format of a Delta log."""
     if name.startswith("ARRAY<"):
         return {"type": "array", "elementType": _type(name[6:-1]), "containsNull": True}
     if name.startswith("MAP<"):
         key, value = name[4:-1].split(", ")
         return {"type": "map", "keyType": _type(key), "valueType": _type(value), "valueContainsNull": True}
-    if name.startswith("STRUCT<"):  # of plain types
+    if name.startswith("STRUCT<"):  # with fields of plain types
         members = (member.split(": ") for member in name[7:-1].split(", "))
         fields = [{"name": of, "type": _type(is_), "nullable": True, "metadata": {}} for of, is_ in members]
         return {"type": "struct", "fields": fields}

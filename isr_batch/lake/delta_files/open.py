@@ -13,18 +13,18 @@ from isr_batch.lake.delta_files.read import dataset_of, read_file
 from isr_batch.lake.delta_files.stores import Store
 
 Days = tuple[str, str]
-"""First and last day, as text: Python has no year 0, which a line of a log may have."""
+"""First and last day, as text, because a log line may have the year 0, which Python's dates lack."""
 
 
 class DirectTable:
-    """A table that delta-rs reaches.
+    """A table that delta-rs can access.
 
     Parameters
     ----------
     store : Store
-        Where it lies, or will lie.
+        Location of the table, which may not exist yet.
     metadata : callable
-        Returns the metadata of a commit, as JSON.
+        Returns the metadata for a commit, as JSON.
     """
 
     def __init__(self, store: Store, metadata: Callable[[], str]) -> None:
@@ -45,7 +45,7 @@ class DirectTable:
     def log(self) -> deltalake.DeltaTable:
         """Read the newest version of the log.
 
-        Outside a folder it is cached until this process writes to the table (`was_written`).
+        Outside a local folder, the log is cached until this process writes to the table (`was_written`).
         """
         if self.store.is_folder:
             return self.store.table()
@@ -71,7 +71,7 @@ class DirectTable:
         return sum(int(file["size_bytes"]) for file in self.data_files())
 
     def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
-        """Read columns of the rows whose text columns have one of the values in ``wanted``, for each of its columns.
+        """Read columns of the rows that match ``wanted``: for each of its text columns, one of the listed values.
 
         Raises
         ------
@@ -83,7 +83,7 @@ class DirectTable:
         return pa.concat_tables([schema.empty_table(), *read])
 
     def open(self, schema: pa.Schema) -> ds.Dataset | pa.Table:
-        """Open columns, to be read batch by batch; as `read` otherwise."""
+        """Open columns for reading batch by batch, without a filter."""
         files = self.data_files()
         return dataset_of(self.store, self.store.files(), files, schema) if files else schema.empty_table()
 
@@ -91,8 +91,8 @@ class DirectTable:
 def data_files(there: deltalake.DeltaTable, days: Days | None, *more: str) -> list[dict[str, Any]]:
     """List the data files of a version of a table, by default of all days.
 
-    Each has ``path``, ``size_bytes``, its partition value as text (``partition.event_date``), and further fields of
-    the log, if it has them.
+    Each entry has ``path``, ``size_bytes``, its partition value as text (``partition.event_date``), and those of the
+    fields ``more`` that the log has.
     """
     files = pa.table(there.get_add_actions(flatten=True))
     partitions = [name for name in files.column_names if name.startswith("partition.")]

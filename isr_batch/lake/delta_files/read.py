@@ -1,6 +1,6 @@
-"""Read data files of a table: all rows, a batch at a time, by row group, or by location.
+"""Read data files of a table: whole, in batches, by row group, or by the location of rows.
 
-Locations are all that Spark moves of large columns; workers read these.
+Spark moves only the locations of rows with large columns; its workers read the columns themselves.
 """
 
 from collections import OrderedDict
@@ -24,25 +24,26 @@ from isr_batch.lake.delta_files.stores import Store
 
 ROWS_AT_ONCE: Final = 1 << 17
 HELD_BYTES: Final = 1 << 25
-"""Of row groups that a worker holds: rows of a set are in a group of each day, and the next set's in the same ones."""
+"""Bytes of row groups that a worker caches. A replica set's rows are in one row group per day, which often also has the
+rows of the next replica set."""
 
 PLACE: Final = pa.struct([("path", pa.string()), ("row", pa.int64())])
-"""Where a row is: its file, within the table, and its number there, from 0."""
+"""Location of a row: the path of its file within the table, and the number of the row in the file, from 0."""
 OPEN_FILES: Final = 64
-"""Files that a worker keeps open."""
+"""Maximum number of files that a worker keeps open."""
 Group = tuple[str, int]
 """A file, and the number of one of its row groups."""
 File = Mapping[str, Any]
-"""An entry of a table's log (`DirectTable.data_files`)."""
+"""A data file, as `DirectTable.data_files` lists it."""
 
 
 def dataset_of(store: Store, folder: FileSystem, files: Sequence[File], schema: pa.Schema) -> ds.Dataset:
-    """Open columns of files; those that a file lacks have its partition value, or null.
+    """Open columns of files; a column that a file lacks has its partition value, or null.
 
     Raises
     ------
     SchemaError
-        When the end of a file is damaged; other damage is noticed when it is read.
+        When the footer of a file is damaged; other damage is noticed when the rows are read.
     """
     fragments = []
     for file in files:
@@ -56,12 +57,12 @@ def dataset_of(store: Store, folder: FileSystem, files: Sequence[File], schema: 
 def read_file(
     store: Store, folder: FileSystem, file: File, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]
 ) -> pa.Table:
-    """Read a file; ``wanted`` as in `DirectTable.read`.
+    """Read the rows of a file that match ``wanted``, as in `DirectTable.read`.
 
     Raises
     ------
     SchemaError
-        When it cannot be read.
+        When the file cannot be read.
     """
     others = [pa.field(name, pa.string()) for name in wanted if name not in schema.names]
     rows = dataset_of(store, folder, [file], pa.schema([*schema, *others]))
@@ -81,31 +82,31 @@ def some_rows_of(store: Store, file: File, schema: pa.Schema) -> Iterator[pa.Tab
 def rows_of_groups(
     store: Store, path: str, columns: Sequence[str], share: tuple[int, int], rows_at_once: int
 ) -> Iterator[pa.RecordBatch]:
-    """Read columns of every n-th row group of a file, given the first group and n; names are dictionaries.
+    """Read columns of every n-th row group of a file, with names as dictionaries; ``share`` is the first group and n.
 
     Raises
     ------
     SchemaError
-        When it cannot be read.
+        When the file cannot be read.
     """
     names = ["cluster_id", "topic"]
     with damaged_files_explained(store, path), _open_file(store, store.files(), path, read_dictionary=names) as file:
         groups = list(range(share[0], file.num_row_groups, share[1]))
         there = [name for name in columns if name in file.schema_arrow.names]
         for batch in file.iter_batches(rows_at_once, groups, there, use_threads=False):
-            missing = pa.nulls(batch.num_rows)  # the table got the column later
+            missing = pa.nulls(batch.num_rows)  # the column was added to the table later
             arrays = [batch.column(name) if name in there else missing for name in columns]
             yield pa.RecordBatch.from_arrays(arrays, list(columns))
 
 
 @contextmanager
 def damaged_files_explained(store: Store, path: str) -> Iterator[None]:
-    """Turn errors of reading a table's file into a message with the remedy.
+    """Turn an error of reading a table's file into a message with the remedy.
 
     Raises
     ------
     SchemaError
-        Naming the file.
+        If the file cannot be read; the message names it.
     """
     try:
         yield
@@ -125,19 +126,19 @@ def _partition(field: pa.Field) -> str:
 
 
 def _value(file: File, field: pa.Field) -> pa.Scalar:
-    """Value of a column that the file itself does not have."""
+    """Return the value of a column that is not in the file: its partition value, or null."""
     return pa.scalar(file[_partition(field)], pa.string()).cast(field.type)
 
 
 class FileRows:
-    """Reads columns of rows, given their files and positions.
+    """Reads columns of rows, given the locations of the rows.
 
     Parameters
     ----------
     store : Store
-        Of the table.
+        Store of the table.
     schema : pa.Schema
-        The columns.
+        The columns to read.
     """
 
     def __init__(self, store: Store, schema: pa.Schema) -> None:
@@ -148,12 +149,12 @@ class FileRows:
         self._held_bytes = 0
 
     def at(self, places: pa.StructArray) -> pa.StructArray:
-        """Read rows.
+        """Read the rows at some locations.
 
         Parameters
         ----------
         places : pa.StructArray
-            Of PLACE; may be null.
+            Locations, of type `PLACE`; some may be null.
 
         Returns
         -------
@@ -163,7 +164,7 @@ class FileRows:
         Raises
         ------
         SchemaError
-            Naming the file that cannot be read.
+            If a file cannot be read; the message names it.
         """
         parts: list[pa.Array] = [pa.nulls(0, self.type)]
         for path, same in groupby(places.to_pylist(), lambda place: place and place["path"]):
@@ -194,7 +195,7 @@ class FileRows:
             yield self._held[path, number].slice(int(some[0] - starts[number]), len(some))
 
     def _read(self, path: str, file: pq.ParquetFile, numbers: Sequence[int]) -> None:
-        """Read row groups in one call: one request to a store, or a few."""
+        """Read and cache row groups of a file in one call, which needs few requests to the store."""
         if not numbers:
             return
         columns = file.read_row_groups(numbers, self._schema.names, use_threads=False).select(self._schema.names)

@@ -1,8 +1,9 @@
-"""Verify data files: a flipped bit must be an error, not a wrong figure.
+"""Verify data files, so that a flipped bit leads to an error instead of a wrong number.
 
-Pages have checksums within the file, which all readers verify. A footer has none, and reading a damaged one may return
-anything or crash the process. Object stores and HDFS verify their own data. In a local folder each file has its
-checksums next to it, where Hadoop's local file system writes and verifies those of Spark's files.
+Parquet pages have checksums, which all readers verify. Footers have none, and reading a damaged footer may return
+anything, or crash the process. Object stores and HDFS verify their own data. In a local folder, the checksums of each
+file are in a file next to it, in the place and format of Hadoop's local file system, which writes and verifies them for
+Spark.
 """
 
 import zlib
@@ -21,23 +22,23 @@ FORMAT: Final = ds.ParquetFileFormat(
     coerce_int96_timestamp_unit="us",
 )
 CHUNK: Final = 1 << 16
-"""Bytes that have a checksum; Hadoop takes 512, and reads any number."""
+"""Bytes per checksum; Hadoop writes one per 512 bytes, and reads any size."""
 _MAGIC, _HEAD = b"crc\0", 8
 _TAIL: Final = 8
-"""Length of the footer, and Parquet's mark."""
+"""Bytes of the footer's length and of Parquet's magic number, with which a file ends."""
 
 
 class UnsoundFileError(pa.ArrowInvalid):  # type: ignore[misc]
-    """A file differs from what was written."""
+    """A file no longer has the content that was written."""
 
 
 def checksums_beside(file: Path) -> Path:
-    """Path of the checksums of a local file."""
+    """Return the path of the checksums of a local file."""
     return file.with_name(f".{file.name}.crc")
 
 
 def write_checksums(store: Store, path: str) -> None:
-    """Write the checksums of a complete file."""
+    """Write the checksums of a file that is complete."""
     if not store.is_folder:
         return
     file = Path(store.uri, path)
@@ -47,12 +48,12 @@ def write_checksums(store: Store, path: str) -> None:
 
 
 def require_sound_footer(store: Store, path: str) -> None:
-    """Fail if the end of a file differs from what was written; older files have no checksums.
+    """Verify the footer of a file against its checksums; files of earlier releases have none, and pass.
 
     Raises
     ------
     UnsoundFileError, OSError
-        When it differs, or the file is gone.
+        If the footer differs from what was written, or if the file is gone.
     """
     file = Path(store.uri, path)
     if not store.is_folder or not checksums_beside(file).exists():

@@ -1,6 +1,6 @@
-"""How workers and delta-rs reach a table: in a folder, on HDFS, or in an object store.
+"""Give workers and delta-rs access to a table in a local folder, on HDFS, or in an object store.
 
-Spark has addresses and credentials in Hadoop's configuration; delta-rs takes them as separate options.
+Spark takes endpoints and credentials from Hadoop's configuration; delta-rs needs them as separate options.
 """
 
 import logging
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Setting = Callable[[str], str | None]
-"""Gives what Hadoop's configuration has under a name."""
+"""Returns a setting of Hadoop's configuration by name, or None."""
 
 WITHOUT: Final = "--timelines none replays without them, and `isr-batch timeline` makes those of one partition"
 S3: Final = ("s3", "s3a", "s3n")
-"""Schemes by which Spark knows S3."""
+"""Schemes of S3 addresses in Spark."""
 _AZURE: Final = ("abfs", "abfss")
 _HDFS: Final = ("hdfs", "viewfs")
 DIRECT: Final = (*S3, *_HDFS)
-"""Schemes where delta-rs reads and commits all small tables, and not timelines alone; tried with servers."""
+"""Schemes for which delta-rs reads and commits all small tables, not only timelines; tested with real servers."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Store:
     Attributes
     ----------
     uri : str
-        Folder or address, as delta-rs takes it.
+        Folder or address in the form that delta-rs accepts.
     options : dict of str
-        Options of delta-rs. They may hold credentials, so they are never shown.
+        Options for delta-rs. They may contain credentials, so they must never be printed.
     """
 
     uri: str
@@ -52,20 +52,20 @@ class Store:
 
     @property
     def is_s3(self) -> bool:
-        """Whether it is S3 or S3-compatible."""
+        """Whether the store is S3 or S3-compatible."""
         return self.uri.startswith("s3:")
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a local folder."""
+        """Whether the store is a local folder."""
         return not is_address(self.uri)
 
     def has_table(self) -> bool:
-        """Whether a Delta table exists there."""
+        """Whether the location has a Delta table."""
         return deltalake.DeltaTable.is_deltatable(self.uri, self.options or None)
 
     def is_reached(self) -> bool:
-        """Whether delta-rs can reach it; otherwise the reason is logged, without credentials."""
+        """Check whether delta-rs can reach the store; if not, log the reason, without credentials."""
         try:
             self.has_table()
         except (OSError, DeltaError) as error:
@@ -74,14 +74,14 @@ class Store:
         return True
 
     def table(self) -> deltalake.DeltaTable:
-        """Read the table's log.
+        """Read the table's Delta log.
 
         Raises
         ------
         TableNotFoundError
-            When it does not exist.
+            When the table does not exist.
         UsageError
-            When it cannot be reached.
+            When the store cannot be reached.
         """
         if self.is_folder:
             return deltalake.DeltaTable(self.uri)
@@ -97,7 +97,7 @@ class Store:
             ) from error
 
     def files(self) -> "FileSystem":
-        """Open the table's folder, to read and to write; paths are within it."""
+        """Open the table's folder for reading and writing; paths are relative to it."""
         from deltalake.fs import DeltaStorageHandler
         from pyarrow.fs import LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
@@ -106,7 +106,7 @@ class Store:
         return PyFileSystem(DeltaStorageHandler(self.uri, self.options or None))
 
     def address(self, path: str) -> str:
-        """Address of a file of the table, for messages."""
+        """Return the address of a file of the table, for messages."""
         return f"{self.uri}/{path}"
 
 
@@ -116,29 +116,29 @@ def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
         hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 there is no public way
     except (AttributeError, PySparkException):
         return None
-    hidden = hadoop.getPassword(name)  # also from a store of credentials
+    hidden = hadoop.getPassword(name)  # which also looks in credential providers
     return None if hidden is None else "".join(hidden)
 
 
 def log_store(spark: "SparkSession", scheme: str) -> str | None:
-    """Class name of the multi-writer log store, if one is configured."""
+    """Return the class name of the multi-writer log store, if one is configured."""
     return spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None)
 
 
 def store_of(location: str, setting: Setting) -> Store:
-    """Find out how delta-rs reaches an address of Spark's.
+    """Translate an address of Spark's, and Hadoop's settings for it, for delta-rs.
 
     Parameters
     ----------
     location : str
-        With its scheme, such as ``file:/tmp/lake/replica_states``.
+        Address with its scheme, such as ``file:/tmp/lake/replica_states``.
     setting : callable
-        Of Hadoop's configuration.
+        Looks up a setting of Hadoop's configuration.
 
     Raises
     ------
     UsageError
-        When it cannot.
+        When delta-rs cannot access the address.
     """
     if "%" in location:
         raise UsageError(f"timelines cannot be written to a path with a %: {location}", f"rename it; {WITHOUT}")

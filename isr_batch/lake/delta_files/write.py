@@ -1,8 +1,8 @@
 """Write rows to new Parquet files of a table, in this process or in workers; one commit then adds them.
 
-Spark would copy each row from the worker and write the copy (docs/adr/0020). Here a task writes one
-file per day, and reports it to the driver. Files of a failed task are in no commit, and VACUUM removes them. Rows are
-checked against their contract before they are written, because the commit does not check them.
+With Spark's own writer, each row would be copied from the Python worker to the JVM (docs/adr/0020). Here a task writes
+one file per day itself, and reports the files to the driver. Files of a failed task are in no commit, and VACUUM
+removes them. Rows are checked against their contract before they are written, because the commit does not check them.
 """
 
 import json
@@ -25,21 +25,22 @@ from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.tables.contract import Table
 
 REPORTS = pa.schema([("file", pa.string())])
-"""A task's report of a file: a `FileOfWorker` as JSON."""
+"""Schema of a task's reports: each is a `FileOfWorker` as JSON."""
 
 GROUP_BYTES = 1 << 25
-"""Of rows of a day that are held before they are checked and written."""
+"""Bytes of rows that a task collects for a day before it checks and writes them."""
 BINARIES_BYTES = 1 << 20
-"""Size of a row group of a table with binaries (`isr_batch.lake.delta_files.read`)."""
+"""Size in bytes of a row group of a table with binaries (`isr_batch.lake.delta_files.read`)."""
 BINARIES_OF_FILE = 1 << 28
-"""Size of a file of such a table: readers by location hold the metadata of all its row groups."""
+"""Largest size in bytes of a file of such a table, because readers by location hold the metadata of all its row groups
+in memory."""
 BYTES_WAITING = 1 << 27
-"""Of rows of all days that a task holds: its memory does not grow with its share of the log."""
+"""Bytes of rows that a task collects for all days, so that its memory does not grow with its share of the log."""
 
 DAY = "event_date"
 """Partition column of the tables."""
 _BITS: Final = "runs"
-"""Column of whole numbers that recur, as a few sets of rule runs share their states."""
+"""Integer column with few distinct values, which is worth a dictionary."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,15 @@ class FileOfWorker:
     Attributes
     ----------
     path : str
-        Within the table.
+        Path of the file within the table.
     size_bytes : int
     day : str
         Value of event_date of all rows; empty if the table is not partitioned.
     rows, broken : int
         Number of rows, and of those that break the contract.
     least, most : dict of str to int or str
-        Minimum and maximum of the columns by which readers skip files, which are never null; instants in epoch
-        microseconds.
+        Minimum and maximum of each column by which readers skip files. These columns are never null. Instants are in
+        epoch microseconds.
     """
 
     path: str
@@ -77,20 +78,20 @@ def with_files_written(
     Parameters
     ----------
     table : Table
-        Partitioned by event_date.
+        A table that is partitioned by event_date.
     store : Store
-        Where it is.
+        Location of the table.
     where : str
-        SQL condition that the rows must meet as well.
+        SQL condition that the rows must meet in addition to the contract.
     open_sql : callable
-        Returns the engine that evaluates it.
+        Returns the engine that evaluates the condition.
     batches : iterator of RecordBatch
-        The contract's columns; of any length.
+        Batches of any length with the contract's columns.
 
     Yields
     ------
     RecordBatch
-        Of `REPORTS`.
+        Reports of the written files (`REPORTS`).
     """
     assert table.partitioned_by == (DAY,)
     files = TaskFiles(table, store, where, open_sql())
@@ -103,14 +104,14 @@ def with_files_written(
 
 
 def reported_files(reports: pa.Table) -> list[FileOfWorker]:
-    """List the files that workers report (`REPORTS`)."""
+    """Parse workers' reports of files (`REPORTS`)."""
     return [FileOfWorker(**json.loads(text)) for text in reports["file"].to_pylist()]
 
 
 def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
-    """Options for writing the columns of a Parquet file.
+    """Return the options for writing the columns of a Parquet file.
 
-    Times and offsets grow in small steps: delta encoding takes half the bytes and half the time of a dictionary.
+    Times and offsets grow in small steps, for which delta encoding takes half the space and time of a dictionary.
     """
     growing = (pa.int64(), pa.timestamp("us", "UTC"))
     steps = [field.name for field in stored if field.type in growing and field.name != _BITS]
@@ -122,19 +123,19 @@ def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
 
 
 def has_binaries(table: Table) -> bool:
-    """Whether rows of a table are large, and read by location."""
+    """Whether a table has binary columns, so that its rows are large and read by location."""
     return any(column.type == "BINARY" for column in table.columns)
 
 
 def rows_a_group(table: Table, rows: pa.Table) -> int:
-    """Choose the number of rows per row group: few if rows have binaries, which are read by location."""
+    """Choose the number of rows per row group: few if the rows have binaries and are read by location."""
     if not has_binaries(table):
         return max(1, int(rows.num_rows))
     return max(1, int(rows.num_rows * BINARIES_BYTES // max(1, rows.nbytes)))
 
 
 def skipped_by(table: Table) -> list[str]:
-    """Columns whose minimum and maximum files have: by the contract, otherwise all instants that are never null."""
+    """Return the columns with statistics: those that the contract names, or else all instants that are never null."""
     instants = [column.name for column in table.columns if column.type == "TIMESTAMP" and not column.nullable]
     return list(table.skipped_by) or instants
 
@@ -145,18 +146,18 @@ class TaskFiles:
     Parameters
     ----------
     table : Table
-        Partitioned by event_date.
+        A table that is partitioned by event_date.
     store : Store
-        Where it is.
+        Location of the table.
     where : str
         SQL condition that the rows must meet.
     sql : ArrowSql
-        Evaluates it.
+        Engine that evaluates the condition.
     """
 
     def __init__(self, table: Table, store: Store, where: str, sql: ArrowSql) -> None:
         self.table, self.store, self.where, self.sql = table, store, where, sql
-        # A row that lacks what it must have is counted, and its file is not used.
+        # A row with a null in a NOT NULL column is counted as broken, and its file is not committed.
         self.schema = pa.schema([field.with_nullable(True) for field in arrow_schema(table)])
         self.waiting: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
         self.bytes_waiting: defaultdict[int, int] = defaultdict(int)
@@ -200,11 +201,11 @@ class DayFile:
     ----------
     table : Table
     store : Store
-        Where it is.
+        Location of the table.
     day : str
         Value of event_date; empty if the table is not partitioned.
     schema : pa.Schema
-        Of the table's rows.
+        Schema of the table's rows.
     """
 
     def __init__(self, table: Table, store: Store, day: str, schema: pa.Schema) -> None:
@@ -253,8 +254,8 @@ class DayFile:
             raise
 
     def abandon(self) -> None:
-        """Leave the file as it is, outside any table: a full disk would not accept the rest."""
-        self.writer.is_open = False  # else the destructor writes the footer, and an error is lost
+        """Give up an incomplete file without writing its footer, for which a full disk has no space."""
+        self.writer.is_open = False  # if not, the destructor writes the footer, and hides the error
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 number or bytes

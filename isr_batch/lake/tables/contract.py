@@ -1,11 +1,11 @@
-"""The parts of a table's contract, and the columns that several contracts share."""
+"""Classes for the contracts of tables, and the columns that several contracts share."""
 
 from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: Spark type, meaning, and whether a row may lack it."""
+    """A column: name, Spark type, meaning, and whether its value may be null."""
 
     name: str
     type: str
@@ -40,9 +40,9 @@ class Table:
     constraints: dict[str, str] = field(default_factory=dict)
     partitioned_by: tuple[str, ...] = ()
     skipped_by: tuple[str, ...] = ()
-    """Columns whose least and largest values Delta keeps of each file; of a table with few rows, the first 32."""
+    """Columns whose minimum and maximum Delta keeps for each file; if empty, its default, the first 32."""
     change_feed: bool = False
-    """Whether Delta records the rows that a commit has added and removed."""
+    """Whether Delta's change data feed records the rows that each commit adds and removes."""
 
     @property
     def column_names(self) -> list[str]:
@@ -51,18 +51,21 @@ class Table:
 
     @property
     def schema_ddl(self) -> str:
-        """Types only, as ``spark.createDataFrame`` and ``cast`` accept them."""
+        """Names and types as ``spark.createDataFrame`` and ``cast`` accept them."""
         return ", ".join(f"{column.name} {column.type}" for column in self.columns)
 
 
 def key_columns(*names: str) -> tuple[Column, ...]:
-    """Columns of a key, for contracts: each by name with its type and meaning."""
+    """Return key columns by name, with the type and the meaning that they have in every contract."""
     known = {
-        "cluster_id": ("STRING", "name given to the cluster when its logs were ingested"),
-        "topic": ("STRING", "topic name, or its id where no log gives the name"),
+        "cluster_id": ("STRING", "cluster, by the name that the ingest was given or found"),
+        "topic": ("STRING", "topic name; its id if no log has the name"),
         "partition_id": ("INT", "partition number within the topic"),
-        "leader_epoch": ("INT", "Kafka's leader epoch: one term of one leader"),
-        "leader_id": ("INT", "broker that leads in this term, and whose log and clock the row is from"),
+        "leader_epoch": ("INT", "Kafka's leader epoch, which identifies one term of one leader"),
+        "leader_id": (
+            "INT",
+            "broker that leads the partition in this term; the row comes from its log and has its clock",
+        ),
         "broker_id": ("INT", "broker"),
     }
     return tuple(Column(name, *known[name], nullable=False) for name in names)
@@ -76,7 +79,7 @@ SOURCE = columns("""
     source_line BIGINT -- line in that file, from 1
 """)
 RULE = columns("""
-    rule STRING NOT NULL -- rule id, as in `isr-batch rules list`
+    rule STRING NOT NULL -- name of the rule, as `isr-batch rules list` prints it
     params_json STRING NOT NULL -- the rule's parameters in this replay, as JSON with sorted keys
 """)
 KEY_CHECKS = {"partition_from_0": "partition_id >= 0", "epoch_known": "leader_epoch >= -1"}

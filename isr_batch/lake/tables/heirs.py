@@ -4,18 +4,18 @@ from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, c
 
 ELIGIBLE_LEADERS = Table(
     "eligible_leaders",
-    "The broker that could lead a partition cleanly if its leader died under a rule (KIP-966): from from_time until "
-    "until_time, while a replica is outside the ISR",
+    "The broker that would be elected cleanly under a rule if the partition's leader died between from_time and "
+    "until_time (KIP-966); rows exist for the times in which a replica is outside the ISR",
     (
         *SET,
         *RULE,
         *columns("""
-            from_time TIMESTAMP NOT NULL -- begin of the time that the row describes
-            until_time TIMESTAMP NOT NULL -- its end: the next row, a UTC midnight, the end of the term, or when the ISR
-                -- is whole again
+            from_time TIMESTAMP NOT NULL -- start of the time that the row describes
+            until_time TIMESTAMP NOT NULL -- end of that time: the next row, a UTC midnight, the end of the term, or the
+                -- return of the last missing replica
             isr ARRAY<INT> NOT NULL -- in-sync replicas under this rule, as in partition_timeline
-            min_insync_replicas INT -- in force; not more than there are replicas
-            elr_enabled BOOLEAN -- whether the cluster has eligible leader replicas; null where unknown
+            min_insync_replicas INT -- min.insync.replicas in force, at most the number of replicas
+            elr_enabled BOOLEAN -- whether the cluster has eligible leader replicas; null if unknown
             elr_source STRING NOT NULL -- source of elr_enabled: given (setting replay.elr), recorded (metadata log),
                 -- release (none before 4.0), logged (a leader printed some), snapshot (kafka-topics --describe did), or
                 -- unknown

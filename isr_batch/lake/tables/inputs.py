@@ -1,8 +1,8 @@
 """Contracts of the input tables: columns, their meaning, and constraints.
 
-One list serves the DDL, the check of an existing table, and the documentation page. Types are
-Spark's; ``*_time`` is UTC with microseconds, ``*_ms`` is epoch or duration in milliseconds,
-offsets are record offsets.
+The DDL, the check of an existing table, and the documentation page are all made from these contracts. Types are
+Spark's. Columns named ``*_time`` are UTC with microseconds; columns named ``*_ms`` are durations, or times since 1970,
+in milliseconds; offsets are record offsets.
 """
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, SET, SOURCE, Column, Table, columns, key_columns
@@ -12,31 +12,31 @@ from udfs.batches.segments import PACKED
 
 FETCH_LOG = Table(
     "fetch_log",
-    "A follower's fetch of one partition, as its leader served it (listed in the request, or implied by its session), "
-    "or a run of identical ones",
+    "A follower's fetch of one partition, as the leader served it, or a run of identical fetches. The request listed "
+    "the partition, or its fetch session implied it",
     (
         *SET,
         *columns("""
             replica_id INT NOT NULL -- follower that fetched
-            arrival_time TIMESTAMP NOT NULL -- last byte of the request read from the socket
-            handled_time TIMESTAMP NOT NULL -- an io thread took the request: Kafka's fetch time
-            processed_time TIMESTAMP NOT NULL -- local work done: log read, follower state updated
-            released_time TIMESTAMP NOT NULL -- end of the long poll that the follower asked for (processed_time if it
-                -- did not wait); what comes after is the leader's delay
-            completed_time TIMESTAMP NOT NULL -- response written to the socket
-            fetch_offset BIGINT -- offset asked for: the follower's log end offset. Null where no line names it: the
-                -- fetch session is older than the log and has not listed the partition yet; without records in the
-                -- answer it was the log end
-            leader_log_end_offset BIGINT -- leader's log end offset at handled_time, where the input knows it
-            leader_leo_source STRING -- logged, appends or inferred: where the leader's log end offset comes from
-            high_watermark BIGINT -- high watermark in the response, null when the response did not list the partition
-            error_code INT NOT NULL -- Kafka error code of the partition, 0 when the fetch counted; -1 a diverging
-                -- epoch; -2 records were sent from an offset that no line names
-            run_length INT NOT NULL -- number of identical fetches, one after the other, that the row stands for; view
-                -- fetches has them singly
-            later_by ARRAY<INT> -- for each fetch of the run after the first, by how much it is later than the one
-                -- before: arrival_time, handled_time, processed_time, released_time, completed_time in microseconds,
-                -- and source_line; null without such fetches
+            arrival_time TIMESTAMP NOT NULL -- when the leader had read the last byte of the request from the socket
+            handled_time TIMESTAMP NOT NULL -- when an io thread took the request from the queue: Kafka's fetch time
+            processed_time TIMESTAMP NOT NULL -- when the local work was done: log read, follower state updated
+            released_time TIMESTAMP NOT NULL -- when the long poll that the follower asked for ended (processed_time if
+                -- it did not wait); the time from then to completed_time is the leader's delay
+            completed_time TIMESTAMP NOT NULL -- when the response was written to the socket
+            fetch_offset BIGINT -- requested offset, which is the follower's log end offset. Null if no line names it,
+                -- because the fetch session is older than the log and has not listed the partition yet; if the response
+                -- then had no records, the offset was the leader's log end
+            leader_log_end_offset BIGINT -- leader's log end offset at handled_time; null if the input does not show it
+            leader_leo_source STRING -- source of leader_log_end_offset: logged, appends or inferred
+            high_watermark BIGINT -- high watermark in the response; null if the response did not list the partition
+            error_code INT NOT NULL -- Kafka error code of the partition; 0: the leader accepted the fetch; -1: the
+                -- epochs diverged; -2: records were sent from an offset that no line names
+            run_length INT NOT NULL -- number of consecutive identical fetches that this row represents; the view
+                -- fetches has one row per fetch
+            later_by ARRAY<INT> -- for each fetch of the run after the first, six differences from the fetch before it:
+                -- arrival_time, handled_time, processed_time, released_time and completed_time in microseconds, then
+                -- source_line; null if run_length is 1
             last_handled_time TIMESTAMP NOT NULL -- handled_time of the last fetch of the run
         """),
         *SOURCE,
@@ -59,22 +59,23 @@ FETCH_LOG = Table(
 
 APPEND_LOG = Table(
     "append_log",
-    "An append to the leader's log, or one that it refused",
+    "An append to the leader's log, or an append that the leader refused",
     (
         *SET,
         *columns("""
-            append_time TIMESTAMP NOT NULL -- the log end offset moved (a refused append: when it was refused)
-            base_offset BIGINT -- first offset of the append; null when refused
-            log_end_offset BIGINT -- leader's log end offset after the append; null when refused
-            log_end_source STRING -- what named the end: appends, fetches, shrinks or terms; inferred: shared out, or
-                -- one record on
-            log_end_error BIGINT -- records by which log_end_offset may be wrong at most; null when refused, or when
-                -- nothing bounds it
-            acks INT -- acks of the produce request: -1 all, 1, 0; null for an append that no logged request made
-            client_id STRING -- client.id of the producer; null for an append that no logged request made
-            acknowledged_time TIMESTAMP -- response written to the producer; null without an acknowledgement
-            error_code INT NOT NULL -- Kafka error code in the response; an append with an error and an offset still
-                -- happened. -1: the log grew by nothing, and the release prints no responses
+            append_time TIMESTAMP NOT NULL -- when the append moved the log end offset, or when it was refused
+            base_offset BIGINT -- first offset of the append; null if refused
+            log_end_offset BIGINT -- leader's log end offset after the append; null if refused
+            log_end_source STRING -- source of log_end_offset: appends, fetches, shrinks or terms, whose log lines name
+                -- it; or inferred, by distributing the known growth over several appends, or by adding one record
+            log_end_error BIGINT -- largest possible error of log_end_offset, in records; null if refused, or if nothing
+                -- bounds the error
+            acks INT -- acks of the produce request: -1 (all), 1 or 0; null for an append without a logged request
+            client_id STRING -- client.id of the producer; null for an append without a logged request
+            acknowledged_time TIMESTAMP -- when the response to the producer was written; null if the append was not
+                -- acknowledged
+            error_code INT NOT NULL -- Kafka error code in the response. An append with an error code and an offset
+                -- still took place. -1: the log did not grow, and this release of Kafka does not print responses
         """),
         *SOURCE,
         DATE,
@@ -89,26 +90,29 @@ APPEND_LOG = Table(
 
 FETCH_SEGMENTS = Table(
     "fetch_segments",
-    "A stretch of one replica set's fetches and appends, packed: the input of `replay`. It is made from fetch_log and "
-    "append_log as needed, and again for days that have changed; udfs/batches/segments.py has the format",
+    "Consecutive fetches and appends of one replica set, packed into one row: the input of `replay`. It is derived "
+    "from fetch_log and append_log when needed, and again for days that have changed; udfs/batches/segments.py has "
+    "the format",
     (
         *SET,
         *columns("""
-            segment_number INT NOT NULL -- counts the segments of a replica set in one packing, from 0
-            first_time TIMESTAMP NOT NULL -- its first event: arrival of a fetch, or an append
-            last_time TIMESTAMP NOT NULL -- its last event
+            segment_number INT NOT NULL -- number of the segment among those packed together for the replica set, from 0
+            first_time TIMESTAMP NOT NULL -- time of its first event: the arrival of a fetch, or an append
+            last_time TIMESTAMP NOT NULL -- time of its last event
             format_version INT NOT NULL -- format of the binaries
-            events BIGINT NOT NULL -- number of fetches (not of runs) and appends
-            fetches BIGINT NOT NULL -- fetches among them
+            events BIGINT NOT NULL -- number of fetches and appends; each fetch of a run counts
+            fetches BIGINT NOT NULL -- number of fetches
             checksum BIGINT NOT NULL -- CRC-32 of the binaries, one after the other
         """),
         *(Column(name, "BINARY", comment) for name, comment in PACKED.items()),
         Column(
             "quiet",
             "BINARY",
-            "its quiet stretch, which a replay may pass over; udfs/batches/quiet_rows.py has the format",
+            "its quiet stretch, which a replay may skip; udfs/batches/quiet_rows.py has the format",
         ),
-        Column("packed_from", "STRING", "hash of the names of the data files that the day was made of", nullable=False),
+        Column(
+            "packed_from", "STRING", "hash of the names of the data files that the day was packed from", nullable=False
+        ),
         DATE,
     ),
     {**KEY_CHECKS, "fetches_within_events": "fetches BETWEEN 0 AND events", "in_time": "first_time <= last_time"},
@@ -121,17 +125,18 @@ OBSERVED_ISR_CHANGES = Table(
     (
         *SET,
         *columns("""
-            change_time TIMESTAMP NOT NULL -- the leader's line, the controller's record, or when a line finds it done
+            change_time TIMESTAMP NOT NULL -- timestamp of the leader's line or the controller's record; without either,
+                -- of the first line that shows the changed ISR
             kind STRING NOT NULL -- shrink or expand
             replica_id INT NOT NULL -- replica that left or joined
             isr_before ARRAY<INT> NOT NULL -- in-sync replicas before
             isr_after ARRAY<INT> NOT NULL -- in-sync replicas after
             high_watermark BIGINT -- as printed by the leader's shrink line
             leader_log_end_offset BIGINT -- as printed by the leader's shrink line
-            follower_log_end_offset BIGINT -- as printed by the leader's shrink line; -1 when it had not fetched
+            follower_log_end_offset BIGINT -- as printed by the leader's shrink line; -1 if the follower had not fetched
             last_caught_up_time_ms BIGINT -- as printed by the leader's shrink line
             made_by STRING NOT NULL -- leader or controller
-            answered_time TIMESTAMP -- when its leader logged the answer to the ISR write; null without a line
+            answered_time TIMESTAMP -- when the leader logged the response to its ISR write; null without such a line
         """),
         *SOURCE,
         DATE,
@@ -151,10 +156,11 @@ BROKER_EVENTS = Table(
         *key_columns("cluster_id", "broker_id"),
         *columns("""
             event_time TIMESTAMP NOT NULL -- when it happened or began
-            end_time TIMESTAMP NOT NULL -- end of a silence; for a check, when it really ran
-            kind STRING NOT NULL -- started; silent (did nothing though a request waited, or its followers fetched from
-                -- others); quiet (no follower fetched from it, for an unknown reason); check (isr-expiration: due at
-                -- event_time, ran at end_time); fenced, unfenced, shutting_down (by the controller)
+            end_time TIMESTAMP NOT NULL -- end of a silence; for a check, when it ran
+            kind STRING NOT NULL -- started; silent (the broker did nothing although a request waited, or although its
+                -- followers fetched from other brokers); quiet (no follower fetched from it, and the reason is
+                -- unknown); check (a run of isr-expiration, due at event_time, that ran at end_time); fenced, unfenced
+                -- or shutting_down (by the controller)
         """),
         DATE,
     ),
@@ -167,15 +173,16 @@ BROKER_EVENTS = Table(
 
 PLANTED_FAULTS = Table(
     "planted_faults",
-    "A fault that a generated scenario planted in its brokers, and the cause that resulting shrinks must be given",
+    "A fault that a generated scenario planted in its brokers, and the cause that the replay must find for its shrinks",
     (
         *key_columns("cluster_id", "topic"),
         Column("what", "STRING", "kind of fault", nullable=False),
         *key_columns("broker_id"),
         *columns("""
-            from_time TIMESTAMP NOT NULL -- it begins
-            until_time TIMESTAMP NOT NULL -- it has passed
-            expected_cause STRING -- primary cause of its shrinks; empty: it should cause none
+            from_time TIMESTAMP NOT NULL -- when the fault begins
+            until_time TIMESTAMP NOT NULL -- when the fault is over
+            expected_cause STRING -- primary cause of the shrinks that it should lead to; empty if it should lead to
+                -- none
         """),
         DATE,
     ),
@@ -185,16 +192,16 @@ PLANTED_FAULTS = Table(
 
 QUARANTINE = Table(
     "quarantine",
-    "An input line, row or file that was refused, and why; or a line whose rows are doubtful",
+    "An input line, row or file that was refused, with the reason; or a line that was read but is doubtful",
     (
         *key_columns("cluster_id"),
         *columns("""
             source_file STRING NOT NULL -- file, relative to the ingested folder
             source_line BIGINT -- line in that file, from 1; null for a whole file
-            reason STRING NOT NULL -- what is wrong, in a few fixed words
-            detail STRING -- particulars
+            reason STRING NOT NULL -- what is wrong, as one of a fixed set of texts
+            detail STRING -- further detail, such as the wrong value
             raw STRING -- the line itself, cut to 500 characters
-            rows_kept BOOLEAN NOT NULL -- a warning: the line was read, and its rows are in the tables
+            rows_kept BOOLEAN NOT NULL -- true for a warning: the line was read, and its rows are in the tables
             ingest_run STRING NOT NULL -- run that refused it
         """),
     ),
@@ -202,7 +209,7 @@ QUARANTINE = Table(
 
 INGESTED_FILES = Table(
     "ingested_files",
-    "A log file whose rows the lake holds; written last, so that an ingest that was cut off is done again",
+    "A log file whose rows are in the lake. An ingest writes this table last, so that one that was killed is repeated",
     (
         *key_columns("cluster_id"),
         *columns("""
@@ -213,10 +220,12 @@ INGESTED_FILES = Table(
             content_bytes BIGINT NOT NULL -- size unpacked
             content_hash STRING NOT NULL -- SHA-256 of the unpacked content, in hex
             lines BIGINT NOT NULL -- lines in it
-            first_time TIMESTAMP -- least timestamp of its lines; null without any
-            last_time TIMESTAMP -- greatest timestamp of its lines
-            days MAP<DATE, TIMESTAMP> -- UTC days that it covers, and when the lake last changed for each
-            first_hashes ARRAY<BIGINT> -- hashes of its first 64, 128, 256, ... bytes: a shorter copy is known by them
+            first_time TIMESTAMP -- least timestamp of its lines; null if no line has one
+            last_time TIMESTAMP -- greatest timestamp of its lines; null if no line has one
+            days MAP<DATE, TIMESTAMP> -- UTC days that it covers; for each, when the lake's rows of that day last
+                -- changed
+            first_hashes ARRAY<BIGINT> -- hashes of its first 64, 128, 256, ... bytes, by which a shorter copy is
+                -- recognized
             code_version STRING NOT NULL -- version of isr-batch that read it
             ingest_run STRING NOT NULL -- run that wrote this row
         """),
@@ -226,9 +235,9 @@ INGESTED_FILES = Table(
 
 KEPT_LINES = Table(
     "kept_lines",
-    "A line of server.log or state-change.log about terms and ISRs, kept for three days, and from the last start of "
-    "its broker on: later logs go on from it when its file is gone. Also a broker's settings, and the last requests "
-    "of each request log",
+    "A line about terms and ISRs, of server.log or state-change.log, that later logs continue from when its file is "
+    "gone. Lines are kept for three days, and from the last start of their broker on. The table also keeps settings "
+    "of brokers, and the last requests of each request log",
     (
         *key_columns("cluster_id"),
         *columns("""
@@ -236,11 +245,11 @@ KEPT_LINES = Table(
             broker_id INT NOT NULL -- broker that wrote it
             source_file STRING NOT NULL -- file, as in the other tables
             source_line BIGINT NOT NULL -- line in that file, from 1
-            stamp_us BIGINT -- its timestamp, in microseconds since 1970; for a request, when an io thread took it; null
-                -- for a setting
-            message STRING NOT NULL -- the line itself; settings as JSON; of a fetch the follower
-                -- and when its leader read its log last, as JSON; of a produce request empty
-            line_hash BIGINT -- hash of the line, which copies of it share; null for a setting or a request
+            stamp_us BIGINT -- timestamp of the line, in microseconds since 1970; for a request, when an io thread took
+                -- it; null for settings
+            message STRING NOT NULL -- the line; for settings, the settings as JSON; for a fetch, JSON with the follower
+                -- and the time when the leader last read its log; empty for a produce request
+            line_hash BIGINT -- hash of the line, which is the same for all copies of it; null for settings and requests
         """),
     ),
     {"kind_known": "kind IN ('server', 'state-change', 'properties', 'request')"},
@@ -248,7 +257,7 @@ KEPT_LINES = Table(
 
 SESSION_ENDS = Table(
     "session_ends",
-    "The last request of a follower's fetch session in a request log: later logs go on from it",
+    "The last request of each fetch session of a follower in a request log; later logs continue from it",
     (
         *key_columns("cluster_id"),
         *columns("""
@@ -256,12 +265,12 @@ SESSION_ENDS = Table(
             broker_id INT NOT NULL -- leader that wrote it
             replica_id INT NOT NULL -- follower that fetched
             client_id STRING -- client.id of its fetcher thread
-            session BIGINT NOT NULL -- id of the session; 0 without one
-            error_code INT -- of the request as a whole
+            session BIGINT NOT NULL -- id of the session; 0 for a fetch without a session
+            error_code INT -- Kafka error code of the response as a whole
             arrival_us BIGINT -- arrival, in microseconds since 1970
             completed_us BIGINT NOT NULL -- completion, in microseconds since 1970
             source_line BIGINT NOT NULL -- line in that file, from 1
-            number BIGINT -- epoch of the session; correlation id without one
+            number BIGINT -- epoch of the session; the correlation id for a fetch without a session
         """),
     ),
 )
@@ -276,4 +285,4 @@ INPUT_TABLES = (
     CONTROLLER_RECORDS,
     QUARANTINE,
 )
-"""Tables of an ingest."""
+"""Tables that an ingest writes for other commands to read."""

@@ -8,41 +8,46 @@ LEADER_EPOCHS = Table(
     (
         *SET,
         *columns("""
-            start_time TIMESTAMP NOT NULL -- the leader took up its term; where begins_mid_term, the first instant that
+            start_time TIMESTAMP NOT NULL -- when the leader's term began; if begins_mid_term, the first instant that
                 -- its request log covers
-            end_time TIMESTAMP NOT NULL -- it stopped leading, or its log ends
-            begins_mid_term BOOLEAN -- the term had begun before start_time, where the log begins or goes on after a
-                -- gap: the state then is inferred, and anything that depends on the time before is unknown
-            ends_mid_term BOOLEAN -- no line shows that the term ended at end_time: the log ends there, or has a gap
-            term_source STRING -- leader and epoch: logged, snapshot, or inferred from what followers asked for
-            start_offset BIGINT -- leader's log end offset at start_time (Kafka: leader epoch start offset); null
-                -- where no line names an offset of the partition
-            start_high_watermark BIGINT -- high watermark at start_time; null as start_offset
-            start_offset_source STRING -- logged, or inferred from what producers were answered and followers fetched:
-                -- then a lower bound
+            end_time TIMESTAMP NOT NULL -- when the leader stopped leading, or when its log ends
+            begins_mid_term BOOLEAN -- true if the term had begun before start_time, where the log begins or continues
+                -- after a gap. The state at start_time is then inferred, and anything that depends on earlier time is
+                -- unknown
+            ends_mid_term BOOLEAN -- true if no line shows that the term ended at end_time, where the log ends or has a
+                -- gap
+            term_source STRING -- source of leader and epoch: logged, snapshot, or inferred from followers' requests
+            start_offset BIGINT -- leader's log end offset at start_time (Kafka: leader epoch start offset); null if no
+                -- line names an offset of the partition
+            start_high_watermark BIGINT -- high watermark at start_time; null if no line names an offset of the
+                -- partition
+            start_offset_source STRING -- source of start_offset: logged, or inferred from responses to producers and
+                -- from followers' fetches, which give a lower bound
             assigned ARRAY<INT> NOT NULL -- assigned replicas, leader included
-            assigned_source STRING -- logged, snapshot, or inferred: then followers that were down are missing
-            held_at_start ARRAY<BIGINT> -- where begins_mid_term: log end offset of each assigned replica at
-                -- start_time, as its first fetch shows; -2: the log end, whose offset no line names; -3: less, as it
-                -- was outside the ISR; null where unknown
+            assigned_source STRING -- source of assigned: logged, snapshot, or inferred; an inferred list lacks
+                -- followers that were down
+            held_at_start ARRAY<BIGINT> -- if begins_mid_term: log end offset of each assigned replica at start_time, as
+                -- its first fetch shows; -2: the leader's log end, whose offset no line names; -3: below that, because
+                -- the replica was outside the ISR; null if unknown
             isr_at_start ARRAY<INT> NOT NULL -- in-sync replicas at start_time
-            isr_source STRING -- logged, snapshot, or inferred from the high watermark and what followers asked for
-            previous_leader_id INT -- leader before, as this broker knew it; equal to leader_id when it stayed
+            isr_source STRING -- source of isr_at_start: logged, snapshot, or inferred from the high watermark and
+                -- followers' requests
+            previous_leader_id INT -- previous leader, as this broker knew it; equal to leader_id if the leader did not
+                -- change
             replica_lag_time_max_ms BIGINT NOT NULL -- replica.lag.time.max.ms of this broker
-            lag_time_source STRING -- given by the operator, properties (server.properties), logged at the broker's
-                -- start, or Kafka's default
-            min_insync_replicas INT NOT NULL -- min.insync.replicas of the topic at start_time; controller_records has
-                -- changes of it
+            lag_time_source STRING -- source of replica_lag_time_max_ms: given (by the operator), properties
+                -- (server.properties), logged (at the broker's start), or default (Kafka's)
+            min_insync_replicas INT NOT NULL -- min.insync.replicas of the topic at start_time; later changes are in
+                -- controller_records
             broker_version STRING -- Kafka version of this broker
-            broker_version_source STRING -- given by the operator, logged, or inferred from the versions of followers'
-                -- requests: then the oldest
-            check_origin_ms BIGINT NOT NULL -- an instant at which isr-expiration ran; all others are whole periods
-                -- away
-            isr_write_ms BIGINT -- median time from a shrink to the answer of its ISR write on this broker; null when
+            broker_version_source STRING -- source of broker_version: given (by the operator), logged, or inferred from
+                -- the versions of followers' requests, as the oldest release that sends them
+            check_origin_ms BIGINT NOT NULL -- an instant at which isr-expiration ran; the scheduled instants of its
+                -- other checks are whole periods away from it
+            isr_write_ms BIGINT -- median time on this broker from a shrink to the response to its ISR write; null if
                 -- not logged
-            metadata_delay_ms BIGINT -- median time until the controller's records reach this broker; null when not
-                -- logged
-            check_origin_source STRING NOT NULL -- shrinks, startup, given or unknown: how check_origin_ms was found
+            metadata_delay_ms BIGINT -- median time until the controller's records reach this broker; null if not logged
+            check_origin_source STRING NOT NULL -- source of check_origin_ms: shrinks, startup, given or unknown
         """),
         DATE,
     ),
@@ -59,21 +64,22 @@ LEADER_EPOCHS = Table(
 
 BROKER_DAYS = Table(
     "broker_days",
-    "Activity of a follower and its leader on one day of a table of fetches, over all partitions: leaders' silences "
+    "When a follower fetched from a leader on one day, over all partitions, by a table of fetches: silences of leaders "
     "are derived from it. Broker logs give no rows",
     (
         *key_columns("cluster_id", "leader_id"),
         *columns("""
             replica_id INT NOT NULL -- follower that fetched
-            rows BIGINT NOT NULL -- its fetches, a row for each partition
-            first_time TIMESTAMP NOT NULL -- handled_time of the first
-            last_time TIMESTAMP NOT NULL -- handled_time of the last
-            cadence_us BIGINT -- of 20 gaps between seconds with fetches, 19 are not longer; null: all are in one
-                -- second
-            pauses ARRAY<STRUCT<from_us: BIGINT, until_us: BIGINT>> NOT NULL -- all gaps of a second or more
-            instants STRING NOT NULL -- which instants of a fetch the table names, between commas: arrival, handled,
+            rows BIGINT NOT NULL -- number of its fetches, counted for each partition
+            first_time TIMESTAMP NOT NULL -- handled_time of its first fetch
+            last_time TIMESTAMP NOT NULL -- handled_time of its last fetch
+            cadence_us BIGINT -- 95th percentile of the intervals between seconds with fetches, in microseconds; null if
+                -- all fetches are within one second
+            pauses ARRAY<STRUCT<from_us: BIGINT, until_us: BIGINT>> NOT NULL -- all intervals without a fetch of a
+                -- second or more
+            instants STRING NOT NULL -- instants of a fetch that the table has, separated by commas: arrival, handled,
                 -- processed, released, completed
-            made_from STRING NOT NULL -- hash of the names of the data files that the day was made of
+            made_from STRING NOT NULL -- hash of the names of the data files that the day was derived from
         """),
         DATE,
     ),
@@ -83,15 +89,15 @@ BROKER_DAYS = Table(
 
 COVERAGE = Table(
     "coverage",
-    "Time for which a log of a broker is complete: anything outside it is unknown",
+    "A time for which a log of a broker is complete; the log shows nothing about any other time",
     (
         *key_columns("cluster_id", "broker_id"),
         *columns("""
             log STRING NOT NULL -- request, server, state-change or gc
-            from_time TIMESTAMP NOT NULL -- its first line, or the first one after a gap
-            until_time TIMESTAMP NOT NULL -- its last line, or the last one before a gap
-            begins_mid_term BOOLEAN -- followers had been fetching before from_time, which this log does not show; null
-                -- for the other logs
+            from_time TIMESTAMP NOT NULL -- first line of the log, or the first line after a gap
+            until_time TIMESTAMP NOT NULL -- last line of the log, or the last line before a gap
+            begins_mid_term BOOLEAN -- for a request log: true if followers had fetched before from_time, which this log
+                -- does not show; null for other logs
         """),
         DATE,
     ),

@@ -25,16 +25,16 @@ from isr_batch.lake.tables.scores import (
 from isr_batch.lake.tables.timelines import PARTITION_STATES, REPLICA_STATES, RULE_RUNS
 
 DEPENDS_ON = {
-    "event_order": "which of two events of the same moment came first",
+    "event_order": "which of two events with the same timestamp came first",
     "check_time": "when the leader's check ran",
     "check_phase": "when the leader's checks were due, which no line shows",
     "isr_at_start": "the ISR when the log began, which no line shows",
     "not_logged": "something that the logs do not show: the brokers' own rule makes this change here, and they "
     "logged none",
 }
-"""Values of depends_on, with descriptions."""
+"""Descriptions of the values of depends_on."""
 SHOWN_ERROR_MS = 100
-"""Least uncertainty of the time of a shrink that texts mention."""
+"""Smallest uncertainty of a shrink's time that is worth a mention in texts."""
 
 _CHANGE = columns("""
     change_time TIMESTAMP NOT NULL -- when the rule changed the ISR
@@ -46,17 +46,20 @@ _CHANGE = columns("""
     leader_log_end_offset BIGINT -- leader's log end offset at change_time
     follower_log_end_offset BIGINT -- follower's log end offset as the leader knew it; -1 before its first fetch
     last_caught_up_time_ms BIGINT -- Kafka's lastCaughtUpTimeMs under this rule
-    lag_ms BIGINT -- change_time less last_caught_up_time_ms; null when it never was
+    lag_ms BIGINT -- change_time minus last_caught_up_time_ms; null if the follower was never caught up
     made_by STRING NOT NULL -- rule, or controller (fencing, shutdown, reassignment)
-    time_error_ms BIGINT -- for a shrink by the rule: uncertainty of change_time, from the log's timestamps and the
-        -- leader's delays; a whole check period where no line shows when checks were due; else null
-    certainty STRING -- certain: the rule makes this change at any time at which the check may have run, by the log's
-        -- timestamps; possible: it depends on that time. An expand that undoes a possible shrink is possible
-    depends_on STRING -- why it is possible: event_order (a fetch or an append of the same moment may have come before
-        -- the check), check_time (the check may have run earlier, or later, on a leader that was silent or late),
-        -- check_phase (no line shows when the leader's checks were due), isr_at_start (the log begins in mid-term, no
-        -- line shows whether the follower was in the ISR, and it has not been seen at the log end since), not_logged
-        -- (the brokers' own rule makes this change at this moment too, and their logs have none)
+    time_error_ms BIGINT -- for a shrink by the rule, the uncertainty of change_time, which comes from the log's
+        -- timestamps and the leader's delays: a whole check period if no line shows when checks were due. Null for
+        -- other changes
+    certainty STRING -- certain: whenever the check ran, within the error of the log's timestamps, the rule makes this
+        -- change; possible: the change depends on that time, or on something else that depends_on names. An expand that
+        -- undoes a possible shrink is possible
+    depends_on STRING -- why a change is only possible: event_order (a fetch or an append with the same timestamp may
+        -- have come before the check), check_time (the leader was silent or late, so that the check may have run
+        -- earlier or later), check_phase (no line shows when the leader's checks were due), isr_at_start (the log
+        -- begins in mid-term, no line shows whether the follower was in the ISR, and it has not been seen at the log
+        -- end since), not_logged (the brokers' own rule makes this change at this moment too, but the brokers logged
+        -- none)
 """)
 _CHANGE_CHECKS = {
     **KEY_CHECKS,
@@ -84,22 +87,24 @@ ISR_CHANGES = Table(
 
 SHRINK_VERDICTS = Table(
     "shrink_verdicts",
-    "A shrink that a rule makes, judged by what the whole log knows",
+    "A shrink that a rule makes, judged by the complete log",
     (
         *SET,
         *RULE,
         *_CHANGE,
         *columns("""
-            true_lag_ms BIGINT -- time since the follower's own log end last equalled the leader's; 0 when it does
-            verdict STRING NOT NULL -- spurious, genuine, excluded (not the lag rule's doing) or unknown
-            primary_cause STRING NOT NULL -- first of causes
-            causes ARRAY<STRING> NOT NULL -- all that hold: caught_up, keeping_pace, slow_leader, unacked_only
+            true_lag_ms BIGINT -- time since the leader's log last ended where the follower's log ends at change_time; 0
+                -- if it still does
+            verdict STRING NOT NULL -- spurious, genuine, excluded (not made by the lag rule) or unknown
+            primary_cause STRING NOT NULL -- first cause in causes, which decides the verdict
+            causes ARRAY<STRING> NOT NULL -- every cause that holds: caught_up, keeping_pace, slow_leader, unacked_only
                 -- (spurious); controller (excluded); follower_stopped, follower_slow (genuine); unknown
-            leader_held_ms BIGINT -- time since it was caught up that its fetches spent inside the leader; null where
-                -- the input names one instant of a fetch
-            leader_silent_ms BIGINT -- time since it was caught up in which the leader handled no request; inferred.
-                -- Null where no follower fetched from it for some of the time, for an unknown reason
-            restored_time TIMESTAMP -- the same follower was back in the ISR; null when the log ends before
+            leader_held_ms BIGINT -- time that the follower's fetches spent inside the leader since it was last caught
+                -- up; null if the input has only one instant per fetch
+            leader_silent_ms BIGINT -- time in which the leader handled no request since the follower was last caught
+                -- up, as inferred; null if for some of this time no follower fetched from the leader and the reason is
+                -- unknown
+            restored_time TIMESTAMP -- when the follower was back in the ISR; null if the log ends before
         """),
         DATE,
     ),
@@ -118,16 +123,16 @@ SHRINK_VERDICTS = Table(
 
 LATE_CHECKS = Table(
     "late_checks",
-    "A check that ran later than it was due for a partition: when it was due it would have dropped a follower, but "
-    "the log has no line about that",
+    "A check of a partition that must have run late: at the time it was due it would have dropped a follower, but the "
+    "log has no line about such a shrink",
     (
         *SET,
         *columns("""
             due_time TIMESTAMP NOT NULL -- when the check was due, by the log's timestamps
-            ran_time TIMESTAMP NOT NULL -- time that the replay uses: the leader's next check that has a line, or else
-                -- when the leader had been awake for 100 ms after its last silence
-            latest_time TIMESTAMP NOT NULL -- when it ran at the latest: five seconds after the last silence, or later
-                -- still if the leader was late with its work for longer
+            ran_time TIMESTAMP NOT NULL -- time that the replay uses: the leader's next check with a line in the log;
+                -- without one, 100 ms after the leader's last silence
+            latest_time TIMESTAMP NOT NULL -- latest time at which it can have run: five seconds after the leader's last
+                -- silence, or later if the leader was late with other work for longer
             replica_ids ARRAY<INT> NOT NULL -- followers that the brokers' own rule would have dropped at due_time
         """),
         DATE,
@@ -138,26 +143,28 @@ LATE_CHECKS = Table(
 
 REPLAY_CHECK = Table(
     "replay_check",
-    "An ISR change that the broker logged, paired with the one that the replay makes; or either without the other",
+    "An ISR change that a broker logged, paired with the same change in the replay; or one of the two without the "
+    "other",
     (
         *SET,
         *RULE,
         *columns("""
             replica_id INT NOT NULL -- replica that left or joined
             kind STRING NOT NULL -- shrink or expand
-            status STRING NOT NULL -- matched, missing (only logged), extra (only replayed), or unknown: without a
-                -- twin where the request log does not reach, or began less than a lag time and a check before
-            observed_time TIMESTAMP -- change_time of the logged change; null when extra
-            replayed_time TIMESTAMP -- change_time of the replayed change; null when missing
-            time_error_ms DOUBLE -- replayed_time less observed_time
-            last_caught_up_error_ms BIGINT -- replayed less logged lastCaughtUpTimeMs
+            status STRING NOT NULL -- matched, missing (only logged), extra (only replayed), or unknown: the change has
+                -- no counterpart, but the request log does not cover its time, or began less than a lag time and a
+                -- check period before
+            observed_time TIMESTAMP -- change_time of the logged change; null if extra
+            replayed_time TIMESTAMP -- change_time of the replayed change; null if missing
+            time_error_ms DOUBLE -- replayed_time minus observed_time
+            last_caught_up_error_ms BIGINT -- lastCaughtUpTimeMs of the replay minus the logged one
             observed_follower_log_end_offset BIGINT -- as the broker printed it
             replayed_follower_log_end_offset BIGINT -- as the replay had it
             observed_leader_log_end_offset BIGINT -- as the broker printed it
             replayed_leader_log_end_offset BIGINT -- as the replay had it
             observed_high_watermark BIGINT -- as the broker printed it
             replayed_high_watermark BIGINT -- as the replay had it
-            note STRING -- why a change has no twin, where that is known
+            note STRING -- why a change has no counterpart, if that is known
         """),
         DATE,
     ),
@@ -179,11 +186,11 @@ RULE_DISAGREEMENTS = Table(
         *SET,
         *columns("""
             replica_id INT NOT NULL -- follower that some rules drop
-            change_time TIMESTAMP NOT NULL -- the first rule drops it
+            change_time TIMESTAMP NOT NULL -- when the first of these rules drops it
             rules_for ARRAY<STRING> NOT NULL -- rules that make the shrink, each at most one lag time after the first;
-                -- with their parameters where a rule was replayed with several
-            rules_against ARRAY<STRING> NOT NULL -- replayed rules that had the follower in the ISR and do not make
-                -- the shrink
+                -- with parameters if a rule was replayed with several sets of them
+            rules_against ARRAY<STRING> NOT NULL -- replayed rules that have the follower in the ISR at that time and do
+                -- not make the shrink
             causes MAP<STRING, STRING> NOT NULL -- primary cause by rule, for rules_for
             verdicts MAP<STRING, STRING> NOT NULL -- verdict by rule, for rules_for
         """),
@@ -196,12 +203,12 @@ RULE_DISAGREEMENTS = Table(
 
 RUN_LOG = Table(
     "run_log",
-    "A run of a command on this lake, done or failed",
+    "A run of a command on this lake, successful or not",
     columns("""
-    run_id STRING NOT NULL -- names the run; also in the commit metadata of what it wrote
+    run_id STRING NOT NULL -- identifies the run; also in the metadata of the Delta commits that it made
     started_time TIMESTAMP NOT NULL -- start of the run
     command STRING NOT NULL -- ingest, replay, validate, report or run
-    window STRING -- days asked for, as `from..to` with an exclusive end; null for all
+    window STRING -- requested days, as `from..to` with an exclusive end; null for all
     input_table_versions MAP<STRING, BIGINT> -- Delta versions of the input tables after the run
     code_version STRING NOT NULL -- version of isr-batch
     config_hash STRING NOT NULL -- hash of the resolved settings, as `isr-batch config show` prints it
@@ -210,15 +217,15 @@ RUN_LOG = Table(
     rows_quarantined BIGINT -- lines or rows refused
     seconds DOUBLE NOT NULL -- wall-clock time
     status STRING NOT NULL -- done or failed
-    exit_code INT NOT NULL -- as the command returned it
-    message STRING -- what was wrong; null when done
+    exit_code INT NOT NULL -- exit code of the command
+    message STRING -- error message; null if done
 """),
     {"status_known": "status IN ('done', 'failed')", "exit_code_fits": "(exit_code = 0) = (status = 'done')"},
 )
 
 REPLAY_STATE = Table(
     "replay_state",
-    "State of the replay of a replica set at the end of a day; the next day's replay goes on from it",
+    "State of a replica set's replay at the end of a day, from which the replay of the next day continues",
     (
         *SET,
         *columns("""
@@ -236,11 +243,11 @@ REPLAY_STATE = Table(
 
 REPLAYED_DAYS = Table(
     "replayed_days",
-    "A day whose results of a rule are complete; a day that is being replayed has no row",
+    "A day for which a rule's results are complete; a day that is being replayed has no row",
     (
         *columns("""
             rule STRING NOT NULL -- rule that was replayed
-            runs STRING NOT NULL -- hash of all rules of the run, their parameters and the code
+            runs STRING NOT NULL -- hash of the rules that were replayed together, their parameters and the code
             line STRING NOT NULL -- hash of the day's input and of all input before it
             run_id STRING NOT NULL -- the run in run_log
             replayed_time TIMESTAMP NOT NULL -- when it was done
@@ -251,16 +258,16 @@ REPLAYED_DAYS = Table(
 
 RUN_LEASE = Table(
     "run_lease",
-    "Whose turn it is to write results: a row when a run takes its turn, at each sign of life, and when it gives it "
-    "back",
+    "The lease that allows one run at a time to write results. A run adds a row when it takes the lease, at each "
+    "heartbeat, and when it gives the lease back",
     columns("""
-    turn BIGINT NOT NULL -- counts from 1
+    turn BIGINT NOT NULL -- number of the lease, from 1
     run_id STRING NOT NULL -- the run in run_log
-    host STRING NOT NULL -- where its driver runs, between bars: name of the machine, its boot id, namespace of
-        -- processes, and when the process started
-    pid BIGINT NOT NULL -- process of its driver
+    host STRING NOT NULL -- where its driver runs: name of the machine, its boot id, PID namespace and start time of the
+        -- process, separated by bars
+    pid BIGINT NOT NULL -- process id of its driver
     taken_time TIMESTAMP NOT NULL -- when the row was written
-    given_back BOOLEAN NOT NULL -- the turn is over
+    given_back BOOLEAN NOT NULL -- true if the run gives the lease back
 """),
 )
 

@@ -5,17 +5,20 @@ from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 
 MAPPED_CLUSTERS = Table(
     "mapped_clusters",
-    "A cluster whose fetches come from a table, by a mapping: what the mapping gives, and what the results lack",
+    "A cluster whose fetches come from a user's own table, through a mapping: the columns and settings that the "
+    "mapping has",
     (
         *key_columns("cluster_id"),
         *columns("""
-            mapped STRING NOT NULL -- columns that the mapping gives, as JSON: a list for each of fetches, appends,
+            mapped STRING NOT NULL -- columns that the mapping has, as JSON: one list for each of fetches, appends,
                 -- epochs and changes. All sources of a cluster are read with the same columns
-            replica_lag_time_max_ms BIGINT NOT NULL -- for terms without their own value
-            lag_time_is_given BOOLEAN NOT NULL -- whether the mapping names it; else it is Kafka's default
-            min_insync_replicas INT NOT NULL -- for terms without their own value
-            min_isr_is_given BOOLEAN NOT NULL -- whether the mapping names it; else it is Kafka's default
-            broker_version STRING -- for terms without their own value; null when the mapping does not name it
+            replica_lag_time_max_ms BIGINT NOT NULL -- lag time of terms for which the tables have none
+            lag_time_is_given BOOLEAN NOT NULL -- whether that lag time is from the mapping; if not, it is Kafka's
+                -- default
+            min_insync_replicas INT NOT NULL -- min.insync.replicas of terms for which the tables have none
+            min_isr_is_given BOOLEAN NOT NULL -- whether that value is from the mapping; if not, it is Kafka's default
+            broker_version STRING -- Kafka version for terms for which the tables have none; null if the mapping has
+                -- none either
             ingest_run STRING NOT NULL -- run that wrote this row
         """),
     ),
@@ -34,7 +37,7 @@ _OPTIONAL = tuple(
 GIVEN_TERMS = Table(
     "given_terms",
     "A leader's term from a table of `epochs`; leader_epochs is derived from these and from the fetches",
-    (*SET, *columns("start_time TIMESTAMP NOT NULL -- the leader took up its term"), *_OPTIONAL, DATE),
+    (*SET, *columns("start_time TIMESTAMP NOT NULL -- when the leader's term began"), *_OPTIONAL, DATE),
     {
         **KEY_CHECKS,
         "leader_assigned": "array_contains(assigned, leader_id)",
@@ -51,14 +54,14 @@ FETCH_DAYS = Table(
     (
         *SET,
         *columns("""
-            span_number INT NOT NULL -- counts the spans in which the leader served the partition on this day, from
-                -- 0; one ends where another leader serves it
-            replica_id INT NOT NULL -- follower; the leader itself stands for its appends
+            span_number INT NOT NULL -- number, from 0, of the span of this day in which the leader served the
+                -- partition; a span ends when another leader serves it
+            replica_id INT NOT NULL -- follower; in a row that is about appends, the leader
             first_time TIMESTAMP NOT NULL -- arrival of its first fetch
             last_time TIMESTAMP NOT NULL -- completion of its last fetch
             first_offset BIGINT -- fetch offset of its first fetch; null for appends
-            fetches BIGINT NOT NULL -- how many fetches, or appends
-            made_from STRING NOT NULL -- hash of the names of the data files that the day was made of
+            fetches BIGINT NOT NULL -- number of fetches, or of appends
+            made_from STRING NOT NULL -- hash of the names of the data files that the day was derived from
         """),
         DATE,
     ),
@@ -68,13 +71,16 @@ FETCH_DAYS = Table(
 
 INGESTED_SOURCES = Table(
     "ingested_sources",
-    "A file or table whose rows the lake holds; kept to save work: reading it again would find all rows known",
+    "A file or table whose rows are in the lake, so that it need not be read again; reading it again would change "
+    "nothing",
     (
         *columns("""
-            source STRING NOT NULL -- what `ingest table` was given, or what the mapping names
-            item STRING NOT NULL -- file of it, or the source itself
-            version STRING NOT NULL -- size and time of a file, or version of a table; empty if it has no version
-            became STRING NOT NULL -- fetch_log, append_log, given_terms or observed_isr_changes
+            source STRING NOT NULL -- path or table name, as given to `ingest table` or named in the mapping
+            item STRING NOT NULL -- file of the source, or the source itself if it is a table
+            version STRING NOT NULL -- size and modification time of a file, or version of a table; empty if it has no
+                -- version
+            became STRING NOT NULL -- table that its rows are in: fetch_log, append_log, given_terms or
+                -- observed_isr_changes
             read_as STRING NOT NULL -- hash of the mapping, its `where`, and the requested days
             ingest_run STRING NOT NULL -- run that read it
         """),

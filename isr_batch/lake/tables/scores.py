@@ -1,4 +1,4 @@
-"""The ledger's tables: what each rule got right, got wrong and cost. docs/verdicts.md has the definitions."""
+"""Tables of the ledger: accuracy and cost of each rule. docs/verdicts-reasoning.md has the definitions."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Column, Table, columns, key_columns
 
@@ -13,36 +13,38 @@ def _measures(**comments: str) -> tuple[Column, ...]:
 
 PARTITION_SCORES = Table(
     "partition_scores",
-    "Cost of a rule on one replica set on one UTC day, counted in the replay; rule_scores sums these",
+    "Cost of a rule on one replica set on one UTC day, counted in the replay; rule_scores has the sums",
     (
         *SET,
         *RULE,
         DATE,
         *_counts(
-            exposure_us="time that the leader's term covers of this day, microseconds, as all times here",
+            exposure_us="time of this day that the leader's term covers, in microseconds like all times in this table",
             under_min_isr_us="time with fewer in-sync replicas than min.insync.replicas, or than there are replicas",
-            at_min_isr_us="time with exactly as many",
-            leader_alone_us="time with the leader alone in the ISR; eligible_leaders says who could lead if it died",
+            at_min_isr_us="time with exactly that number of in-sync replicas",
+            leader_alone_us="time with the leader alone in the ISR; eligible_leaders names the broker that could "
+            "replace it",
             under_replicated_us="time with a replica outside the ISR",
             high_watermark_stalled_us="time with the high watermark below the log end",
             loss_exposed_us="time in which a clean election could lose acknowledged records",
             loss_records_max="most acknowledged records that a clean election would lose",
-            isr_writes="ISR writes that the rule asks for; several followers may leave in one",
+            isr_writes="ISR writes that the rule causes; one write may remove several followers",
             refused_appends="acks=all appends that min.insync.replicas refuses",
-            acknowledged_appends="other acks=all appends that the high watermark reached on this day",
-            never_acknowledged="other acks=all appends still waiting after a lag time when the term ended",
-            acks_all_latency_max_us="longest wait of an acknowledged one; 0 without one",
-            high_watermark_decreases="times that the high watermark goes down",
-            members_below_high_watermark="times that an ISR member's log end falls below the high watermark",
-            passed_within_lag_time="times that the high watermark passes a follower whose true lag is within it",
+            acknowledged_appends="accepted acks=all appends that the high watermark reached on this day",
+            never_acknowledged="accepted acks=all appends that had waited for more than a lag time when the term ended",
+            acks_all_latency_max_us="longest time that an acknowledged acks=all append waited; 0 if there was none",
+            high_watermark_decreases="how often the high watermark decreased",
+            members_below_high_watermark="how often the log end of an ISR member fell below the high watermark",
+            passed_within_lag_time="how often the high watermark passed a follower whose true lag was within the lag "
+            "time",
             leader_outside_isr="states with the leader outside the ISR",
             isr_outside_assignment="states with a replica in the ISR that is not assigned",
         ),
         *columns("""
-            first_violation_time TIMESTAMP -- when the first of these promises was broken; null when none was
-            first_violation STRING -- name of that column
+            first_violation_time TIMESTAMP -- when the first of the five invariants above was violated; null if none was
+            first_violation STRING -- name of the column that counts this violation
             acks_all_latencies ARRAY<STRUCT<latency_ms: DOUBLE, appends: BIGINT>> -- acknowledged acks=all appends by
-                -- latency, in buckets of a sixteenth of their value at most
+                -- latency, in buckets no wider than a sixteenth of the latency
         """),
     ),
     {**KEY_CHECKS, "exposure_covers": "exposure_us >= greatest(under_min_isr_us + at_min_isr_us, leader_alone_us)"},
@@ -58,11 +60,13 @@ REPLICA_SCORES = Table(
         Column("replica_id", "INT", "follower", nullable=False),
         DATE,
         *_counts(
-            judged_us="time in which its answers count, microseconds: not before the follower is heard of",
-            agreed_us="time in which the rule had it in the ISR if and only if true-lag would: right by lag",
+            judged_us="time in which the rule's answers about the follower count, in microseconds: for a member of "
+            "the ISR, from a lag time after the start of the term at the latest, for others from their first fetch on",
+            agreed_us="time in which the rule agreed with the rule true-lag on whether the follower is in sync: "
+            "right by lag",
             misses="genuine failures that the rule left in the ISR for more than 1.5 lag times",
-            agreed_by_blame_us="time in which the rule was right by blame: not from a spurious shrink until the "
-            "follower is back, and not after a miss",
+            agreed_by_blame_us="time in which the rule was right by blame: all but the time from a spurious shrink "
+            "until the follower is back, and the time after a miss",
             early="spurious shrinks, not by a slow leader, of a follower that was then silent for a lag time",
         ),
     ),
@@ -72,71 +76,78 @@ REPLICA_SCORES = Table(
 
 _SCORES = (
     *_measures(
-        exposure_partition_hours="hours x partitions that the log covers: the denominator of rates",
-        exposure_follower_hours="hours x followers in which the rule's answers count",
+        exposure_partition_hours="partition-hours that the log covers: the denominator of rates",
+        exposure_follower_hours="follower-hours in which the rule's answers count",
     ),
     *_counts(
         shrinks="shrinks that the rule makes",
-        spurious="shrinks judged spurious: the mistakes",
-        genuine="shrinks judged genuine",
+        spurious="shrinks with verdict spurious: the mistakes",
+        genuine="shrinks with verdict genuine",
         excluded="shrinks made by the controller",
-        unknown="shrinks that the log cannot judge",
-        possible="shrinks, of any verdict, that depend on when the check ran or on an order that timestamps leave open",
-        caught_up="shrinks for which this cause holds; several may hold for one, so that these do not add up",
-        keeping_pace="shrinks for which this cause holds",
-        slow_leader="shrinks for which this cause holds",
-        unacked_only="shrinks for which this cause holds",
-        follower_stopped="shrinks with this cause, which holds alone",
-        follower_slow="shrinks with this cause, which holds alone",
+        unknown="shrinks with verdict unknown, because the logs do not show enough",
+        possible="shrinks of any verdict that are possible, not certain, such as those that depend on when the check "
+        "ran",
+        caught_up="shrinks with this cause; a shrink may have several, so that these columns do not add up",
+        keeping_pace="shrinks with this cause",
+        slow_leader="shrinks with this cause",
+        unacked_only="shrinks with this cause",
+        follower_stopped="shrinks with this cause, which excludes others",
+        follower_slow="shrinks with this cause, which excludes others",
         early="spurious shrinks, not by a slow leader, of a follower that was then silent for a lag time: it had died",
         expands="expands that the rule makes",
-        relinquishes="times the leader gives up leadership",
+        relinquishes="how often the leader gives up leadership",
         timely="genuine shrinks within 1.5 lag times",
-        misses="genuine failures never removed, or later than 1.5 lag times",
+        misses="genuine failures that led to no shrink, or to one after more than 1.5 lag times",
     ),
     *_measures(
         mistakes_per_partition_day="spurious shrinks per exposure",
-        mistakes_per_partition_day_low="lower end of its 95 % interval, by bootstrap over broker pair and hour",
-        mistakes_per_partition_day_high="upper end; 3 per exposure if no shrink was spurious",
+        mistakes_per_partition_day_low="lower end of its 95 % interval, by bootstrap over groups of one broker pair "
+        "and hour",
+        mistakes_per_partition_day_high="upper end of that interval; 3 per exposure if no shrink was spurious",
         mistake_interval_ms_p50="time between mistakes on one follower of one partition, median",
         mistake_duration_ms_p50="time from a spurious shrink until the follower is back, median",
-        mistake_duration_ms_p99="the same, 99th percentile",
-        mistake_duration_ms_max="the same, longest",
-        query_accuracy="share of time in which `in sync?` is right by lag: it agrees with true-lag",
-        query_accuracy_by_blame="the same by blame: wrong are the time from a spurious shrink until the follower is "
-        "back, and the time after a miss",
+        mistake_duration_ms_p99="time from a spurious shrink until the follower is back, 99th percentile",
+        mistake_duration_ms_max="time from a spurious shrink until the follower is back, maximum",
+        query_accuracy="share of time in which the rule's answer to `in sync?` is right by lag: it agrees with "
+        "true-lag",
+        query_accuracy_by_blame="share of time in which the rule's answer is right by blame: all but the time from a "
+        "spurious shrink until the follower is back, and the time after a miss",
         detection_ms_p50="time from a genuine failure to its shrink, median",
-        detection_ms_p99="the same, 99th percentile",
-        detection_ms_max="the same, longest",
-        precision="by blame: genuine by genuine and spurious",
-        precision_by_lag="by lag: of the genuine and spurious, the share with a true lag above the lag time",
-        recall="by blame: timely ones, by those and misses",
+        detection_ms_p99="time from a genuine failure to its shrink, 99th percentile",
+        detection_ms_max="time from a genuine failure to its shrink, maximum",
+        precision="by blame: genuine / (genuine + spurious)",
+        precision_by_lag="by lag: share of the genuine and spurious shrinks with a true lag above the lag time",
+        recall="by blame: timely / (timely + misses)",
     ),
     *_counts(
         flaps="shrinks undone within the rule's lag time",
         isr_changes="all changes of the ISR",
-        metadata_writes="records or znodes written for them",
-        notifications="notifications that a broker before 3.0 would have sent, after its brakes of 2.5 s, 5 s and 60 s",
-        isr_write_requests="requests that carry these writes: since 2.7 a broker has one AlterPartition request in "
-        "flight, and the next one takes all that waited; before, a ZooKeeper write each. 5 ms until the answer, unless "
-        "isr_write_latency_ms says otherwise",
-        isr_write_requests_peak_per_second="most requests that one broker sends within a second; null without any",
-        isr_writes_in_request_max="most partitions in one request; null without any",
+        metadata_writes="metadata records or znodes written for these changes",
+        notifications="notifications that a broker before 3.0 would have sent, throttled by its limits of 2.5 s, 5 s "
+        "and 60 s",
+        isr_write_requests="requests that carry these writes. Since 2.7 a broker has one AlterPartition request in "
+        "flight, and the next one carries all changes that have waited; before 2.7 each change was a ZooKeeper "
+        "write. The response is assumed to take 5 ms, or the parameter isr_write_latency_ms",
+        isr_write_requests_peak_per_second="most requests that one broker sends within a second; null without requests",
+        isr_writes_in_request_max="most partitions in one request; null without requests",
         refused_appends="acks=all appends that min.insync.replicas refuses",
         never_acknowledged="acks=all appends never acknowledged",
     ),
     *_measures(
         under_min_isr_seconds="time with fewer in-sync replicas than min.insync.replicas",
-        at_min_isr_seconds="time with exactly as many",
-        leader_alone_seconds="time with the leader alone in the ISR; eligible_leaders says who could lead if it died",
-        leader_alone_with_heir_seconds="of that, time in which an eligible leader replica could; null in experiments",
-        offline_if_leader_dies_seconds="time in which no replica could lead if the leader died; null if partly "
-        "unknown; in experiments, whose clusters have no ELR, the time with the leader alone",
-        under_replicated_seconds="time with a replica outside the ISR; Kafka's UnderReplicatedPartitions, summed up",
+        at_min_isr_seconds="time with exactly min.insync.replicas in-sync replicas",
+        leader_alone_seconds="time with the leader alone in the ISR; eligible_leaders names the broker that could "
+        "replace it",
+        leader_alone_with_heir_seconds="part of that time in which an eligible leader replica could replace it; null "
+        "in experiments",
+        offline_if_leader_dies_seconds="time in which no replica could lead if the leader died; null if it is "
+        "unknown for part of the time; in experiments, whose clusters have no ELR, the time with the leader alone",
+        under_replicated_seconds="time with a replica outside the ISR: the integral of Kafka's "
+        "UnderReplicatedPartitions",
         high_watermark_stalled_seconds="time with the high watermark below the log end",
         acks_all_latency_ms_p50="time from append to acknowledgement of acks=all appends, median",
-        acks_all_latency_ms_p99="the same, 99th percentile",
-        acks_all_latency_ms_max="the same, longest",
+        acks_all_latency_ms_p99="time from append to acknowledgement of acks=all appends, 99th percentile",
+        acks_all_latency_ms_max="time from append to acknowledgement of acks=all appends, maximum",
         loss_exposed_seconds="time in which a clean election could lose acknowledged records",
         unclean_needed_seconds="time in which no replica could lead cleanly if the leader died, and one could "
         "uncleanly; null if partly unknown; in experiments, the time with the leader alone",
@@ -160,7 +171,7 @@ _SCORES = (
         leader_outside_isr="violations of: the leader is in the ISR",
         isr_outside_assignment="violations of: the ISR is within the assignment",
     ),
-    Column("first_violation", "STRING", "where to see the first violated invariant"),
+    Column("first_violation", "STRING", "first violated invariant, with its partition and time"),
 )
 
 _SCORE_CHECKS = {
@@ -186,7 +197,8 @@ RULE_SCORES = Table(
 
 RULE_SCORES_BY_BROKER = Table(
     "rule_scores_by_broker",
-    "The same for each leader, and for each follower (without the columns that concern the whole partition)",
+    "Accuracy and cost of a rule with these parameters: one row per day and leader, and one per day and follower, in "
+    "which columns that concern the whole partition are null",
     (
         *key_columns("cluster_id"),
         *RULE,
@@ -212,8 +224,8 @@ EXPERIMENT_RESULTS = Table(
         *RULE,
         *columns("""
             simulated_hours DOUBLE NOT NULL -- from the first event to the last
-            last_change_seconds DOUBLE -- from the start to the last change of an ISR; null without one
-            under_replicated_partitions DOUBLE -- Kafka's UnderReplicatedPartitions, mean over the time
+            last_change_seconds DOUBLE -- from the start to the last change of an ISR; null if there was none
+            under_replicated_partitions DOUBLE -- Kafka's UnderReplicatedPartitions, averaged over time
             shrink_interval_ms_p50 DOUBLE -- time between shrinks of one follower of one partition, median
         """),
         *_SCORES,
@@ -222,14 +234,16 @@ EXPERIMENT_RESULTS = Table(
 )
 
 _SWEEP = Column("sweep", "STRING", "name of the grid's file", nullable=False)
-_CLASS = Column("topic_class", "STRING", "class of topics by the grid; all, where it has no classes", nullable=False)
-_FOLLOWER_DAY = _measures(
-    mistakes_per_follower_day="spurious shrinks per exposure_follower_hours, in days; null where that is 0",
-    mistakes_per_follower_day_low="lower end of its 95 % interval: the lower of the Poisson one and the bootstrap",
-    mistakes_per_follower_day_high="upper end: the higher of the two",
+_CLASS = Column(
+    "topic_class", "STRING", "class of topics by the grid; `all` if the grid has no classes", nullable=False
 )
-_NEVER_REMOVED = Column("never_removed", "BIGINT", "misses that no later shrink ended")
-_UNKNOWN_SHARE = Column("unknown_share", "DOUBLE", "unknown shrinks / all shrinks of the rule; null when it makes none")
+_FOLLOWER_DAY = _measures(
+    mistakes_per_follower_day="spurious shrinks per follower-day of exposure; null if that is 0",
+    mistakes_per_follower_day_low="lower end of its 95 % interval: the lower one of Poisson interval and bootstrap",
+    mistakes_per_follower_day_high="upper end of its 95 % interval: the higher one of the two",
+)
+_NEVER_REMOVED = Column("never_removed", "BIGINT", "misses that were not followed by a shrink")
+_UNKNOWN_SHARE = Column("unknown_share", "DOUBLE", "unknown shrinks / all shrinks of the rule; null if it makes none")
 
 SWEEP_SCORES = Table(
     "sweep_scores",
@@ -250,7 +264,8 @@ SWEEP_SCORES = Table(
 
 SWEEP_ADVICE = Table(
     "sweep_advice",
-    "The smallest lag time within the budgets, or why none fits: one row per class of topics, rule and its parameters",
+    "The smallest lag time within the budgets, or why none fits: one row per class of topics, rule and set of its "
+    "other parameters",
     (
         _SWEEP,
         *key_columns("cluster_id"),
@@ -259,21 +274,23 @@ SWEEP_ADVICE = Table(
         *columns("""
             other_params_json STRING NOT NULL -- parameters except the lag time, as JSON with sorted keys
             answer STRING NOT NULL -- recommended, not enough data, or none fits
-            recommended_lag_time_max_ms BIGINT -- smallest lag time that fits; null when none does
+            recommended_lag_time_max_ms BIGINT -- smallest lag time that fits; null if none does
             why STRING NOT NULL -- the answer in a sentence
         """),
         *_measures(
-            mistakes_per_follower_day_budget="greatest allowed upper end of the interval",
-            detection_ms_p99_budget="greatest allowed 99th percentile of the detection time",
-            needed_follower_hours="exposure after which the mistakes would be within the budget, without further ones",
+            mistakes_per_follower_day_budget="largest allowed value of mistakes_per_follower_day_high",
+            detection_ms_p99_budget="largest allowed value of detection_ms_p99",
+            needed_follower_hours="follower-hours after which the mistakes would fit the budget if there were no "
+            "further ones",
         ),
         *columns("""
-            replica_lag_time_max_ms BIGINT NOT NULL -- lag time of these figures: the nearest to fit
+            replica_lag_time_max_ms BIGINT NOT NULL -- lag time that the figures below are for: the recommended one, or
+                -- the one that comes nearest to the budgets
         """),
-        *_measures(exposure_follower_hours="hours x followers in which the rule's answers count"),
-        *_counts(spurious="shrinks judged spurious: the mistakes"),
+        *_measures(exposure_follower_hours="follower-hours in which the rule's answers count"),
+        *_counts(spurious="shrinks with verdict spurious: the mistakes"),
         *_FOLLOWER_DAY,
-        *_counts(genuine="shrinks judged genuine"),
+        *_counts(genuine="shrinks with verdict genuine"),
         _NEVER_REMOVED,
         *_measures(detection_ms_p99="time from a genuine failure to its shrink, 99th percentile"),
         _UNKNOWN_SHARE,

@@ -1,4 +1,4 @@
-"""Timelines: the tables, with one row for all rule runs that share it, and the views per run.
+"""Tables and views of timelines: a row of a table is for all rule runs that share it, a row of a view for one run.
 
 docs/adr/0024-timelines-once.md has the reason.
 """
@@ -11,28 +11,29 @@ Timelines = Literal["all", "around-shrinks", "none"]
 """Timelines that a replay writes: all, the rows around shrinks (docs/adr/0025-timelines-around-shrinks.md), or none."""
 
 _RUNS = columns("""
-    run_set STRING NOT NULL -- the rule runs that the bits of `runs` stand for: `rule_runs` has them
-    runs BIGINT NOT NULL -- bit b is set where the run numbered b has this row
+    run_set STRING NOT NULL -- identifies the rule runs that the bits of `runs` represent, listed in table rule_runs
+    runs BIGINT NOT NULL -- bit mask: bit b is set if the row belongs to the run with number b
 """)
 _NTH = columns("""
-    nth INT -- of several rows of an instant the one with the largest holds; -1: the row says what came about earlier
+    nth INT -- orders rows of the same instant: the row with the largest value has the final state; -1: the row repeats
+        -- a state that began earlier
 """)
 _LAG = columns("""
     lag_ms BIGINT -- lag at this instant as this rule defines it: time since last_caught_up_time_ms, or 0 while the rule
-        -- counts the follower as caught up; null when it never was
-    lag_grows BOOLEAN -- until the next row the lag grows: at a time t it is greatest(0, t - last_caught_up_time_ms);
-        -- where this is false it stays lag_ms
+        -- considers the follower caught up; null if it never was
+    lag_grows BOOLEAN -- true if the lag grows until the next row: at a time t it is then greatest(0, t -
+        -- last_caught_up_time_ms); if false, the lag stays lag_ms until the next row
 """)
 _REPLICA = columns("""
     replica_id INT NOT NULL -- follower
-    time TIMESTAMP NOT NULL -- the state changed
+    time TIMESTAMP NOT NULL -- when the state changed
     follower_log_end_offset BIGINT -- as the leader knew it; -1 before its first fetch
-    lag_messages BIGINT -- leader's log end offset less the follower's
+    lag_messages BIGINT -- leader's log end offset minus the follower's
     last_caught_up_time_ms BIGINT -- Kafka's lastCaughtUpTimeMs under this rule
-    in_isr BOOLEAN NOT NULL -- the follower is in the ISR
+    in_isr BOOLEAN NOT NULL -- whether the follower is in the ISR
 """)
 _PARTITION = columns("""
-    time TIMESTAMP NOT NULL -- the state changed
+    time TIMESTAMP NOT NULL -- when the state changed
     leader_log_end_offset BIGINT -- leader's log end offset
     high_watermark BIGINT -- high watermark under this rule
     isr ARRAY<INT> NOT NULL -- in-sync replicas under this rule
@@ -40,20 +41,21 @@ _PARTITION = columns("""
 
 REPLICA_STATES = Table(
     "replica_states",
-    "Source of the view replica_timeline, with partition_states and fetch_log: a follower's state under all rule runs "
-    "that share it, where it changed in another way than by a fetch at the log end",
+    "A follower's state, for all rule runs in which it is the same, whenever anything but a fetch at the log end "
+    "changes it. The view replica_timeline is made from this table, partition_states and fetch_log",
     (*SET, *_RUNS, *_REPLICA, *_NTH, DATE),
     {**KEY_CHECKS, "of_some_run": "runs > 0"},
     ("event_date",),
     ("topic", "partition_id", "time", "run_set"),
 )
 _ACKNOWLEDGED = columns("""
-    acknowledged_offset BIGINT -- end of the last append with acks 0 or 1, acknowledged at once; 0 without one
+    acknowledged_offset BIGINT -- log end offset after the last append with acks 0 or 1, which is acknowledged at once;
+        -- 0 if there was none
 """)
 
 PARTITION_STATES = Table(
     "partition_states",
-    "Source of the view partition_timeline: a replica set's state under all rule runs that share it",
+    "A replica set's state, for all rule runs in which it is the same: the source of the view partition_timeline",
     (*SET, *_RUNS, *_PARTITION, *_ACKNOWLEDGED, DATE),
     {**KEY_CHECKS, "of_some_run": "runs > 0", "isr_not_empty": "size(isr) > 0"},
     ("event_date",),
@@ -64,20 +66,20 @@ TIMELINES = {"replica": REPLICA_STATES, "partition": PARTITION_STATES}
 
 RULE_RUNS = Table(
     "rule_runs",
-    "A rule with its parameters on a day, and where its rows of replica_states and partition_states are; rows of "
-    "these that no row here names are replaced, and count no more",
+    "A rule run on one day: the rule, its parameters, and the key of its rows in replica_states and partition_states. "
+    "Rows of these tables whose run_set is not listed here are out of date, and are ignored",
     (
         *columns("""
-            run_set STRING NOT NULL -- the replay, and a set of rule runs of it whose parameters are the same
-            run INT NOT NULL -- bit of `runs`
+            run_set STRING NOT NULL -- identifies a replay, and one of its lists of rule runs with their parameters
+            run INT NOT NULL -- number of the run, which is its bit in column `runs`
         """),
         *RULE,
         *columns("""
             lag_time_ms BIGINT NOT NULL -- replica.lag.time.max.ms of the run
             caught_up_by STRING -- which instant of a fetch at the log end becomes lastCaughtUpTimeMs: arrival, handled,
                 -- processed, completed
-            no_lag_while STRING -- when the lag is 0, and not the time since then: never; at log end, at high watermark,
-                -- has all acknowledged, lacks nothing
+            no_lag_while STRING -- when the rule's lag is 0 instead of the time since lastCaughtUpTimeMs: never; at log
+                -- end, at high watermark, has all acknowledged, lacks nothing
         """),
         DATE,
     ),
@@ -87,20 +89,20 @@ RULE_RUNS = Table(
 
 REPLICA_TIMELINE = Table(
     "replica_timeline",
-    "A follower's state under a rule, exact from this instant until its next row, its lag with lag_grows; of rows kept "
-    "around shrinks alone, the last one of a span knows that the follower is in the ISR, and no more",
+    "A follower's state under a rule from this instant until its next row; lag_grows says how its lag changes "
+    "meanwhile. If timelines were kept around shrinks only, the last row of each span is exact for in_isr alone",
     (*SET, *RULE, *_REPLICA[:3], *_LAG, *_REPLICA[3:], DATE),
 )
 REPLICA_CHANGES = Table(
     "replica_changes",
-    "A follower's state under a rule where its log end offset, its membership, or its last catching up while it was "
-    "behind changed: fewer rows than replica_timeline, without what fetches and appends do in between",
+    "A follower's state under a rule, with a row only if its log end offset or its membership of the ISR changed, or "
+    "if it was behind and its last_caught_up_time_ms changed: fewer rows than replica_timeline",
     (*SET, *RULE, *_REPLICA, DATE),
 )
 PARTITION_TIMELINE = Table(
     "partition_timeline",
-    "A replica set's state under a rule, from this instant until its next row; of rows kept around shrinks alone, "
-    "the last one of a span knows that every replica is in the ISR, and no more",
+    "A replica set's state under a rule from this instant until its next row. If timelines were kept around shrinks "
+    "only, the last row of each span is exact for isr alone, which is then complete",
     (*SET, *RULE, *_PARTITION, DATE),
 )
 VIEWS = {
@@ -111,4 +113,4 @@ VIEWS = {
     REPLICA_CHANGES.name: (REPLICA_CHANGES, (REPLICA_STATES.name, RULE_RUNS.name)),
     PARTITION_TIMELINE.name: (PARTITION_TIMELINE, (PARTITION_STATES.name, RULE_RUNS.name)),
 }
-"""Columns of each view whose rows are read like a table's, and the tables that it is made of."""
+"""For each view that is read like a table: its columns, and the tables that it is made of."""
