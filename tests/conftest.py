@@ -72,7 +72,7 @@ LONG = {
     "unit/test_answers_bench.py": "replays recorded clusters with some of their logs missing",
     "spark/test_operators_runs.py": "replays five folders of operators, and a sample twice",
 }
-"""Files whose tests take a minute or more, and why: `make test-all` runs them."""
+"""Files whose tests take long, and why: `make test-all` runs them."""
 
 LONGEST_FIRST = (
     "test_nights.py", "test_broker_check.py", "test_engine.py", "test_windows.py", "test_eligible_leaders.py",
