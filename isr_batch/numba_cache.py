@@ -9,14 +9,11 @@ sources.
 """
 
 import gc
-import hashlib
 import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,12 +22,10 @@ from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 import udfs
-from udfs.rules import RULE_FILE
+from isr_batch.errors import RULE_FILE
+from isr_batch.kernel_sources import ROOMS, digest_of
 
 logger = logging.getLogger(__name__)
-
-ROOMS = ("request_log",)
-"""Folders of ``udfs`` that no replay uses, so that a change there does not recompile the rules."""
 
 SHIPPED = Path(__file__).parent / "kernels"
 """Folder of machine code that is part of the package."""
@@ -151,27 +146,6 @@ def _listen() -> None:
     event.register("numba:compile", _Listener())
 
 
-@lru_cache
-def digest_of(room: str = "") -> str:
-    """Hash sources of ``udfs`` as a key of numba's cache: all but `ROOMS`, or one of these with the shared modules."""
-    digest = hashlib.sha256()
-    for source in _sources_in(files(udfs), room):
-        digest.update(source.read_bytes())
-    if not room and (file := os.environ.get(RULE_FILE)):
-        digest.update(Path(file).read_bytes())
-    return digest.hexdigest()
-
-
-def _sources_in(folder: Traversable, room: str) -> Iterator[Traversable]:
-    """List the Python files of a package, which spark-submit may have sent as a zip."""
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if entry.is_dir():
-            if entry.name == room if room else entry.name not in ROOMS:
-                yield from _sources_in(entry, "")
-        elif entry.name.endswith(".py"):
-            yield entry
-
-
 def keep_compiled(functions: Sequence[Callable[..., object]]) -> None:
     """Let entry points of ``udfs`` load their machine code from numba's cache, and save what they compile.
 
@@ -181,7 +155,7 @@ def keep_compiled(functions: Sequence[Callable[..., object]]) -> None:
     others, config.CACHE_LOCATOR_CLASSES = config.CACHE_LOCATOR_CLASSES, f"{__name__}.{SourcesLocator.__name__}"
     try:
         for function in functions:
-            kernel: Any = function
+            kernel: Any = getattr(function, "compiled", function)
             kernel._cache = _MachineCode(kernel.py_func)  # noqa: SLF001  # `enable_caching` takes no class
     except RuntimeError as error:
         logger.warning("compiled kernels are not kept, which takes half a minute in each process: %s", error)

@@ -49,6 +49,10 @@ LONG = {
     "spark/replay/test_both_engines.py": "replays in this process and in Spark",
     "spark/scoring/test_broker_check.py": "compares with the brokers in this process and in Spark",
     "spark/scoring/test_eligible_leaders.py": "finds who could lead in this process and in Spark",
+    "spark/lake/test_hostile_sql.py": "asks made-up statements by Spark",
+    "spark/lake/test_silent_damage.py": "starts each command on damaged files",
+    "spark/replay/test_packing.py": "packs the same rows in the driver, in workers and in Spark",
+    "spark/replay/test_what_is_not_known.py": "replays a log seven times in Spark",
     "spark/lake/test_lake_sql.py": "has Spark plan each query of the report",
     "spark/report/test_browser.py": "opens the report in Chromium, which test-all installs where it may",
     "spark/ingest/test_engine.py": "ingests recorded clusters in the driver and in Spark",
@@ -68,7 +72,7 @@ LONG = {
     "unit/test_answers_bench.py": "replays recorded clusters with some of their logs missing",
     "spark/test_operators_runs.py": "replays five folders of operators, and a sample twice",
 }
-"""Files whose tests take a minute or more, and why: `make test-all` runs them."""
+"""Files whose tests take long, and why: `make test-all` runs them."""
 
 LONGEST_FIRST = (
     "test_nights.py", "test_broker_check.py", "test_engine.py", "test_windows.py", "test_eligible_leaders.py",

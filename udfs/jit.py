@@ -63,13 +63,26 @@ def inlined(function: Compiled) -> Compiled:
     return cast("Compiled", Kernel(function, forceinline=True))
 
 
+class Entry(Kernel):
+    """A function that Python calls, compiled at its first call."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the compiled function."""
+        return self.compiled(*arguments)
+
+    @cached_property
+    def compiled(self) -> Any:
+        """Hand the function to numba."""
+        from numba import njit
+
+        from udfs.linking import LinkedForPython
+
+        return njit(pipeline_class=LinkedForPython, **_OPTIONS)(self.py_func)
+
+
 def entry(function: Compiled) -> Compiled:
     """Compile a function that Python calls."""
-    from numba import njit
-
-    from udfs.linking import LinkedForPython
-
-    return cast("Compiled", njit(pipeline_class=LinkedForPython, **_OPTIONS)(function))
+    return cast("Compiled", Entry(function))
 
 
 def dispatch_table(functions: Sequence[Compiled]) -> Compiled:

@@ -17,6 +17,7 @@ from typing import Final
 import pyarrow as pa
 
 from isr_batch.errors import NoInputError
+from isr_batch.kernel_sources import digest_of
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -27,7 +28,6 @@ from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.outputs import REPLAY_STATE, REPLAYED_DAYS
 from isr_batch.replay.event_stream import PAIR_COLUMNS
-from isr_batch.replay.kernel_cache import digest_of_sources
 from isr_batch.replay.terms import JOINED
 from isr_batch.window import Window
 from udfs.batches.results import STATE
@@ -123,7 +123,7 @@ def _hash_of(kind: str, *columns: str) -> str:
 
 def states_key(runs: Sequence[RuleRun]) -> str:
     """Return the key of states of these runs in this order, computed by this version of the code."""
-    return _hash(digest_of_sources(), *([run.rule, sorted(run.params.items())] for run in runs))
+    return _hash(digest_of(), *([run.rule, sorted(run.params.items())] for run in runs))
 
 
 @dataclass(frozen=True)

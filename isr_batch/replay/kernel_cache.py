@@ -17,11 +17,6 @@ from udfs.records import FETCH, QUIET, Rows, new_kernel_output
 from udfs.simulation.loop import simulation_loop
 
 
-def digest_of_sources() -> str:
-    """Hash the sources of the kernels: cached machine code and stored states are only valid for these sources."""
-    return numba_cache.digest_of()
-
-
 @lru_cache(maxsize=1)
 def keep_compiled() -> None:
     """Let this process load the machine code of the kernels from disk, and save the code that it compiles."""

@@ -34,7 +34,6 @@ from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.spark_engine import rows_at_a_time
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, FETCH_SEGMENTS
-from isr_batch.replay.kernel_cache import keep_packing_compiled
 from udfs.batches.event_chunks import (
     CHUNK_ROWS,
     COLUMNS_OF_APPENDS,
@@ -106,7 +105,7 @@ def pack_stale_days(lake: Lake) -> int:
         files = {table.name: _data_files(lake, table, stale) for table in (FETCH_LOG, APPEND_LOG)}
         few = _pieces_of_few(files) if to and lake.engine.wanted != "spark" else None
         if few is not None:
-            keep_packing_compiled()
+            _load_kernels()
             rows = pa.Table.from_batches(conform(pack_segments(iter(few))), _ROWS)
             return small.replace(FETCH_SEGMENTS, rows, where, bounds)
         with rows_at_a_time(lake.spark, PIECES_AT_A_TIME):
@@ -163,7 +162,7 @@ def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
 
 def packed_in_memory(lake: MemoryLake) -> pa.Table:
     """Pack all fetches and appends of a lake in memory into rows of schema ``udfs.batches.segments.SEGMENTS``."""
-    keep_packing_compiled()
+    _load_kernels()
     pieces = _in_order(
         batch
         for name, (make, columns) in _OF.items()
@@ -219,7 +218,7 @@ def _packed(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
     """Sort chunks by set and time, and apply a function that makes segments of them."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keep_packing_compiled()
+        _load_kernels()
         return work(pack_segments(batches))
 
     together = pieces.repartition(*SET_COLUMNS).sortWithinPartitions(*SET_COLUMNS, "first_us")
@@ -243,3 +242,10 @@ def _written(
     conform: OfBatches, store: Store, where: str, segments: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     return with_files_written(FETCH_SEGMENTS, store, where, ArrowSql, conform(segments))
+
+
+def _load_kernels() -> None:
+    """Let this process load what packs; a command that finds every day packed does without numba."""
+    from isr_batch.replay.kernel_cache import keep_packing_compiled
+
+    keep_packing_compiled()

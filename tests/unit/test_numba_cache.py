@@ -13,7 +13,8 @@ from numba import config, njit
 from numba.core.errors import TypingError
 
 from isr_batch import numba_cache
-from isr_batch.numba_cache import ROOMS, SourcesLocator, _sources_in, digest_of, is_ours_alone, keep_compiled
+from isr_batch.kernel_sources import ROOMS, _sources_in, digest_of
+from isr_batch.numba_cache import SourcesLocator, is_ours_alone, keep_compiled
 from isr_batch.session import _local_options
 
 
@@ -133,7 +134,7 @@ if "nowhere to write" in sys.argv:
     numba_cache.is_ours_alone = lambda _folder: False
 numba_cache.keep_compiled([spread_steps])
 spread_steps(np.empty((4, 0), np.int64), np.empty((6, 0), np.int64), np.empty((10, 0), np.int64))
-print(sum(spread_steps.stats.cache_hits.values()))
+print(sum(spread_steps.compiled.stats.cache_hits.values()))
 """
 
 
@@ -173,3 +174,19 @@ def test_garbage_is_collected_after_a_compilation_if_it_was_before(
     finally:
         gc.enable()
     assert seen
+
+
+INGEST = """
+from isr_batch.ingest.compile_ingest import compile_ingest
+from isr_batch.ingest.engine.kernels import ENTRIES
+
+compile_ingest()
+print(*(entry.__name__ for entry in ENTRIES if not entry.compiled.stats.cache_hits))
+"""
+
+
+def test_an_ingest_compiles_nothing_after_setup() -> None:
+    """`make setup` and `make wheel` run `compile_ingest`: a function that it leaves out would be compiled by users."""
+    for _ in range(2):
+        compiled = subprocess.run([sys.executable, "-c", INGEST], check=True, capture_output=True, text=True).stdout
+    assert compiled.split() == []

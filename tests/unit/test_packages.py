@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from isr_batch.replay.kernel_cache import digest_of_sources
+from isr_batch.kernel_sources import digest_of
 from udfs.rules import REGISTRY
 
 ROOT = Path(__file__).parents[2]
@@ -61,8 +61,8 @@ def test_the_command_runs_from_the_wheel_alone(built: Path, tmp_path: Path) -> N
 def test_executors_can_take_the_wheel_as_a_zip(built: Path, tmp_path: Path) -> None:
     (wheel,) = built.glob("*.whl")
     asked = (
-        "import udfs; from isr_batch.replay.kernel_cache import *; "
-        "keep_compiled(); print(udfs.__file__, digest_of_sources())"
+        "import udfs; from isr_batch.kernel_sources import digest_of; from isr_batch.replay.kernel_cache import *; "
+        "keep_compiled(); print(udfs.__file__, digest_of())"
     )
     answer = subprocess.run(
         [sys.executable, "-c", asked],
@@ -70,7 +70,7 @@ def test_executors_can_take_the_wheel_as_a_zip(built: Path, tmp_path: Path) -> N
     )  # fmt: skip
     where, digest = answer.stdout.split()
     assert where.startswith(str(wheel))
-    assert digest == digest_of_sources()
+    assert digest == digest_of()
 
 
 def test_executors_need_no_more_than_the_archive_has() -> None:

@@ -9,12 +9,13 @@ from isr_batch.numba_cache import keep_compiled
 from udfs.kernel.fetch_sessions import read_session_partitions
 from udfs.request_log import cut, pieces, requests
 
+ENTRIES = (
+    cut.count_requests, cut.cut_lines, requests.read_requests_into_columns, pieces.count_pieces, pieces.unpack_pieces,
+    read_session_partitions,
+)  # fmt: skip
+
 
 @lru_cache(maxsize=1)
 def load_kernels() -> None:
     """Let this process load the machine code of the kernels from disk, and save the code that it compiles."""
-    entries = (
-        cut.count_requests, cut.cut_lines, requests.read_requests_into_columns, pieces.count_pieces,
-        pieces.unpack_pieces, read_session_partitions,
-    )  # fmt: skip
-    keep_compiled(entries)
+    keep_compiled(ENTRIES)

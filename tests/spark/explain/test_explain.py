@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.explain.shrink_data import LAST_FETCHES, explain_shrink
-from isr_batch.explain.shrink_text import FetchInText, OtherRuleInText, shrink_lines
+from isr_batch.explain.shrink_text import FetchInText, OtherRuleInText
 from isr_batch.explain.swimlane import draw_swimlane, fetch_phases_on_lane, require_swimlane_file
 from isr_batch.explain.swimlane_data import BROKERS, isr_spans_on_lane, swimlane_scene, swimlane_span
 from isr_batch.lake.lake import Lake
@@ -107,23 +107,6 @@ def test_facts_of_a_shrink(slept: Lake) -> None:
     assert (true_lag.run, true_lag.stand, true_lag.primary_cause) == ("true-lag", "made", "slow_leader")
     assert true_lag.at_us in {us(9000), us(9001)}
     assert hw == OtherRuleInText("kafka-10853-hw", "kept")
-
-
-def test_story_names_the_deciding_fact(slept: Lake) -> None:
-    told = "\n".join(shrink_lines(explain_shrink(slept, "t", 0, AskedTime(us(0)), "kafka-3.7")))
-    for line in (
-        "kafka-3.7 drops broker 3 from the ISR of t-0 at 2026-01-01 12:00:10.000 UTC",
-        "log end offset: follower 50, leader 100; high watermark 50",
-        "no   caught_up         its log ends at 50, the leader's at 100",
-        "no   keeping_pace      true lag 5,000 ms and last fetch 5,099 ms ago; the limit of both is 4,000 ms",
-        "no   unacked_only      acknowledged up to 50, its log ends at 50; last fetch 5,099 ms ago, limit 4,000 ms",
-        "yes  follower_stopped  last fetch 5,099 ms ago, lag time 4,000 ms",
-        "back in the ISR at 2026-01-01 12:00:20.153, 10,153 ms later",
-        "the brokers' logs have this shrink too, by the leader, 2 ms later",
-        "keep the follower in the ISR: kafka-10853-hw",
-    ):
-        assert line in told
-    assert "12:00:04.901  12:00:04.902  12:00:04.903  12:00:04.942      50          50       3 ms  38 ms" in told
 
 
 def test_unknown_shrinks(slept: Lake) -> None:

@@ -303,6 +303,7 @@ def test_isr_changes_and_brokers_by_the_controller(controlled: tuple[KafkaLogs, 
 
 @traces
 @pytest.mark.traces
+@pytest.mark.long
 def test_recorded_stuck_cluster(engine: Engine) -> None:
     logs, tables = ingested(engine, TRACES / "r12-stuck-min-isr")
     account = {tally.what: tally.lines for tally in logs.account() if tally.log == "request"}
@@ -315,6 +316,7 @@ def test_recorded_stuck_cluster(engine: Engine) -> None:
 
 @traces
 @pytest.mark.traces
+@pytest.mark.long
 def test_fetches_are_those_that_the_broker_recorded(engine: Engine) -> None:
     run = TRACES / "r4-leader-stop"
     derived: dict[Any, list[int]] = {}

@@ -6,8 +6,6 @@ from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 
-import deltalake
-import pyarrow as pa
 import pytest
 from delta.exceptions import ConcurrentAppendException
 from pyspark.errors import AnalysisException
@@ -20,7 +18,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.spark_writes import retrying
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.contract import Column, Table
-from isr_batch.lake.tables.outputs import OUTPUT_TABLES, REPLAYED_DAYS, RUN_LOG, SHRINK_VERDICTS, TABLES
+from isr_batch.lake.tables.outputs import OUTPUT_TABLES, REPLAYED_DAYS, SHRINK_VERDICTS, TABLES
 
 SMALL = Table(
     "small",
@@ -127,26 +125,6 @@ def test_commit_leads_to_run(lake: Lake) -> None:
     commit = lake.spark.sql(f"DESCRIBE HISTORY {lake.identifier('small')} LIMIT 1").collect()[0]
     assert json.loads(commit["userMetadata"])["run_id"] == "test-run"
     assert commit["version"] == lake.version("small") == 1
-
-
-def _run(lake: Lake, run_id: str) -> None:
-    row = {column.name: None for column in RUN_LOG.columns} | {
-        "run_id": run_id,
-        "started_time": datetime(2026, 1, 1),  # noqa: DTZ001 (the session is in UTC)
-        "command": "replay",
-        "code_version": "0",
-        "config_hash": "0",
-        "seconds": 1.5,
-        "status": "done",
-        "exit_code": 0,
-    }
-    lake.append_once(RUN_LOG, lake.spark.createDataFrame([row], RUN_LOG.schema_ddl), run_id)
-
-
-def test_append_once(lake: Lake) -> None:
-    for run_id in ("b", "a", "b"):
-        _run(lake, run_id)
-    assert sorted(row["run_id"] for row in lake.read("run_log").collect()) == ["a", "b"]
 
 
 def _verdicts(lake: Lake) -> None:
@@ -263,16 +241,6 @@ def test_a_bucket_with_a_log_store_of_its_own_is_left_to_spark(spark: SparkSessi
         assert Lake(spark, "s3a://nowhere/lake").reached("isr_changes") is None
     finally:
         spark.conf.unset(key)
-
-
-def test_another_engine_reads_the_table(lake: Lake) -> None:
-    _rows(lake, ("a", 1, FIRST), ("b", None, SECOND))
-    _rows(lake, ("b", 2, SECOND))
-    rows = pa.table(deltalake.DeltaTable(f"{lake.root}/small").to_pyarrow_table()).sort_by("event_date").to_pylist()
-    assert rows == [
-        {"cluster_id": "a", "lag_ms": 1, "event_date": FIRST},
-        {"cluster_id": "b", "lag_ms": 2, "event_date": SECOND},
-    ]
 
 
 def test_writers_at_the_same_time_all_get_through(lake: Lake) -> None:

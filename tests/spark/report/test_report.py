@@ -12,7 +12,6 @@ import pytest
 from pyspark.sql import functions as F
 
 from isr_batch.incidents.own_shrinks import drops_of_incidents, own_shrinks
-from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.user_sql import answer
@@ -135,23 +134,6 @@ def test_the_table_of_rules_has_the_scores_of_the_cluster(page: str, sample_lake
         assert shown == {row["rule"]: [row[n] for n in names] for row in scores if row["cluster_id"] == name}
 
 
-def test_remedies_begin_with_the_brokers_own_rule(page: str, sample_lake: Lake) -> None:
-    section = sections_of(page)["leader-stop"]
-    table = section.partition("What would have avoided it")[2].partition("</table>")[0]
-    rows = re.findall(r"<tr>" + r"<td[^>]*>([^<]*)</td>" * 4, table)
-    assert 2 <= len(rows) <= 5
-    assert rows[0][0].startswith("your brokers' own: kafka-3.7")
-    scores = {
-        row["rule"]: row
-        for row in sample_lake.read("rule_scores").where("event_date IS NULL AND topic IS NULL").collect()
-        if row["cluster_id"] == "leader-stop"
-    }
-    for said, lag_time, spurious, misses in rows:
-        rule = said.removeprefix("your brokers' own: ").split(";")[0].split(",")[0].split(" ")[0]
-        assert lag_time == "4 s"
-        assert (int(spurious), int(misses)) == (scores[rule]["spurious"], scores[rule]["misses"])
-
-
 def test_pictures_have_the_numbers_of_the_tables(page: str, sample_lake: Lake) -> None:
     charts = charts_of(page)
     verdicts = sample_lake.read("shrink_verdicts")
@@ -185,23 +167,6 @@ def test_pictures_have_the_numbers_of_the_tables(page: str, sample_lake: Lake) -
     lasting = {tuple(row[n] for n in key): row for row in rows_of(charts, "durations") if row["what"] == "it lasts"}
     assert {of: (row["most"], row["mistakes"]) for of, row in lasting.items()} == {
         tuple(row)[:2]: tuple(row)[2:] for row in longest
-    }
-
-
-def test_a_follower_that_stopped_is_seen_in_the_heat_map(page: str, sample_lake: Lake) -> None:
-    """The last state in the timeline before a follower is back holds until then."""
-    drawn = [row for row in rows_of(charts_of(page), "heat") if row["cluster_id"] == "follower-stop"]
-    oldest = max(drawn, key=lambda row: row["age_s"])
-    dropped = sample_lake.read("shrink_verdicts").where("cluster_id = 'follower-stop' AND rule = 'kafka-3.7'")
-    assert oldest["follower"].startswith("broker 3 of leader ")
-    assert oldest["age_s"] >= dropped.agg(F.max("lag_ms")).collect()[0][0] / 1000
-    assert oldest["age_s"] < 30
-
-
-def test_rules_that_decide_alike_share_a_row(page: str) -> None:
-    rows = charts_of(page)["causes-0"]["datasets"].values()
-    assert "kafka-2.1, kafka-2.7, kafka-3.3, kafka-3.7, kafka-19996-expand" in {
-        row["rule"] for of in rows for row in of
     }
 
 
@@ -261,47 +226,6 @@ def test_a_bar_in_the_lanes_is_when_the_follower_is_out(sample_lake: Lake) -> No
         assert bar["follower"] not in before[-1], bar
 
 
-def test_a_lag_grows_until_the_follower_has_caught_up(sample_lake: Lake) -> None:
-    """The timeline's row of that fetch has a lag of zero, and there is nothing between two rows."""
-    own = own_shrinks(sample_lake)
-    _, shown = choose_shrinks_on_page(own, drops_of_incidents(own))
-    places = {one.id: (one.cluster_id, one.topic, one.partition_id) for one in shown}
-    known: dict[tuple[Any, ...], dict[str, Any]] = {}
-    key = ("cluster_id", "topic", "partition_id", "replica_id")
-    with InProcess(sample_lake) as engine:
-        text = f"""
-            SELECT {", ".join(key)}, leader_epoch, last_caught_up_time_ms, epoch_us(time) AS us,
-              CASE WHEN lag_messages = 0 THEN 0
-                ELSE greatest(0, epoch_us(time) // 1000 - last_caught_up_time_ms) END AS lag_ms
-            FROM {{changes}} WHERE rule = 'kafka-3.7' ORDER BY leader_epoch, time
-        """
-        for row in engine.listed(engine(text, changes=engine.table("replica_changes"))):
-            if tuple(row[name] for name in key[:3]) in places.values():
-                known.setdefault(tuple(row[name] for name in key), {})[row["us"]] = row
-    verdicts = sample_lake.read("shrink_verdicts").where("rule = 'kafka-3.7' AND lag_ms IS NOT NULL")
-    dropped = {
-        (row["cluster_id"], row["topic"], row["partition_id"], row["replica_id"], row["us"]): row["lag_ms"]
-        for row in verdicts.withColumn("us", F.unix_micros("change_time")).collect()
-    }
-    more = 0
-    for drawn in lanes_of(sample_lake, shown):
-        if drawn["lane"] != "lag":
-            continue
-        follower = (*places[drawn["id"]], int(drawn["line"].removeprefix("broker ")))
-        of, told = known[follower], dropped.get((*follower, drawn["from_us"]), 0)
-        if drawn["from_us"] not in of:
-            assert drawn["value"] * 1000 == told > 0
-            continue
-        row = of[drawn["from_us"]]
-        earlier = [us for us, other in of.items() if us < row["us"] and other["leader_epoch"] == row["leader_epoch"]]
-        before = of[max(earlier)] if earlier else row
-        behind = before is not row and (before["lag_ms"] or 0) > 0
-        grown = row["us"] // 1000 - before["last_caught_up_time_ms"] if behind else 0
-        assert drawn["value"] * 1000 == max(row["lag_ms"] or 0, grown, told)
-        more += grown > max(row["lag_ms"] or 0, told, 4000)
-    assert more > 0
-
-
 def test_each_incident_has_its_shrink_on_the_page(page: str, sample_lake: Lake) -> None:
     own = own_shrinks(sample_lake)
     worst, shown = choose_shrinks_on_page(own, drops_of_incidents(own))
@@ -337,28 +261,3 @@ def test_the_notebook_runs(
     assert sum(row["spurious"] for row in told["leaders"]) == len(told["woken"]) == 18
     assert "18 of 18 mistakes come after a silence of their leader" in capsys.readouterr().out
     assert "vegaEmbed" in (tmp_path / "shrinks.html").read_text(encoding="utf-8")
-
-
-STOPS = {
-    "leader-stop": (1795278618, {(28, 33, 1), (44, 52, 2), (64, 76, 3), (90, 96, 1), (108, 113, 2), (125, 145, 2),
-                                 (172, 178, 3)}),
-    "follower-stop": (1795278400, {(32, 47, 3), (82, 97, 3), (138, 149, 3), (165, 187, 3)}),
-    "restart": (1795279737, {(15, 27, 2), (62, 82, 3), (115, 122, 1), (155, 167, 2), (190, 192, 1)}),
-}  # fmt: skip
-"""Faults of the recorded brokers: a second of 1970, then begin, end and broker. After stops shorter than a lag time no
-leader dropped a follower."""
-
-
-def test_each_fault_of_the_recordings_is_one_incident_that_names_its_broker(sample_lake: Lake) -> None:
-    own = own_shrinks(sample_lake)
-    for cluster, (begin_s, faults) in STOPS.items():
-        found = [
-            (one["fault_id"], one["since_us"] / 1e6 - begin_s, one["last_us"] / 1e6 - begin_s)
-            for one in own.incidents if one["cluster_id"] == cluster
-        ]  # fmt: skip
-        assert len(found) == len(faults), cluster
-        for from_s, until_s, broker in faults:
-            assert any(
-                named == broker and from_s - 1 <= since and last <= until_s + 1 for named, since, last in found
-            ), (cluster, from_s, found)
-    assert not [one for one in own.incidents if one["cluster_id"] == "quiet"]

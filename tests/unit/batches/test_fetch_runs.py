@@ -250,21 +250,24 @@ def results(rows: Sequence[dict[str, Any]], runs: list[RuleRun], cuts: Sequence[
     return [row for batch in replay_batches(in_pieces(stream, cuts), runs) for row in batch.to_pylist()]
 
 
-@seed(20260731)
-@settings(max_examples=LOGS, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(st.data(), cases_of_all_rules(), logs())
-def test_a_replay_cannot_tell_runs_from_single_fetches(
-    data: st.DataObject, case: tuple[Log, list[Setting]], other: Log
-) -> None:
-    log, chosen = case
-    rules = [
-        RuleRun(run.rule, {"replica_lag_time_max_ms": run.replica_lag_time_max_ms, **dict(run.flags)}) for run in chosen
-    ]
-    bits = st.binary(min_size=1, max_size=8)
-    calm = data.draw(bits)
-    single = [row for n, one in enumerate((log, other, log)) for row in stream(one, n, chosen[0], calm)]
-    runs = with_runs(single, data.draw(bits))
-    cuts = data.draw(st.lists(st.integers(0, len(runs)), max_size=5))
-    with patch.object(fetch_runs, "PIECE", data.draw(st.sampled_from([1, 3, 10, fetch_runs.PIECE]))):
-        found = results(runs, rules, cuts)
-    assert found == results(single, rules)
+@pytest.mark.parametrize("examples", [LOGS // 2, pytest.param(LOGS, marks=pytest.mark.long)])
+def test_a_replay_cannot_tell_runs_from_single_fetches(examples: int) -> None:
+    @seed(20260731 + examples)
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.data(), cases_of_all_rules(), logs())
+    def compare(data: st.DataObject, case: tuple[Log, list[Setting]], other: Log) -> None:
+        log, chosen = case
+        rules = [
+            RuleRun(run.rule, {"replica_lag_time_max_ms": run.replica_lag_time_max_ms, **dict(run.flags)})
+            for run in chosen
+        ]
+        bits = st.binary(min_size=1, max_size=8)
+        calm = data.draw(bits)
+        single = [row for n, one in enumerate((log, other, log)) for row in stream(one, n, chosen[0], calm)]
+        runs = with_runs(single, data.draw(bits))
+        cuts = data.draw(st.lists(st.integers(0, len(runs)), max_size=5))
+        with patch.object(fetch_runs, "PIECE", data.draw(st.sampled_from([1, 3, 10, fetch_runs.PIECE]))):
+            found = results(runs, rules, cuts)
+        assert found == results(single, rules)
+
+    compare()

@@ -4,7 +4,6 @@ import pytest
 
 from isr_batch.incidents.incident_story import incident_story, link_in_story
 from isr_batch.incidents.sentences import cluster_headline, incidents_answer, incidents_worst_first, unjudged_clusters
-from isr_batch.phrases import times_in_words
 from isr_batch.report.cluster_timeline import TimelineTarget, cluster_timeline
 from isr_batch.report.first_screen import drop_matrix_on_screen, lag_time_bound_on_screen
 from tests.own_shrinks_log import KEY, RUN, Log, at, leader_was_silent
@@ -105,15 +104,6 @@ def test_missing_facts_are_named_with_the_option_to_state_them(log: Log) -> None
     log.add("controller_records", cluster_id="c", kind="partition")
     own = log.found()
     assert own.clusters[0]["unlogged"] is None
-
-
-def test_one_follower_is_it(log: Log) -> None:
-    log.shrink(30, 1, 3, "spurious", "keeping_pace")
-    (incident,) = log.found().incidents
-    assert (
-        incident_story(incident)
-        == "Broker 1 dropped 1 healthy follower (broker 3), although it kept pace with the log."
-    )
 
 
 def test_a_leader_with_many_silences_was_starved(log: Log) -> None:
@@ -329,13 +319,3 @@ def test_the_timeline_equals_the_tables(log: Log) -> None:
     assert drawn.verdicts == ["spurious", "genuine"]
     led = cluster_timeline(own, own.clusters[0], {(1, 1): TimelineTarget("", "isr-batch explain")})
     assert "00:00:16: broker 1 drops others; healthy: 4 drops. isr-batch explain" in {bar["says"] for bar in led.bars}
-
-
-def test_times_in_words() -> None:
-    assert [times_in_words(number) for number in (1, 2, 6, 7, 1200)] == [
-        "once",
-        "twice",
-        "six times",
-        "7 times",
-        "1,200 times",
-    ]

@@ -218,7 +218,7 @@ def test_bytes_that_could_be_written_to_compile_nothing_again() -> None:
         pieces.count_pieces,
         pieces.unpack_pieces,
     )
-    assert [len(function.signatures) for function in functions] == [1, 1, 1, 1]
+    assert [len(function.compiled.signatures) for function in functions] == [1, 1, 1, 1]
 
 
 def test_a_part_of_a_batch_is_read_as_such() -> None:

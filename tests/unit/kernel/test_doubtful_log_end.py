@@ -84,7 +84,7 @@ def changes(log: Log, runs: list[Setting]) -> dict[str, list[Change]]:
     return {run.rule: [decided(change, unnamed) for change in result["changes"]] for run, result in results}
 
 
-@pytest.mark.parametrize("examples", [300, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("examples", [150, pytest.param(1150, marks=pytest.mark.long)])
 def test_changes_and_verdicts_do_not_depend_on_it(examples: int) -> None:
     @seed(20261122 + examples)
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))

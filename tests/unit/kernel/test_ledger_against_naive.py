@@ -10,7 +10,7 @@ from tests.strategies import Log, Setting, cases_of_all_rules, logs_over_midnigh
 
 LOGS = 300
 LOGS_NIGHTLY = 50_000
-PARTS = 3
+PARTS = 6
 
 
 def against_naive(part: int, examples: int) -> None:

@@ -12,9 +12,9 @@ from tests import naive_ledger
 from tests.kernel_ledger import LedgerOf
 from tests.naive_ledger import DAY_US, bucket
 from tests.naive_ledger_rows import Ledger, Score
-from tests.naive_truth import ELIGIBLE, REMOVED, Row
+from tests.naive_truth import REMOVED, Row
 from tests.strategies import MIDNIGHT_US, Log, Setting, shifted
-from tests.unit.kernel.test_invariants_naive import LAG_MS, MS, START_US, append, by, fetch, log_of
+from tests.unit.kernel.test_invariants_naive import MS, START_US, append, by, fetch, log_of
 
 
 def scored(day: int = 0, **columns: Any) -> Score:
@@ -89,16 +89,6 @@ def test_only_appends_that_ask_for_all_are_counted(ledger_of: LedgerOf) -> None:
         assert (score.refused_appends, score.acknowledged_appends, score.never_acknowledged) == (0, 0, 0)
 
 
-def test_young_appends_are_censored(ledger_of: LedgerOf) -> None:
-    """At the end the first has waited for 100.001 ms, the second for 100; the rule never drops the follower."""
-    log = log_of(fetch(0, 2, 0), append(899_999, 1), append(900 * MS, 2))
-    found = ledger_of(log, by("kafka-10853-hw"))
-    stalled_us = 1_000_000 - 899_999
-    assert found.scores == [scored(exposure_us=1_000_000, high_watermark_stalled_us=stalled_us, never_acknowledged=1)]
-    # It lacks something since ms 899, and is late from ms 899 + 100 + 1 on.
-    assert by_lag(found) == [(2, 0, 1_000_000, 1_000_000, 0)]
-
-
 def test_writes_of_the_isr_are_counted_not_members(ledger_of: LedgerOf) -> None:
     """Both leave at 150 ms by one write, and come back by one each, at 200 and 210 ms."""
     rows = fetch(0, 2, 0), fetch(0, 3, 0), append(1 * MS, 1), fetch(200 * MS, 2, 1), fetch(210 * MS, 3, 1)
@@ -112,17 +102,6 @@ def test_writes_of_the_isr_are_counted_not_members(ledger_of: LedgerOf) -> None:
     ]  # fmt: skip
     # Late members from 102 to 150 ms; until their fetches they are late outsiders.
     assert by_lag(found) == [(2, 0, 400_000, 352_000, 0), (3, 0, 400_000, 352_000, 0)]
-
-
-def test_a_relinquishment_is_a_write(ledger_of: LedgerOf) -> None:
-    """At 31 ms the fetch has been worked on for 30 ms. At the end the append has waited for 60 ms."""
-    log = log_of(append(0, 5), fetch(1 * MS, 2, 0, took_us=90 * MS), end_us=60 * MS)
-    setting = by("kip-501-relinquish", follower_fetch_process_time_max_ms=30)
-    found = ledger_of(log, setting)
-    assert found.scores == [scored(exposure_us=60_000, high_watermark_stalled_us=60_000, isr_writes=1)]
-    assert by_lag(found) == [(2, 0, 59_000, 59_000, 0)]
-    (alone,) = ledger_of(log._replace(terms=(log.terms[0]._replace(isr=(1,)),)), setting).scores
-    assert alone.isr_writes == 0
 
 
 # -- what no rule should let happen
@@ -140,29 +119,6 @@ def test_a_member_whose_log_was_cut_puts_records_at_risk(ledger_of: LedgerOf) ->
         )
     ]  # fmt: skip
     assert by_lag(found) == [(2, 0, 9000, 9000, 0)]  # judged from 1 ms on, and never late
-
-
-def test_a_risk_that_does_not_last_counts_as_well(ledger_of: LedgerOf) -> None:
-    rows = append(0, 5), fetch(1 * MS, 2, 5), fetch(2 * MS, 2, 3), fetch(2 * MS, 2, 5)
-    (score,) = ledger_of(log_of(*rows, end_us=10 * MS), by("kafka-3.7")).scores
-    assert (score.loss_exposed_us, score.loss_records_max, score.members_below_high_watermark) == (0, 2, 1)
-
-
-def test_the_risk_of_the_day_before_is_a_risk_of_this_one_but_begins_once(ledger_of: LedgerOf) -> None:
-    rows = append(0, 5), fetch(1 * MS, 2, 5), fetch(2 * MS, 2, 3), fetch(5 * MS, 2, 5)
-    columns = "loss_exposed_us", "loss_records_max", "members_below_high_watermark", "first_violation"
-    risks = {
-        us: [
-            tuple(getattr(score, column) for column in columns)
-            for score in ledger_of(midnight_at(us, log_of(*rows, end_us=10 * MS)), by("kafka-3.7")).scores
-        ]
-        for us in (2 * MS, 4 * MS, 5 * MS)
-    }
-    assert risks == {
-        2 * MS: [(0, 0, 0, -1), (3000, 2, 1, 1)],
-        4 * MS: [(2000, 2, 1, 1), (1000, 2, 0, -1)],
-        5 * MS: [(3000, 2, 1, 1), (0, 0, 0, -1)],
-    }
 
 
 @pytest.mark.parametrize(("us", "start", "passed"), [(101_999, 0, 1), (102_000, 0, 0), (101_999, 5, 0), (50_000, 5, 0)])
@@ -185,31 +141,6 @@ def test_the_high_watermark_rises_past_an_outsider(ledger_of: LedgerOf, us: int,
     judged_us = 110_000 - min(us, 101_000)
     late_us = max(0, us - (101_000 if start else 102_000))
     assert by_lag(found) == [(2, 0, judged_us, judged_us - late_us, 0), (3, 0, 0, 0, 0)]
-
-
-def test_kafka_08_takes_a_failed_fetch_at_its_word(ledger_of: LedgerOf) -> None:
-    """From 2 ms on HW is 1, and the follower has 0 as far as anybody knows."""
-    log = log_of(append(1 * MS, 1), fetch(2 * MS, 2, 1, error=6), end_us=10 * MS)
-    (score,) = ledger_of(log, by("kafka-0.8", recorded_before_read=1)).scores
-    assert score == scored(
-        exposure_us=10_000, high_watermark_stalled_us=1000, loss_exposed_us=8000, loss_records_max=1,
-        acknowledged_appends=1, acks_all_latency_max_us=1000, latencies=(1000,), members_below_high_watermark=1,
-        passed_within_lag_time=1, first_violation_us=START_US + 2 * MS, first_violation=1,
-    )  # fmt: skip
-    (score,) = ledger_of(log, by("kafka-0.9")).scores
-    assert score == scored(exposure_us=10_000, high_watermark_stalled_us=9000)
-
-
-def test_a_leader_outside_its_isr(ledger_of: LedgerOf) -> None:
-    """One row at the start, and one per append that changes something."""
-    log = log_of(append(1 * MS, 1, acks=1), append(2 * MS, 1, acks=1), isr=(2,), end_us=10 * MS)
-    assert ledger_of(log, by("kafka-3.7")).scores == [
-        scored(
-            exposure_us=10_000, at_min_isr_us=10_000, leader_alone_us=10_000, under_replicated_us=10_000,
-            high_watermark_stalled_us=9000,
-            leader_outside_isr=2, first_violation_us=START_US, first_violation=3,
-        )
-    ]  # fmt: skip
 
 
 def test_a_stranger_in_the_isr() -> None:
@@ -240,18 +171,6 @@ def test_a_removed_follower_is_not_judged_until_its_next_fetch(ledger_of: Ledger
     ]
 
 
-def test_a_follower_that_may_not_join_belongs_in_the_isr_all_the_same(ledger_of: LedgerOf) -> None:
-    rows = Row(START_US, ELIGIBLE, 2, code=0), fetch(10 * MS, 2, 0)
-    found = ledger_of(log_of(*rows, isr=(1,), end_us=30 * MS), by("kafka-3.7"))
-    assert by_lag(found) == [(2, 0, 20_000, 0, 0)]
-
-
-def test_an_outsider_below_the_high_watermark_does_not_belong_in_the_isr(ledger_of: LedgerOf) -> None:
-    """Alone, the leader has HW at 5. The follower is within the lag time from its fetch on, but at 3."""
-    log = log_of(append(1 * MS, 5), fetch(2 * MS, 2, 3), isr=(1,), end_us=30 * MS)
-    assert by_lag(ledger_of(log, by("kafka-3.7"))) == [(2, 0, 28_000, 28_000, 0)]
-
-
 # -- failures that a rule does not see
 
 
@@ -260,13 +179,6 @@ def test_a_rule_misses_a_dead_follower(ledger_of: LedgerOf, end_us: int, misses:
     """1 + 150 + 1 ms, and a microsecond. The rule never drops one that holds HW back; until 102 ms it belongs there."""
     found = ledger_of(log_of(*DEAD, end_us=end_us), by("kafka-10853-hw"))
     assert by_lag(found) == [(2, 0, end_us, 102_000, misses)]
-
-
-@pytest.mark.parametrize(("latency_ms", "misses"), [(0, 0), (40, 0), (2, 0)])
-def test_a_follower_being_removed_is_not_missed(ledger_of: LedgerOf, latency_ms: int, misses: int) -> None:
-    """Asked for at 150 ms; with 2 ms it is committed at 152, with 40 it is under way at 152.001."""
-    (follower,) = by_lag(ledger_of(log_of(*DEAD), by("kafka-3.7", isr_write_latency_ms=latency_ms)))
-    assert follower == (2, 0, 1_000_000, 952_000 - latency_ms * 1000, misses)
 
 
 def test_a_failure_is_missed_once(ledger_of: LedgerOf) -> None:
@@ -290,29 +202,6 @@ def test_a_follower_that_holds_up_no_producer_is_excused_while_alive(
     assert by_lag(ledger_of(log, by("kafka-10853-hw")))[0] == (2, 0, 190_000, 102_000, misses)
 
 
-def test_a_follower_that_is_not_judged_is_not_missed(ledger_of: LedgerOf) -> None:
-    """Back in the ISR at 20 ms by a failed fetch, which shows nothing; the check at 200 ms would drop it."""
-    failed = fetch(20 * MS, 2, 1, error=6)
-    log = log_of(*DEAD, Row(START_US + 10 * MS, REMOVED, 2), failed, end_us=190 * MS)
-    found = ledger_of(log, by("kafka-0.8", recorded_before_read=1))
-    assert by_lag(found) == [(2, 0, 10_000, 10_000, 0)]
-    assert found.scores[0].leader_alone_us == 10_000
-
-
-def test_a_failure_that_a_fetch_shows_is_looked_at_when_the_fetch_arrives(ledger_of: LedgerOf) -> None:
-    """The log is cut at 200 ms: what it lacks is 199 ms old. The check at 250 ms drops it."""
-    rows = append(1 * MS, 1, 1), fetch(2 * MS, 2, 1), fetch(200 * MS, 2, 0)
-    found = ledger_of(log_of(*rows, end_us=300 * MS), by("kafka-3.7"))
-    assert by_lag(found) == [(2, 0, 298_000, 248_000, 1)]
-
-
-def test_the_clairvoyant_does_not_miss_facts_that_the_arrival_shows(ledger_of: LedgerOf) -> None:
-    """It drops the follower at 200 ms; the look comes a microsecond later."""
-    rows = append(1 * MS, 1, 1), fetch(2 * MS, 2, 1), fetch(200 * MS, 2, 0)
-    found = ledger_of(log_of(*rows, end_us=300 * MS), by("true-lag"))
-    assert by_lag(found) == [(2, 0, 298_000, 298_000, 0)]
-
-
 # -- days
 
 
@@ -331,57 +220,3 @@ def test_a_day_begins_at_midnight(ledger_of: LedgerOf) -> None:
         (2, TODAY - 1, 150_000, 102_000, 0),
         (2, TODAY, 150_000, 150_000, 0),
     ]
-
-
-def test_a_write_and_an_append_over_midnight(ledger_of: LedgerOf) -> None:
-    """Asked for at 150 ms, committed at 190; midnight is at 170."""
-    log = midnight_at(170 * MS, log_of(*DEAD, end_us=300 * MS))
-    found = ledger_of(log, by("kafka-3.7", isr_write_latency_ms=40)._replace(check_phase_ms=30))
-    assert found.scores == [
-        scored(TODAY - 1, exposure_us=170_000, high_watermark_stalled_us=169_000, isr_writes=1),
-        scored(
-            TODAY, exposure_us=130_000, high_watermark_stalled_us=20_000, at_min_isr_us=110_000,
-            leader_alone_us=110_000, under_replicated_us=110_000,
-            acknowledged_appends=1, acks_all_latency_max_us=189_000, latencies=(189_000,),
-        ),
-    ]  # fmt: skip
-    assert by_lag(found) == [
-        (2, TODAY - 1, 170_000, 102_000, 0),
-        (2, TODAY, 130_000, 110_000, 0),
-    ]
-
-
-@pytest.mark.parametrize("us", [152_000, 153_000])
-def test_a_miss_is_of_the_day_when_it_was_looked_for(ledger_of: LedgerOf, us: int) -> None:
-    misses = [score.misses for score in ledger_of(midnight_at(us, log_of(*DEAD)), by("kafka-10853-hw")).followers]
-    assert misses == ([0, 1] if us == 152_000 else [1, 0])
-
-
-def test_days_of_which_nothing_is_logged(ledger_of: LedgerOf) -> None:
-    """10 s, a day, a day, and the midnight after it, to which the last instant belongs."""
-    log = midnight_at(10_000 * MS, log_of(*DEAD, end_us=10_000 * MS + 2 * DAY_US))
-    found = ledger_of(log, by("true-lag"))
-    assert [(score.day, score.exposure_us, score.leader_alone_us) for score in found.scores] == [
-        (TODAY - 1, 10_000_000, 9_898_000),
-        (TODAY, DAY_US, DAY_US),
-        (TODAY + 1, DAY_US, DAY_US),
-        (TODAY + 2, 0, 0),
-    ]
-    assert [follower[1:] for follower in by_lag(found)] == [
-        (score.day, score.exposure_us, score.exposure_us, 0) for score in found.scores
-    ]
-
-
-def test_every_term_has_its_rows(ledger_of: LedgerOf) -> None:
-    """The second lasts for 10 ms, the third for no time, on the same day."""
-    (first,) = log_of(*DEAD, end_us=100 * MS).terms
-    second = first._replace(rows=(), start_us=first.end_us, end_us=first.end_us + 10 * MS)
-    third = second._replace(start_us=second.end_us)
-    found = ledger_of(Log((first, second, third)), by("kafka-3.7"))
-    assert [score.exposure_us for score in found.scores] == [100_000, 10_000, 0]
-    assert found.scores[2] == scored()
-    assert [follower.judged_us for follower in found.followers] == [100_000, 0, 0]
-
-
-def test_the_lag_time_of_the_examples() -> None:
-    assert (LAG_MS, START_US % (50 * MS), MIDNIGHT_US % DAY_US) == (100, 0, 0)

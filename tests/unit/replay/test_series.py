@@ -161,11 +161,13 @@ def differences(log: Log, runs: list[Setting], probes: Sequence[int], cuts: tupl
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "part", [0, pytest.param(1, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.nightly)]
+)
 def test_series_are_exact_at_every_instant_under_every_rule(part: int) -> None:
     @seed(part)
     @settings(
-        max_examples=(60, 300)[part],
+        max_examples=(30, 30, 300)[part],
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),

@@ -38,7 +38,7 @@ def verdicts(folder: Path, files: list[Path], mapping: str = MAPPING) -> list[st
     return sorted(map(str, read_columns(lake, SHRINK_VERDICTS.name, names).to_pylist()))
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 def test_any_cut_gives_the_same_verdicts(seed: int, tmp_path: Path) -> None:
     table = made_up_table(seed)
     pq.write_table(table, tmp_path / "whole.parquet")
@@ -73,6 +73,7 @@ def test_a_leader_that_pauses_is_not_its_followers_fault(grows: bool, tmp_path: 
     assert {(row["verdict"], row["primary_cause"]) for row in dropped} == {expected}
 
 
+@pytest.mark.long
 def test_a_user_replays_the_sample(tmp_path: Path) -> None:
     """In a separate process with an empty environment."""
     command = [sys.executable, "-m", "pipelines.cli", "run", "--table", str(SAMPLE / "fetches.parquet"), "--json",

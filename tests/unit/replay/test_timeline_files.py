@@ -134,26 +134,6 @@ def test_each_row_is_once_in_the_file_of_its_day_and_seen_for_each_of_its_runs(
     assert sum(file["rows"] for file in files(told)) == len(rows) == len(written(tmp_path, "replica_states"))
 
 
-def test_runs_are_listed_by_day(tmp_path: Path) -> None:
-    told, _ = kept(tmp_path, batch(replica("a", NOON_US), replica("b", NOON_US + DAY_US)))
-    (runs,) = [each for each in told if "file" not in each]
-    assert runs["run_set"].startswith("r1-")
-    assert runs["runs"] == [[rule, PARAMS] for rule in "abc"]
-    assert runs["days"] == ["1970-01-01", "1970-01-02"]
-    assert {row["run_set"] for row in written(tmp_path, "replica_states")} == {runs["run_set"]}
-
-
-def test_values_and_nulls_come_through(tmp_path: Path) -> None:
-    never = replica("a", NOON_US, lag_messages=None)
-    told, _ = kept(tmp_path, batch(never), batch(partition("a", NOON_US)))
-    (row,) = written(tmp_path, "replica_states")
-    assert {name: row[name] for name in REPLICA_STATES.column_names if name in never and name != "run_set"} == {
-        name: value for name, value in never.items() if name in REPLICA_STATES.column_names and name != "run_set"
-    }
-    (row,) = seen(tmp_path, "partition_timeline", told)
-    assert (row["isr"], row["high_watermark"], row["leader_log_end_offset"]) == ([1, 2], 8, 9)
-
-
 @pytest.mark.parametrize(
     ("caught_up_ms", "messages", "lag_ms"),
     [(0, 5, None), (-1, None, None), (NOON_US // 1000, 0, 0), (NOON_US // 1000 - 7, 0, 0), (NOON_US // 1000 - 7, 5, 7),
@@ -189,12 +169,6 @@ def test_the_log_has_the_statistics_of_each_file(tmp_path: Path) -> None:
         "maxValues": {"topic": "t", "time": "1970-01-01T12:00:07.000Z", **of_all},
         "nullCount": {"topic": 0, "partition_id": 0, "time": 0, "run_set": 0},
     }
-
-
-def test_the_latest_time_is_rounded_up(tmp_path: Path) -> None:
-    (told,) = files(kept(tmp_path, batch(replica("a", NOON_US + 1)))[0])
-    times = [statistics(told)[name]["time"] for name in ("minValues", "maxValues")]
-    assert times == ["1970-01-01T12:00:00.000Z", "1970-01-01T12:00:00.001Z"]
 
 
 def test_few_rows_that_wait_keep_no_others_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,10 +99,6 @@ def test_of_two_dropped_one_after_the_other_the_second_is_eligible() -> None:
     assert isr_and_elr({0, 1}, {0}) == [({0, 1}, set()), ({0}, {1})]
 
 
-def test_no_replica_is_eligible_once_the_isr_is_large_enough() -> None:
-    assert isr_and_elr({0}, {0, 1})[-1] == ({0, 1}, set())
-
-
 def test_with_min_isr_1_no_replica_is_eligible_while_the_isr_has_a_member() -> None:
     assert isr_and_elr({0}, min_isr=1) == [({0}, set())]
     assert isr_and_elr({0}, everybody=frozenset({0, 1})) == [({0}, {1})], "two replicas, two wanted"

@@ -71,18 +71,6 @@ def shown(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [(row["from_us"], row["isr"], row["elr"], row["heir_id"], row["heir_if_off"]) for row in rows]
 
 
-def test_two_followers_dropped_at_once_are_both_eligible() -> None:
-    rows = [term([1, 2, 3], 100), change(10, [1, 2, 3], [1]), change(10, [1, 2, 3], [1])]
-    assert shown(found(rows)) == [(10, [1], [2, 3], 2, None)]
-
-
-def test_of_two_dropped_one_after_the_other_the_second_is_eligible() -> None:
-    rows = [term([1, 2, 3], 100), change(10, [1, 2, 3], [1, 2]), change(20, [1, 2], [1]), change(30, [1], [1, 3])]
-    assert shown(found(rows)) == [
-        (10, [1, 2], [], 2, 2), (20, [1], [2], 2, None), (30, [1, 3], [], 3, 3)
-    ]  # fmt: skip
-
-
 def test_a_fenced_replica_stays_eligible_and_cannot_lead() -> None:
     rows = [term([1, 2, 3], 100), change(10, [1, 2, 3], [1, 2]), change(20, [1, 2], [1])]
     words = [ControllerWord(40, 0, "inactive", broker_id=2), ControllerWord(60, 1, "active", broker_id=2),
