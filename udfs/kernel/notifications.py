@@ -15,7 +15,8 @@ LOOK_US, QUIET_US, AT_LEAST_US = 2_500_000, 5_000_000, 60_000_000
 
 
 @entry
-def _notify(change_us, notified_us):
+def notify(change_us, notified_us):
+    """Write the time of the notification that includes each change."""
     started_us = change_us[0] // LOOK_US * LOOK_US
     notified, waiting = started_us - AT_LEAST_US, 0
     for i in range(len(change_us)):
@@ -43,5 +44,5 @@ def notified_at_us(change_us: Int64Array) -> Int64Array:
     """
     notified_us: npt.NDArray[np.int64] = np.zeros(len(change_us), np.int64)
     if len(change_us):
-        _notify(np.ascontiguousarray(change_us), notified_us)
+        notify(np.array(change_us), notified_us)  # Arrow's are read-only: a copy has the type that is on disk
     return notified_us
