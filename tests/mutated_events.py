@@ -5,7 +5,7 @@ import random
 
 from tests.pipeline_events import EVENTS
 
-VALUES = (
+VALUES: tuple[object, ...] = (
     None,
     True,
     0,

@@ -106,7 +106,7 @@ def test_the_copy_gives_the_same_tables_and_has_no_name(tmp_path: Path, kind: st
     original, copy = tables(tmp_path / "logs"), tables(tmp_path / "copy")
     for table in TABLES:
         renamed = Counter(
-            str({name: names.names.get(value, value) if name in _NAMES else value for name, value in row.items()})
+            str({name: names.names.get(str(value), value) if name in _NAMES else value for name, value in row.items()})
             for row in original[table.name]
         )
         assert renamed == Counter(map(str, copy[table.name])), table.name
