@@ -5,7 +5,7 @@ import random
 
 from tests.pipeline_events import EVENTS
 
-VALUES = (
+VALUES: tuple[object, ...] = (
     None,
     True,
     0,
@@ -64,6 +64,6 @@ def mutated(chosen: random.Random, line: str) -> bytes:
 
 
 def file_of_events(chosen: random.Random, lines: list[tuple[str, ...]], number: int) -> bytes:
-    """Write a file of so many damaged events of one pipeline, sometimes of two."""
+    """Write a file of damaged events, ``number`` of them, of one pipeline or of two."""
     kinds = chosen.choices(list(EVENTS.values()), k=1 if chosen.random() < 0.8 else 2)
     return b"\n".join(mutated(chosen, chosen.choice(kinds)(*chosen.choice(lines))) for _ in range(number))

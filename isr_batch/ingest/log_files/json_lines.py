@@ -108,4 +108,4 @@ def json_text_at(each: object, path: str) -> str | None:
     found = json_value_at(each, path)
     if found is None or isinstance(found, dict | list):
         return None
-    return str(found).encode("utf-8", "replace").decode()  # half of a surrogate pair is no text
+    return str(found).encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be encoded
