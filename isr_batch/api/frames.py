@@ -129,7 +129,7 @@ def schema_of(name: str, frame: Any) -> pa.Schema:
     fields = []
     for field in frame.schema:
         try:
-            fields += to_arrow_schema(type(frame.schema)([field]))
+            fields += to_arrow_schema(type(frame.schema)([field]), timezone="UTC")
         except PySparkException:  # refused only if it is mapped
             fields.append(pa.field(field.name, pa.opaque(pa.null(), field.dataType.simpleString(), "spark")))
     return pa.schema(fields)

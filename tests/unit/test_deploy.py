@@ -39,11 +39,15 @@ for code in (0, 2, 3, 4, 5, 6, 70, 137):
         assert (type(error) is AirflowFailException) == (2 <= code <= 5), (code, error)
 """,
     "databricks": """
+import os
 from databricks.bundles.jobs import Job
 jobs = yaml.safe_load(open(DEPLOY + "/databricks/databricks.yml"))["resources"]["jobs"]
 assert {*jobs} == {"logs", "table"}
 for job in jobs.values():
-    assert [task.task_key for task in Job.from_dict(job).tasks] == ["ingest", "backfill"]
+    tasks = Job.from_dict(job).tasks
+    assert [task.task_key for task in tasks] == ["ingest", "backfill"]
+    assert all(os.path.isfile(f"{DEPLOY}/databricks/{task.spark_python_task.python_file}") for task in tasks)
+    assert all(task.max_retries == 0 and task.disable_auto_optimization for task in tasks)  # nightly.py retries
 try:
     Job.from_dict(job | {"max_concurent_runs": 1})
 except ValueError as error:

@@ -66,7 +66,7 @@ class SparkSource:
     @cached_property
     def schema(self) -> pa.Schema:
         """Its columns."""
-        return to_arrow_schema(self._types)
+        return to_arrow_schema(self._types, timezone="UTC")
 
     @cached_property
     def items(self) -> Sequence[Item]:
