@@ -99,7 +99,7 @@ def test_scores_have_these_prices(sample_lake: Lake) -> None:
         if row["lost_records_max"] is not None:
             lost[run] = max(lost.get(run, 0), row["lost_records_max"])
     scores = asked(sample_lake, "SELECT * FROM rule_scores WHERE event_date IS NULL AND topic IS NULL")
-    assert len(scores) == 4 * 24
+    assert len(scores) == 4 * 22
     assert sum(with_heir.values()) > 0
     assert sum(lost.values()) > 0
     for row in scores:
