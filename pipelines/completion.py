@@ -1,5 +1,7 @@
 """Completions for shells: rules, and topics and brokers of the lake that the line names."""
 
+from typing import NoReturn
+
 import typer
 
 
@@ -34,7 +36,7 @@ def _of_terms(context: typer.Context, column: str, incomplete: str) -> list[str]
     from isr_batch.lake.arrow_read import read_columns
     from isr_batch.lake.lake import Lake
 
-    def no_spark() -> None:
+    def no_spark() -> NoReturn:
         raise OSError("a completion starts no JVM")
 
     try:
