@@ -51,6 +51,7 @@ AS_USED = {
     "explain": ("", 0, "(long-running, )?2026-11-25 07:55:21 to 07:55:29: Broker 3 did not get through to broker 1"),
     "export prometheus": ("--out {out}/isr.prom", 0, None),
     "export csv": ("--out {out}/verdicts.csv", 0, None),
+    "export incident": ("--markdown --out {out}/incident.md", 0, None),
     "rules list": ("", 0, "rule +kind +year +in force"),
     "rules show": ("kafka-3.7", 0, "kafka-3.7: the high watermark does not advance"),
     "config show": ("", 0, "spark:"),
@@ -60,7 +61,7 @@ AS_USED = {
 WITHOUT_LAKE = {"look", "anonymize", "rules list", "rules show", "config show", "doctor"}
 WRITTEN = {
     "report": "report.html", "sweep": "sweep.html", "export csv": "verdicts.csv", "export prometheus": "isr.prom",
-    "timeline": "timeline/replica_timeline.parquet",
+    "timeline": "timeline/replica_timeline.parquet", "export incident": "incident.md",
 }  # fmt: skip
 """A file that a command leaves in ``out``."""
 

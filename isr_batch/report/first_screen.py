@@ -118,9 +118,9 @@ def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, 
     for one in incidents:
         if one["fault_id"] is not None:
             drops[one["fault_id"]] += one[verdict]
-    (broker, most), *others = drops.most_common() or [(None, 0)]
-    if broker is None or not most:
+    if not drops.total():
         return "no broker", ""
+    (broker, most), *others = drops.most_common()
     of = f"{most:,} of {counts[verdict]:,} {kinds[verdict]}"
     if 2 * most <= counts[verdict]:
         rest = ", ".join(f"{other} ({number:,})" for other, number in others[:2] if number)

@@ -5,18 +5,23 @@ from typing import Any
 
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
+from isr_batch.phrases import rounded
 from isr_batch.report.charts import frontier_chart
 from isr_batch.report.page import page_scope, write_page
 from isr_batch.scoring.lag_time_advice import Row, curve_of_advice
 from isr_batch.scoring.sweep import Sweep, swept_params
 from isr_batch.scoring.sweep_grid import LAG_TIME, NamedGrid, SweepGrid
 
-FIGURES = (
-    "exposure_follower_hours", "shrinks", "spurious", "genuine", "unknown", "never_removed",
-    "mistakes_per_follower_day", "mistakes_per_follower_day_low", "mistakes_per_follower_day_high",
-    "detection_ms_p50", "detection_ms_p99", "mistake_duration_ms_p50", "under_min_isr_seconds",
-    "high_watermark_stalled_seconds", "acks_all_latency_ms_p99", "refused_appends",
-)  # fmt: skip
+FIGURES = {
+    "exposure_follower_hours": "follower-hours", "shrinks": "shrinks", "spurious": "spurious", "genuine": "genuine",
+    "unknown": "unknown", "never_removed": "never removed", "mistakes_per_follower_day": "mistakes a follower-day",
+    "mistakes_per_follower_day_low": "at least", "mistakes_per_follower_day_high": "at most",
+    "detection_ms_p50": "half detected, ms", "detection_ms_p99": "99 % detected, ms",
+    "mistake_duration_ms_p50": "mistake lasts, ms", "under_min_isr_seconds": "under min ISR, s",
+    "high_watermark_stalled_seconds": "high watermark stalled, s",
+    "acks_all_latency_ms_p99": "99 % of acks=all waits, ms", "refused_appends": "refused appends",
+}  # fmt: skip
+"""Columns of ``sweep_scores``, and their headings on the page."""
 
 
 def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> None:
@@ -86,6 +91,9 @@ def _mark(row: Row, grid: SweepGrid) -> dict[str, Any]:
 
 
 def _figures(row: Row, grid: SweepGrid) -> dict[str, Any]:
-    labels = {"topics": _place(row), "rule": _curve(row, grid), "lag time, ms": row[LAG_TIME]}
-    numbers = {name: row[name] for name in FIGURES}
-    return labels | {name: float(f"{v:.4g}") if isinstance(v, float) else v for name, v in numbers.items()}
+    labels = {"topics": f"{_place(row)}, {_curve(row, grid)}", "lag time, ms": f"{row[LAG_TIME]:,}"}
+    return labels | {title: _written(row[name]) for name, title in FIGURES.items()}
+
+
+def _written(value: object) -> str | None:
+    return None if value is None else f"{value:,}" if isinstance(value, int) else str(rounded(value))
