@@ -191,7 +191,7 @@ def _filled(table: Table) -> tuple[str, ...]:
 
 
 def _completions(table: Table) -> list[str]:
-    """Return SQL for the defaults of missing values, as steps that build on each other."""
+    """Return SQL that fills in missing values: a list of steps, where a step may use columns of the steps before it."""
     if table is APPEND_LOG:
         ends = "CASE WHEN log_end_offset IS NOT NULL THEN coalesce(log_end_source, 'appends') END AS log_end_source"
         return [f"coalesce(error_code, 0) AS error_code, {ends}"]

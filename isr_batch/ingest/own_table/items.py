@@ -45,7 +45,7 @@ class Source(Protocol):
         """Count the rows of some items."""
 
     def rows(self, items: Sequence[Item], columns: Sequence[str]) -> "pa.Table | ds.Dataset":
-        """Open columns of some items in this process."""
+        """Open the given columns of some items with Arrow, in this process."""
 
     def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":
         """Open columns of some items in Spark."""
