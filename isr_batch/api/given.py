@@ -139,10 +139,11 @@ def given_rules(rules: Sequence[str] | str) -> list[RuleRun]:
     UsageError
         If a rule is unknown, or has parameters.
     """
-    if not isinstance(rules, Iterable) or isinstance(rules, Mapping):
+    given: Any = rules  # callers may not check their types
+    if not isinstance(given, Iterable) or isinstance(given, Mapping):
         raise UsageError(f"rules is {shown_type(rules)}, and ids of rules are expected, or 'all'",
                          "such as rules=['kafka-3.7']; `isr-batch replay --set` takes parameters of rules")  # fmt: skip
-    names = list(REGISTRY) if rules == "all" else [rules] if isinstance(rules, str) else list(rules)
+    names: list[Any] = list(REGISTRY) if given == "all" else [given] if isinstance(given, str) else list(given)
     for name in names:
         if not isinstance(name, str) or name not in REGISTRY:
             raise UsageError(f"no rule {name or repr(name)}; {did_you_mean(str(name), sorted(REGISTRY))}",

@@ -295,13 +295,13 @@ def test_mistakes(name: str) -> None:
 
 def test_mistakes_of_the_other_functions(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="brokers is a pyarrow Table, and a result of"):
-        isr_batch.shrink_udf(brokers=frames()["fetches"])  # type: ignore[arg-type]
+        isr_batch.shrink_udf(brokers=frames()["fetches"])
     with pytest.raises(UsageError, match="replica_lag_time_max_ms: input should be greater than 0"):
         isr_batch.shrink_udf(lag_time_ms=-1)
     with pytest.raises(UsageError, match=r"fetches\.columns\.leder: no such key"):
         isr_batch.shrink_udf(mapping={"leder": "leader"})
     with pytest.raises(UsageError, match="shrink_udf is for applyInArrow"):
-        isr_batch.shrink_udf(mapping=NAMES)(frames()["fetches"].to_pandas())  # type: ignore[arg-type]
+        isr_batch.shrink_udf(mapping=NAMES)(frames()["fetches"].to_pandas())
     with pytest.raises(UsageError, match="frames='polars' is not pandas, arrow or spark"):
         isr_batch.open(tmp_path, frames="polars")  # type: ignore[arg-type]
 
@@ -329,7 +329,7 @@ class LazyFrame:
 
 def test_a_plan_of_another_library() -> None:
     with pytest.raises(UsageError, match="fetches is a polars LazyFrame, and") as raised:
-        isr_batch.analyze(LazyFrame())  # type: ignore[arg-type]
+        isr_batch.analyze(LazyFrame())
     assert "pyarrow.table(fetches.collect())" in raised.value.hint
 
 
