@@ -1,4 +1,4 @@
-"""Sample logs and example configurations: beside the packages in a checkout, within the package in a wheel."""
+"""Find the sample logs and example configurations, in a checkout or in an installed wheel."""
 
 from pathlib import Path
 from typing import Final

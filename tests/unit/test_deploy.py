@@ -94,7 +94,7 @@ def test_its_own_tool_reads_it(tool: str, python: Path, tmp_path: Path) -> None:
 
 
 def steps_of_image() -> str:
-    """What the image installs: its steps with pip, as one line of a shell."""
+    """Return the step of the Dockerfile that installs packages, as one line of a shell."""
     joined = (DEPLOY / "docker/Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
     (step,) = (line.removeprefix("RUN ") for line in joined.splitlines() if "pip install" in line)
     return step
