@@ -155,7 +155,7 @@ def show_warnings(out: Output, name: str, warnings: list[str]) -> None:
     """Print what makes the results doubtful or poorer."""
     if out.as_json:
         out.say(cluster=name, warnings=warnings)
-    else:
+    elif warnings:
         out.text(f"warning: {said}" for said in warnings)
 
 

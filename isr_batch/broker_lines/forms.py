@@ -71,7 +71,8 @@ SHRINK: Final = Form(
     "Shrinking ISR",
     rf"{_LEADERS}Shrinking ISR (?:for partition \S+ )?from ({INTS}) to ((?:{INTS})?)"
     rf"(?:\. Leader: \(highWatermark: (-?{LONG}), endOffset: (-?{LONG})\)\. Out of sync replicas: "
-    rf"((?:\(brokerId: {INT}, endOffset: {_NUMBER}(?:, lastCaughtUpTimeMs: {_NUMBER})?\) ?)+)(?:\.|\s*$)"
+    rf"((?:\(brokerId: {INT}, endOffset: {_NUMBER}(?:, lastCaughtUpTimeMs: {_NUMBER})?\) ?)+)"
+    r"(?:\.|(?: \([\w.$]+\))?\s*$)"
     # Before 2.2 nothing but the logger follows.
     r"|(?: \([\w.$]+\))?\s*$)",
     f"{_OF_LEADER}, isr_before INTEGER[], isr_after INTEGER[], high_watermark BIGINT, leader_log_end_offset BIGINT, "

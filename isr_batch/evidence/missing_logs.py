@@ -3,17 +3,19 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from isr_batch.evidence.evidence_table import Row
 from isr_batch.evidence.shrinks import LEADER
 from isr_batch.phrases import brokers_text, count_of, time_of_day
+
+if TYPE_CHECKING:
+    from isr_batch.evidence.evidence_table import Row
 
 AT_ONCE: Final = timedelta(seconds=1)
 """Logs of a broker whose first lines are within this time are considered to begin at the same time."""
 
 
-def missing_logs(coverage: Iterable[Row], brokers: Collection[int], with_server_log: Collection[int]) -> list[str]:
+def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_server_log: Collection[int]) -> list[str]:
     """List the brokers whose server.log is missing, has no lines at INFO, or begins later than state-change.log.
 
     Parameters
@@ -50,7 +52,7 @@ def missing_server_log(brokers: Sequence[int]) -> str:
     return f"server.log of {brokers_text(brokers)} is missing: what leaders dropped is only there."
 
 
-def returns_alone(changes: Iterable[Row]) -> list[str]:
+def returns_alone(changes: Iterable["Row"]) -> list[str]:
     """Say that replicas came back although no line has their leaving; empty if none did.
 
     Parameters
@@ -69,7 +71,7 @@ def returns_alone(changes: Iterable[Row]) -> list[str]:
     return [said]
 
 
-def metadata_alone(changes: Iterable[Row]) -> list[str]:
+def metadata_alone(changes: Iterable["Row"]) -> list[str]:
     """Say what the metadata log shows about a cluster without logs of brokers.
 
     Parameters

@@ -10,7 +10,10 @@ from pipelines import cli
 from tests.log_lines import SERVER_LOG_ONLY
 
 
-def test_run_prints_the_evidence_of_server_log_alone(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_prints_the_evidence_of_server_log_alone(
+    lake: Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")  # a row in one line
     command = ["run", "--logs", str(SERVER_LOG_ONLY), "--lake", lake.root, "--cluster", "c", "--quiet", "--all"]
     for _ in range(2):  # the second time there is nothing new to read
         with pytest.raises(SystemExit) as ended:

@@ -14,7 +14,6 @@ from pyarrow import fs
 
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.lake.addresses import is_address
-from isr_batch.lake.delta_files.stores import store_of
 
 STDIN = "-"
 _NAMED = re.compile(r"([\w][\w.-]*)=(.+)")
@@ -81,6 +80,8 @@ def _copy_stream(source: str, folder: Path) -> None:
 
 def _copy_store(address: str, folder: Path) -> None:
     """Copy the files below an address; credentials are those of the environment."""
+    from isr_batch.lake.delta_files.stores import store_of  # with Spark, which a folder need not wait for
+
     store = store_of(address, lambda _: None)
     try:
         if store.is_folder and not Path(store.uri).is_dir():

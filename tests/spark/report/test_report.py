@@ -251,11 +251,6 @@ def test_the_sql_shown_gives_the_rows_drawn(page: str, sample_lake: Lake) -> Non
     assert sorted(found, key=repr) == sorted(drawn, key=repr)
 
 
-def test_a_picture_of_a_missing_table_names_it(page: str, sample_lake: Lake) -> None:
-    assert not sample_lake.has("sweep_scores")
-    assert "This cluster has no sweep: <code>isr-batch sweep</code> makes one." in page
-
-
 def test_the_notebook_runs(
     sample_lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

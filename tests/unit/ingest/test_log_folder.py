@@ -240,7 +240,6 @@ def test_every_file_that_is_not_read_is_listed_with_its_reason(tmp_path: Path) -
     ("name", "text", "reason"),
     [
         ("metrics.prom", "# HELP kafka_isrshrinks x\nkafka_isrshrinks 3\n", "metrics (they count ISR changes"),
-        ("topics.txt", "\tTopic: t\tPartition: 0\tLeader: 1\tReplicas: 1,2\tIsr: 1\n", "a listing of partitions"),
     ],
 )  # fmt: skip
 def test_what_is_no_log_is_refused_by_its_name(tmp_path: Path, name: str, text: str, reason: str) -> None:

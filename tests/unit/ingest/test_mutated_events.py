@@ -52,7 +52,7 @@ def accounted(folder: Path, files: int, seed: int) -> int:
 
 
 def test_damaged_events(tmp_path: Path) -> None:
-    assert accounted(tmp_path / "kafka-1", 3, 1) > PER_FILE
+    assert accounted(tmp_path / "kafka-1", 3, 1) > PER_FILE // 2  # others are refused as a whole
 
 
 @pytest.mark.nightly

@@ -103,7 +103,7 @@ def test_a_few_mistakes_that_may_be_too_many_are_not_enough_data() -> None:
     (found,) = lag_time_advice([row(10_000, **detected(3, 14_000, shrinks=6, spurious=3))], BUDGETS)
     assert found["answer"] == "not enough data"
     assert found["needed_follower_hours"] == pytest.approx(8.7673 / 0.1 * 24, rel=1e-4)
-    assert "needed without another mistake" in found["why"]
+    assert "needed (a log 2.1 times as long) without another mistake" in found["why"]
 
 
 def test_without_a_failure_detection_is_unknown() -> None:
