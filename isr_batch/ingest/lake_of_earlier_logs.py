@@ -32,6 +32,7 @@ from isr_batch.lake.tables.leaders import COVERAGE
 
 _LAST_US = 120_000_000
 """How long before a log its followers' last fetches are searched for, because a follower may have been stopped."""
+_NEVER_US = 1 << 62
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _STRETCHES = """
@@ -70,6 +71,13 @@ SELECT leader_id, topic, partition_id, leader_epoch, unix_micros(append_time) AS
 FROM append_log JOIN (VALUES :begins) AS begins(leader_id, begins_us) USING (leader_id)
 WHERE cluster_id IN (:clusters) AND event_date BETWEEN :days AND base_offset IS NOT NULL
   AND unix_micros(append_time) BETWEEN begins_us - :within AND begins_us
+"""
+_NEXT_APPENDS = """
+SELECT leader_id, topic, partition_id, leader_epoch, min(base_offset) AS base_offset,
+  min_by(unix_micros(append_time), base_offset) AS append_us, min_by(acks IS NOT NULL, base_offset) AS answered
+FROM append_log
+WHERE cluster_id IN (:clusters) AND event_date >= :since AND base_offset IS NOT NULL AND source_file IN (:later)
+GROUP BY leader_id, topic, partition_id, leader_epoch, source_file
 """
 _WITHOUT_OFFSET = """
 SELECT coalesce(sum(run_length), 0) AS fetches FROM fetch_log
@@ -140,7 +148,15 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
             ]
             gone = [row for row in appends if not row["read_again"]]
             again = [row for row in appends if row["read_again"] and row["acks"] is not None]
-            return LastRows(begins_us, fetches, *(pa.Table.from_pylist(rows, APPENDS) for rows in (gone, again)))
+            names = [
+                (record.source_file,) for record in work.gone
+                if record.kind == REQUEST and record.span
+                and _us(record.span[0]) >= begins_us.get(record.broker_id or 0, _NEVER_US)
+            ]  # fmt: skip
+            since = f"DATE'{(first - timedelta(1)).date()}'"
+            later = sql(_NEXT_APPENDS, clusters=of_cluster, since=since, later=names) if names else []
+            of_lake = (pa.Table.from_pylist(rows, APPENDS) for rows in (gone, again))
+            return LastRows(begins_us, fetches, *of_lake, later)
 
     return EarlierLogs(
         lines, pa.Table.from_pylist(files, earlier.FILES), requests, stretches,

@@ -203,12 +203,13 @@ def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
     once = once.append_column("place", pa.array(np.arange(once.num_rows)))
     asked = pa.concat_tables([fetched, asked_before.cast(fetched.schema)])
     between = ranges_of_offsets(sql, named_offsets(sql, once, asked, shrinks, terms, known), starts, last)
-    # Appends whose end was in earlier logs are not added again.
+    # Appends whose end is in earlier logs, or whose base offset is in later ones, are not added again.
     between = sql(
         f"""
-        WITH seen AS (SELECT {TERM}, max(reached) AS reached FROM known GROUP BY {TERM})
-        SELECT ranges.* FROM ranges LEFT JOIN seen USING ({TERM})
-        WHERE append IS NOT NULL OR reached IS NULL OR "offset" >= reached
+        WITH seen AS (SELECT {TERM}, max(reached) AS reached FROM known GROUP BY {TERM}),
+        follows AS (SELECT DISTINCT {TERM}, "offset", later FROM known WHERE later)
+        SELECT ranges.* FROM ranges LEFT JOIN seen USING ({TERM}) LEFT JOIN follows USING ({TERM}, "offset")
+        WHERE append IS NOT NULL OR (reached IS NULL OR "offset" >= reached) AND later IS NULL
         """,
         ranges=between,
         known=known,

@@ -16,7 +16,7 @@ APPENDS = arrow_columns(
 )
 NAMED = arrow_columns(
     "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, offset BIGINT, named_in STRING, named_us BIGINT, "
-    "grown_us BIGINT, reached BIGINT"
+    "grown_us BIGINT, reached BIGINT, later BOOLEAN"
 )
 _OF_TERM = ("leader_id", "topic", "partition_id", "leader_epoch")
 
@@ -38,12 +38,16 @@ class LastRows:
     read_again : pa.Table
         Appends of the last seconds whose requests are in the logs that are read. The lake has, for each, the latest
         time that the earlier logs allow.
+    later : sequence of dict
+        The first append of each term in each log that is gone and begins later than those that are read: leader_id,
+        topic, partition_id, leader_epoch, base_offset, append_us, answered.
     """
 
     begins_us: Mapping[int, int] = field(default_factory=dict)
     fetches: Sequence[Mapping[str, Any]] = ()
     appends: pa.Table = field(default_factory=APPENDS.empty_table)
     read_again: pa.Table = field(default_factory=APPENDS.empty_table)
+    later: Sequence[Mapping[str, Any]] = ()
 
     @cached_property
     def reached(self) -> dict[tuple[Any, ...], int]:
@@ -98,9 +102,19 @@ class LastRows:
             (*(row[name] for name in _OF_TERM), row["base_offset"], None, row["append_us"], row["append_us"])
             for row in self.read_again.to_pylist()
         ]
+        # Where a copy that comes late ends, the append before these ends.
+        later = [
+            (*(row[name] for name in _OF_TERM), row["base_offset"], "appends" if row["answered"] else "fetches",
+             row["append_us"], row["append_us"])
+            for row in self.later
+        ]  # fmt: skip
         return pa.Table.from_pylist(
-            [dict(zip(NAMED.names, (*each, self.reached.get(each[:4], 0)), strict=True)) for each in named], NAMED
-        )
+            [
+                dict(zip(NAMED.names, (*each, self.reached.get(each[:4], 0), is_later), strict=True))
+                for of_logs, is_later in ((named, False), (later, True)) for each in of_logs
+            ],
+            NAMED,
+        )  # fmt: skip
 
     def goes_on(self, leader_id: int, start_us: int) -> bool:
         """Whether a term had begun before the logs that are read."""
