@@ -77,7 +77,7 @@ def test_a_bar_opens_its_shrink(sample_report: Path, tmp_path: Path) -> None:
         tab.wait_for(opened)
         tab.wait_for(f"Math.abs(document.querySelector('{place}').getBoundingClientRect().top) < 5")
         assert tab.value(f"document.querySelector('{place} .swim path').getBoundingClientRect().width > 500")
-        tab.value(f"document.querySelector('{place}').open = false; scrollTo(0, 0)")
+        tab.value(f"document.querySelector('{place}').open = false; {bar}.scrollIntoView({{block: 'center'}})")
         at = tab.value(
             f"(b => [b.x + b.width / 2, b.y + b.height / 2])({bar}.querySelector('rect').getBoundingClientRect())"
         )
