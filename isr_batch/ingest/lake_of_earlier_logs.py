@@ -155,8 +155,8 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
             ]  # fmt: skip
             since = f"DATE'{(first - timedelta(1)).date()}'"
             later = sql(_NEXT_APPENDS, clusters=of_cluster, since=since, later=names) if names else []
-            of_lake = (pa.Table.from_pylist(rows, APPENDS) for rows in (gone, again))
-            return LastRows(begins_us, fetches, *of_lake, later)
+            before, read_again = (pa.Table.from_pylist(rows, APPENDS) for rows in (gone, again))
+            return LastRows(begins_us, fetches, before, read_again, later)
 
     return EarlierLogs(
         lines, pa.Table.from_pylist(files, earlier.FILES), requests, stretches,
