@@ -207,9 +207,13 @@ def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
     between = sql(
         f"""
         WITH seen AS (SELECT {TERM}, max(reached) AS reached FROM known GROUP BY {TERM}),
-        follows AS (SELECT DISTINCT {TERM}, "offset", later FROM known WHERE later)
-        SELECT ranges.* FROM ranges LEFT JOIN seen USING ({TERM}) LEFT JOIN follows USING ({TERM}, "offset")
-        WHERE append IS NOT NULL OR (reached IS NULL OR "offset" >= reached) AND later IS NULL
+        follows AS (SELECT DISTINCT {TERM}, "offset" FROM known WHERE later),
+        first_of_later AS (SELECT {TERM}, min("offset") AS first_later FROM follows GROUP BY {TERM})
+        SELECT ranges.* FROM ranges LEFT JOIN seen USING ({TERM}) LEFT JOIN first_of_later USING ({TERM})
+            LEFT JOIN (SELECT *, true AS begins_later FROM follows) USING ({TERM}, "offset")
+            LEFT JOIN (SELECT {TERM}, "offset" AS "end", true AS ends_later FROM follows) USING ({TERM}, "end")
+        WHERE append IS NOT NULL OR (reached IS NULL OR "offset" >= reached)
+            AND begins_later IS NULL AND (ends_later IS NULL OR "offset" < first_later)
         """,
         ranges=between,
         known=known,
