@@ -29,7 +29,7 @@ MIN_DISK_GB: Final = 2.0
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """Result of one check; ``what_to_do`` is empty if there is no problem."""
+    """Result of one check; ``what_to_do`` is empty if the check found no problem."""
 
     check: str
     found: str

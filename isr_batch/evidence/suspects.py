@@ -267,7 +267,7 @@ class _Scales:
         return Suspicion(WEAK, f"{why} The leader, or its network.", (near[0].place, near[-1].place))
 
     def _pair(self, check: ExpirationCheck, burst: CheckBurst) -> Suspicion:
-        """Give the suspicion if one leader dropped one follower and there is no other evidence."""
+        """Give the suspicion if one leader dropped one follower, without other evidence."""
         leader, follower = burst.leader_id, burst.replica_id
         partitions = count_of(burst.partitions, "partition")
         what = f"Only broker {leader} dropped broker {follower} ({partitions} at this check)"

@@ -159,7 +159,9 @@ def _how_sure(drops: Sequence[Row]) -> str:
     if apart is None:
         return f"{sure}."
     near = "to the millisecond" if apart < 1 else f"{apart:,} ms apart at most"
-    return f"{sure}. The replay of {judged[0]['rule']} drops the same followers, {near}."
+    every = sum(row["verdict"] != "excluded" for row in drops)
+    same = "the same followers" if len(judged) == every else f"{len(judged):,} of the {every:,} followers"
+    return f"{sure}. The replay of {judged[0]['rule']} drops {same}, {near}."
 
 
 def _cost(incident: Row, drops: Sequence[Row]) -> str:
@@ -192,6 +194,10 @@ def what_to_check(incident: Row) -> str:
             if incident["excluded"]
             else f"{host}: server.log, and why it is suspected."
         )
+    if incident["undelivered"] and not incident["silent_ms"]:
+        others = {*incident["undelivered_by"], *incident["undelivered_to"]} - {broker}
+        link = f"Between broker {broker} and {brokers_text(sorted(others))}, {when}"
+        return f"{link}: the network, and whether the follower read its socket (its CPU, ReplicaFetcher lines)."
     if not (incident["silent_ms"] or incident["unreached"] or incident["stopped"]):
         return "Nothing on this host: the rule dropped followers that were well."
     return f"{host}: {_on_the_host(incident)}."

@@ -247,8 +247,12 @@ class ReadFiles:
         are at hand (``begins``), and not before a metadata log that is gone ends: nothing else has its records.
         """
         recorded = [record.span[1] for record in self.work.gone if record.kind == METADATA and record.span]
-        since = {}
-        for broker_id, begin in begins.items():
+        # Without an earlier line, all lines of a broker are those that are read.
+        logged = {record.broker_id for record in self.work.gone if record.kind not in {REQUEST, METADATA}}
+        new = {file.broker_id for file in self.work.found.files if file.broker_id is not None} - logged
+        since: dict[int, datetime] = {}
+        for broker_id in {*begins, *new}:
+            begin = begins.get(broker_id, datetime.min.replace(tzinfo=UTC))
             read = [
                 self.times[file.name]["first_time"] for file in self.work.found.files
                 if file.kind != REQUEST and file.broker_id in {broker_id, None} and file.name in self.times

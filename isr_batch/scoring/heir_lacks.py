@@ -28,7 +28,7 @@ def heir_lacks(rows: pa.Table) -> pa.Table:
     ----------
     rows : pa.Table
         Of one span: SPAN, ``kind``, ``at_us``, ``replica_id``, ``value``, ``elr``, ``active``. Of kind span the heir,
-        the ELR, and if there is no clean heir the active replicas; of log_end, high_watermark and acked what an offset
+        the ELR, and without a clean heir the active replicas; of log_end, high_watermark and acked what an offset
         comes to.
 
     Returns

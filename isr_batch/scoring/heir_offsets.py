@@ -1,6 +1,6 @@
 """Count the acknowledged records that an heir would lack.
 
-A clean heir is looked at while the ISR is below min.insync.replicas, an unclean one while there is no clean one. The
+A clean heir is looked at while the ISR is below min.insync.replicas, an unclean one while no clean one exists. The
 high watermark is stalled under min.insync.replicas (since 3.7), and records with acks=0 or 1 are acknowledged above it.
 """
 

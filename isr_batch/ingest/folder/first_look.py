@@ -23,7 +23,7 @@ _GETTING_LOGS = (
 
 
 def require_follower_fetches(folder: Path, found: Iterable[LogFolder]) -> None:
-    """Fail if no request log has a follower fetch, as there is nothing to replay then.
+    """Require a follower fetch in a request log, without which a replay has no input.
 
     Raises
     ------

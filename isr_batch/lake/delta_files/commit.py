@@ -25,7 +25,7 @@ def commit(
     actions_on: Callable[[DeltaTable], Actions],
     transactions: Sequence[Transaction] = (),
 ) -> None:
-    """Commit files to a Delta table as one version; without actions there is no commit.
+    """Commit files to a Delta table as one version; without actions, commit nothing.
 
     Parameters
     ----------

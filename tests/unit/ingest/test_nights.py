@@ -12,6 +12,7 @@ from isr_batch.ingest.broker_logs import IngestOfBrokerLogs, ingest_broker_logs
 from isr_batch.lake.lake import Lake
 from tests.log_nights import RecordedRun, Rotation, differences, rows_of
 
+ALL_SMALL = ("server", "state-change")
 SAMPLES = Path(__file__).parents[3] / "data" / "samples"
 
 
@@ -84,6 +85,30 @@ def test_nights_at_any_times_are_as_one_ingest(tmp_path: Path, seed: int) -> Non
         ingested(tmp_path / "nights", run.folder_at(times[night], tmp_path / f"{turn}", rotation, since))
     ingested(tmp_path / "whole", run.folder_at(times[-1], tmp_path / "all", rotation))
     assert differences(tmp_path / "nights", tmp_path / "whole") == {}
+
+
+@pytest.mark.parametrize("first", [(), ("server", "state-change")])
+def test_logs_that_grow_beside_requests_that_rotate(tmp_path: Path, first: tuple[str, ...]) -> None:
+    """The first copy has requests further than the other logs, or these alone; the second has the other logs whole."""
+    run, rotation = (
+        RecordedRun(SAMPLES / "leader-stop"),
+        Rotation(every={"request": 40.0, **dict.fromkeys(ALL_SMALL, 1e6)}),
+    )
+    early = run.folder_at(run.first + 80.5, tmp_path / "early", rotation)
+    whole = run.folder_at(float("inf"), tmp_path / "all", rotation)
+    for broker in sorted(early.iterdir()):
+        for log in ALL_SMALL:
+            text = (broker / f"{log}.log").read_bytes()
+            (broker / f"{log}.log").unlink()
+            if log in first:
+                (broker / f"{log}.log").write_bytes(b"".join(text.splitlines(keepends=True)[: text.count(b"\n") // 2]))
+    late = shutil.copytree(whole, tmp_path / "late")
+    for log in late.glob("*/request.log.2026-11-21-0[12]"):
+        log.unlink()
+    for folder in (early, late):
+        ingested(tmp_path / "nights", folder)
+    ingested(tmp_path / "whole", whole)
+    assert differences(tmp_path / "nights", tmp_path / "whole", ("observed_isr_changes", "shrink_evidence")) == {}
 
 
 def test_a_night_without_a_broker_keeps_what_it_led(tmp_path: Path) -> None:
