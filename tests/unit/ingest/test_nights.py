@@ -102,9 +102,10 @@ def test_logs_that_grow_beside_requests_that_rotate(tmp_path: Path, first: tuple
             (broker / f"{log}.log").unlink()
             if log in first:
                 (broker / f"{log}.log").write_bytes(b"".join(text.splitlines(keepends=True)[: text.count(b"\n") // 2]))
-    late = shutil.copytree(whole, tmp_path / "late")
-    for log in late.glob("*/request.log.2026-11-21-0[12]"):
-        log.unlink()
+    late = tmp_path / "late"
+    shutil.copytree(whole, late)
+    for rotated in late.glob("*/request.log.2026-11-21-0[12]"):
+        rotated.unlink()
     for folder in (early, late):
         ingested(tmp_path / "nights", folder)
     ingested(tmp_path / "whole", whole)
