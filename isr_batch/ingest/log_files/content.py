@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from isr_batch.ingest.log_files.archives import DAMAGED, file_on_disk, member_name, open_member
-from isr_batch.ingest.log_files.exports import BadExportError, is_export, lines_of_export, may_be_export
+from isr_batch.ingest.log_files.exports import BadExportError, ConvertedExports, is_export, may_be_export
 from isr_batch.ingest.log_files.limits import MAX_RATIO, MAX_UNPACKED_BYTES, BadFileError, most_unpacked
 from isr_batch.ingest.log_files.otlp import is_otlp, lines_of_otlp
 
@@ -108,7 +109,16 @@ def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
     chunks = chain([head] if head else [], chunks)
     if is_otlp(head):
         return lines_of_otlp(chunks)
-    return lines_of_export(chunks) if may_be_export(path) else chunks
+    if not (may_be_export(path) and is_export(head)):
+        return chunks
+    stat = os.stat(file_on_disk(path))  # noqa: PTH116
+    return _converted(os.getpid()).lines((path, stat.st_size, stat.st_mtime_ns), chunks)
+
+
+@cache
+def _converted(_process: int) -> ConvertedExports:
+    """Return the exports that this process has converted, because a forked one would write to the same file."""
+    return ConvertedExports()
 
 
 def is_export_file(path: str) -> bool:

@@ -7,21 +7,29 @@ latest event first; here it comes last.
 import csv
 import io
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from tempfile import TemporaryFile
+from threading import Lock
 from typing import Any, Final
+from weakref import finalize
 
-from isr_batch.ingest.log_files.events import event_fields, flat
+from isr_batch.ingest.log_files.events import event_fields, flat, json_objects
+from isr_batch.ingest.log_files.json_lines import json_value_at
 from isr_batch.ingest.log_files.prefixes import BEGINS_AS_LOG, SOME, begins_with_time
+from isr_batch.memory import memory_bytes
 
-MOST_BYTES: Final = 1 << 27
-"""Maximum size of an export, which is read at once and takes ten times its size in memory; usual ones are smaller."""
 LINE: Final = "line"
 """Name of the field with the broker's line in the converted events."""
 _NAME = re.compile(r"(?i)\.(csv|tsv|json)(\.(gz|zst|xz|bz2))?$")
 _NOT_SPACE = re.compile(r"\S")
 _HEAD = 1 << 16
 _LOOKED_AT = 1000
+_LINES_LOOKED_AT = 20
+_EVENTS_AT_ONCE = 2048
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
 _DEEP = 4
 Event = dict[str, object]
 
@@ -50,56 +58,89 @@ def is_export(head: bytes) -> bool:
         try:
             only = json.loads(first)
         except (ValueError, RecursionError):
-            # A document of several lines, or one that is longer than the examined part.
-            return not rest.lstrip().startswith("{")
+            # A document of several lines, or one that is longer than the examined part; or lines with a damaged one.
+            lines = [line for line in rest.split("\n")[:_LINES_LOOKED_AT] if line.strip()]
+            return 2 * len(json_objects(lines)) <= len(lines)
         return not rest.strip() and bool(_events_of(only))
     return bool(_delimiter(first)) and not BEGINS_AS_LOG.match(first)
 
 
-def lines_of_export(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Convert a file to lines if it is an export; yield any other file unchanged.
+class ConvertedExports:
+    """Converts each export once: later readers get its lines from a temporary file, which ends with the process."""
 
-    Parameters
-    ----------
-    chunks : iterator of bytes
-        The unpacked content.
+    def __init__(self) -> None:
+        self.file = TemporaryFile(prefix="isr-batch-")  # noqa: SIM115 closed by the finalizer
+        finalize(self, self.file.close)
+        self.blocks: dict[object, list[tuple[int, int]]] = {}
+        self.lock = Lock()
 
-    Yields
-    ------
-    bytes
-        One event per line, as JSON.
+    def lines(self, key: object, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Convert an export to lines.
 
-    Raises
-    ------
-    BadExportError
-        If the export is larger than `MOST_BYTES`, or damaged.
-    """
-    head = next(chunks, b"")
-    if not is_export(head):
-        yield head
-        yield from chunks
-        return
-    content = [head]
-    size = len(head)
-    for chunk in chunks:
-        content.append(chunk)
-        size += len(chunk)
-        if size > MOST_BYTES:
-            raise BadExportError("export too large", f"more than {MOST_BYTES >> 20} MiB: split it")
-    try:
-        events = _events_in(b"".join(content).decode("utf-8-sig", "replace"))
-        named = _field_of_lines(events)
-    except (csv.Error, RecursionError) as error:
-        raise BadExportError("not a table or a JSON document", str(error)) from error
-    if not events:  # not an export; problems are found as in any other file
-        yield from content
-        return
-    if named:
-        events = [{**event, LINE: flat(event).get(named)} for event in events]
-    if _is_latest_first(events, named):
-        events.reverse()
-    for event in events:
-        yield json.dumps(event, ensure_ascii=False).encode(errors="replace") + b"\n"
+        Parameters
+        ----------
+        key : hashable
+            The file, with its size and time.
+        chunks : iterator of bytes
+            Its unpacked content, of which `is_export` holds.
+
+        Yields
+        ------
+        bytes
+            Many events, one per line, as JSON, the latest last. An export without events is yielded unchanged.
+
+        Raises
+        ------
+        BadExportError
+            If the export is damaged, or a JSON document of more than `most_bytes`.
+        """
+        with self.lock:
+            if key not in self.blocks:
+                self.blocks[key] = self._write(chunks)
+            places = self.blocks[key]
+        for begin, size in places:
+            yield os.pread(self.file.fileno(), abs(size), begin) if size > 0 else self._reversed(begin, -size)
+
+    def _write(self, chunks: Iterator[bytes]) -> list[tuple[int, int]]:
+        """Return the places of blocks of lines, in their order; a negative size is that of a block to be reversed."""
+        head = next(chunks, b"")
+        chunks = chain([head], chunks)
+        try:
+            if head.decode("utf-8-sig", "replace").lstrip()[:1] in {"[", "{"}:
+                head = _document(chunks)
+                events = iter(_events_in(head))
+            else:
+                events = _events_of_table(chunks)
+            some = list(islice(events, _LOOKED_AT))
+            if not some:  # not an export; problems are found as in any other file
+                return [self._append(head)]
+            named = _field_of_lines(some)
+            order = _Order(some, named)
+            places = []
+            events = chain(some, events)
+            while batch := list(islice(events, _EVENTS_AT_ONCE)):
+                order.note(batch)
+                wanted = [{**event, LINE: _value(event, named)} for event in batch] if named else batch
+                text = "".join(f"{_ENCODER.encode(event)}\n" for event in wanted)
+                places.append(self._append(text.encode(errors="replace")))
+        except (csv.Error, RecursionError) as error:
+            raise BadExportError("not a table or a JSON document", str(error)) from error
+        return [(begin, -size) for begin, size in reversed(places)] if order.is_latest_first() else places
+
+    def _append(self, content: bytes) -> tuple[int, int]:
+        begin = self.file.seek(0, os.SEEK_END)
+        self.file.write(content)
+        self.file.flush()
+        return begin, len(content)
+
+    def _reversed(self, begin: int, size: int) -> bytes:
+        lines = os.pread(self.file.fileno(), size, begin).split(b"\n")[:-1]
+        return b"\n".join(reversed(lines)) + b"\n"
+
+
+def most_bytes() -> int:
+    """Return the maximum size of a JSON document, which is read at once and takes ten times its size in memory."""
+    return max(memory_bytes() // 20, 1 << 27)
 
 
 def _delimiter(header: str) -> str:
@@ -112,14 +153,48 @@ def _delimiter(header: str) -> str:
     return names[1] or ("," if re.fullmatch(r'"?[@_]?\w+"?\r?', header) else "")
 
 
-def _events_in(text: str) -> list[Event]:
-    if text.lstrip()[:1] in {"[", "{"}:
-        documents = _documents(text)
-        return _events_of(documents[0] if len(documents) == 1 else documents)
-    header = text.partition("\n")[0]
-    csv.field_size_limit(MOST_BYTES)
-    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=_delimiter(header))
-    return [_nested(row) for row in rows]
+class _Stream(io.RawIOBase):
+    """Bytes that come in chunks, as a stream."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self.chunks = chunks
+        self.left = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 a buffer, which has no type in Python 3.11
+        self.left = self.left or memoryview(next(self.chunks, b""))
+        size = min(len(buffer), len(self.left))
+        buffer[:size], self.left = self.left[:size], self.left[size:]
+        return size
+
+
+def _events_of_table(chunks: Iterator[bytes]) -> Iterator[Event]:
+    text = io.TextIOWrapper(io.BufferedReader(_Stream(chunks), _HEAD), "utf-8-sig", "replace", newline="")
+    header = text.readline()
+    csv.field_size_limit(1 << 27)
+    rows = csv.reader(chain([header], text), delimiter=_delimiter(header.rstrip("\n")))
+    names = next(rows)
+    nested = any("." in name for name in names)
+    for row in filter(None, rows):
+        event: Event = dict(zip(names, row, strict=False))
+        yield _nested(event) if nested else event
+
+
+def _document(chunks: Iterator[bytes]) -> bytes:
+    content, size, most = [], 0, most_bytes()
+    for chunk in chunks:
+        content.append(chunk)
+        size += len(chunk)
+        if size > most:
+            raise BadExportError("export too large", f"a JSON document of more than {most >> 20} MiB: split it")
+    return b"".join(content)
+
+
+def _events_in(document: bytes) -> list[Event]:
+    documents = _documents(document.decode("utf-8-sig", "replace"))
+    return _events_of(documents[0] if len(documents) == 1 else documents)
 
 
 def _documents(text: str) -> list[object]:
@@ -134,7 +209,7 @@ def _documents(text: str) -> list[object]:
     return documents
 
 
-def _nested(row: Mapping[str, str]) -> Event:
+def _nested(row: Mapping[str, object]) -> Event:
     """Convert columns with dots in their names back to nested objects."""
     event: Event = {}
     for name, value in row.items():
@@ -210,10 +285,30 @@ _STAMP: Final = 40
 """Length up to which a text is only a timestamp."""
 
 
-def _is_latest_first(events: Sequence[Event], named: str | None) -> bool:
-    if named is None or not begins_with_time(str(flat(events[0]).get(named))):
-        fields = event_fields(events[:_LOOKED_AT])
-        named = fields[0].stamp if fields else None
-    texts = [re.sub(r"\D", "", str(flat(event).get(named or "") or "")[:_STAMP])[:17] for event in events]
-    known = [text for text in texts if len(text) >= len("1763742612")]
-    return len(known) > 1 and known[0] > known[-1]
+class _Order:
+    """Finds from the times of the first and the last event whether the latest comes first."""
+
+    def __init__(self, some: Sequence[Event], named: str | None) -> None:
+        if named is None or not begins_with_time(str(_value(some[0], named))):
+            fields = event_fields(some)
+            named = fields[0].stamp if fields else None
+        self.named = named
+        self.first = self.last = ""
+
+    def note(self, events: Sequence[Event]) -> None:
+        self.first = self.first or next(filter(None, (_digits(event, self.named) for event in events)), "")
+        self.last = next(filter(None, (_digits(event, self.named) for event in reversed(events))), self.last)
+
+    def is_latest_first(self) -> bool:
+        return self.first > self.last
+
+
+def _digits(event: Event, named: str | None) -> str:
+    """Return the digits of an event's time; empty if they are too few."""
+    text = re.sub(r"\D", "", str(_value(event, named or "") or "")[:_STAMP])[:17]
+    return text if len(text) >= len("1763742612") else ""
+
+
+def _value(event: Event, path: str) -> object:
+    """Read a field of an event by its path; a column of a table may have a slash in its name."""
+    return event[path] if path in event else json_value_at(event, path)

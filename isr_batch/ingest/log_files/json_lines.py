@@ -32,12 +32,13 @@ def read_json_fields(values: pa.StringArray, paths: Sequence[str]) -> list[pa.St
 def _fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArray]:
     if not len(objects):
         return [pa.nulls(0, pa.string()) for _ in paths]
-    text = "\n".join(objects.to_pylist()).encode()
+    ends = pa.array([0, len(objects)], pa.int32())
+    text = pc.binary_join(pa.ListArray.from_arrays(ends, objects), "\n")[0].as_buffer()
     schema = _schema(paths, load_json_line(objects[0].as_py()))
     options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
         read = arrow_json.read_json(
-            pa.BufferReader(text), arrow_json.ReadOptions(block_size=len(text) + 1, use_threads=False), options
+            pa.BufferReader(text), arrow_json.ReadOptions(block_size=text.size + 1, use_threads=False), options
         ).combine_chunks()
         if read.num_rows == len(objects):
             return [_as_text(_column(read, path)) for path in paths]

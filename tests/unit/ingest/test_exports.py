@@ -13,7 +13,7 @@ from isr_batch.errors import NoInputError
 from isr_batch.ingest.folder.log_folder import find_logs
 from isr_batch.ingest.log_files import exports
 from isr_batch.ingest.log_files.content import content_chunks
-from isr_batch.ingest.log_files.exports import is_export, lines_of_export
+from isr_batch.ingest.log_files.exports import ConvertedExports, is_export
 from isr_batch.ingest.log_files.limits import BadFileError
 from tests.unit.ingest.test_layouts import OWN, SETTING, STREAM, lines_by_log
 
@@ -127,18 +127,43 @@ def test_an_event_of_many_lines_is_the_lines(tmp_path: Path, file: str) -> None:
     assert lines_by_log(tmp_path / "export") == lines_by_log(tmp_path / "plain")
 
 
-def test_the_latest_event_comes_last() -> None:
+def converted(text: bytes) -> list[str]:
+    found = ConvertedExports().lines("", iter([text[:100], text[100:]]))
+    return [json.loads(line)["line"] for line in b"".join(found).splitlines()]
+
+
+def test_the_latest_event_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [line for line in STREAM if OWN.fullmatch(line)]
     for given in (lines, lines[::-1]):
         text = table(["@message"], [(line,) for line in given]).encode()
-        found = [json.loads(line)["line"] for line in b"".join(lines_of_export(iter([text]))).splitlines()]
-        assert found == lines
+        for at_once in (1, 2, 3, 2048):
+            monkeypatch.setattr(exports, "_EVENTS_AT_ONCE", at_once)
+            assert converted(text) == lines
 
 
 def test_a_line_over_several_rows_of_text_stays_one_event() -> None:
     long = f"{STREAM[0]}\n\tat kafka.server.Thing(Thing.scala:1)"
     text = table(["@message"], [(long,), (STREAM[1],)]).encode()
-    assert [json.loads(line)["line"] for line in lines_of_export(iter([text]))] == [long, STREAM[1]]
+    assert converted(text) == [long, STREAM[1]]
+
+
+def test_an_export_is_parsed_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "events.csv"
+    file.write_text(table(["@message"], [(STREAM[0],)]))
+    first = list(content_chunks(str(file)))
+    with monkeypatch.context() as patched:
+        patched.setattr(exports.csv, "reader", None)
+        assert list(content_chunks(str(file))) == first
+    file.write_text(table(["@message"], [(STREAM[0],), (STREAM[1],)]))
+    assert len(b"".join(content_chunks(str(file))).splitlines()) == len(STREAM[:2])
+
+
+@pytest.mark.parametrize("between", [",", ",\n", "\n,", ",\n\n  "])
+def test_a_document_may_have_an_event_on_each_line(tmp_path: Path, between: str) -> None:
+    hits = between.join(json.dumps({"_source": {"message": line}}) for line in STREAM)
+    (tmp_path / "hits.json").write_text(f'{{"took": 3, "hits": {{"hits": [{hits}]}}}}')
+    found = b"".join(content_chunks(str(tmp_path / "hits.json"))).splitlines()
+    assert [json.loads(line)["line"] for line in found] == STREAM
 
 
 @pytest.mark.parametrize("text", [
@@ -147,7 +172,6 @@ def test_a_line_over_several_rows_of_text_stays_one_event() -> None:
 ])  # fmt: skip
 def test_other_files_are_left_unchanged(text: str) -> None:
     assert not is_export(text.encode())
-    assert b"".join(lines_of_export(iter([text.encode(), b"more"]))) == text.encode() + b"more"
 
 
 def test_a_table_of_something_else_is_left_out_with_the_reason(tmp_path: Path) -> None:
@@ -161,11 +185,10 @@ def test_a_damaged_document_and_one_that_is_too_large(tmp_path: Path, monkeypatc
     file.write_text('[\n{"message": "x"},\n{"mess')
     with pytest.raises(BadFileError, match="not a table or a JSON document"):
         list(content_chunks(str(file)))
-    monkeypatch.setattr(exports, "MOST_BYTES", 3 << 20)
-    file.write_text(table(["@message"], [("x" * 1000,)] * 4000))
-    file.rename(tmp_path / "events.csv")
+    monkeypatch.setattr(exports, "most_bytes", lambda: 3 << 20)
+    file.write_text(json.dumps([{"message": "x" * 1000}] * 4000))
     with pytest.raises(BadFileError, match="export too large"):
-        list(content_chunks(str(tmp_path / "events.csv")))
+        list(content_chunks(str(file)))
 
 
 @pytest.mark.parametrize("text", [
@@ -182,7 +205,7 @@ def test_a_near_export_is_left_out_with_a_reason(tmp_path: Path, text: str) -> N
 def test_an_export_that_is_too_large_is_left_out_with_that_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exports, "MOST_BYTES", 3 << 20)
-    (tmp_path / "events.csv").write_text(table(["@message"], [(line,) for line in STREAM * 100]))
-    with pytest.raises(NoInputError, match=r"events\.csv: export too large"):
+    monkeypatch.setattr(exports, "most_bytes", lambda: 3 << 10)
+    (tmp_path / "events.json").write_text(json.dumps([{"message": line} for line in STREAM * 100]))
+    with pytest.raises(NoInputError, match=r"events\.json: export too large"):
         find_logs(tmp_path)
