@@ -1,6 +1,7 @@
 """Kafka's releases, each in a separate class loader in the JVM of the test run."""
 
 import functools
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,11 @@ FROM_4_0 = ("org.apache.logging.log4j:log4j-api:2.24.3", "org.apache.logging.log
 
 def modules(release: str) -> tuple[str, ...]:
     """Only the classes that the Partition of a release needs: a broker takes several times as many."""
+    parts, libraries = parts_and_libraries(release)
+    return (*(f"org.apache.kafka:{part}:{release}" for part in parts), *libraries)
+
+
+def parts_and_libraries(release: str) -> tuple[list[str], list[str]]:
     version = tuple(int(part) for part in release.split("."))
     libraries = [*COMMON, *(SCALA_2_13 if version >= (2, 4) else SCALA_2_11 + UNTIL_2_1)]
     parts = ["kafka_2.13" if version >= (2, 4) else "kafka_2.11", "kafka-clients"]
@@ -41,7 +47,18 @@ def modules(release: str) -> tuple[str, ...]:
         parts.append("kafka-server")
     if version >= (4,):
         libraries += FROM_4_0
-    return (*(f"org.apache.kafka:{part}:{release}" for part in parts), *libraries)
+    return parts, libraries
+
+
+def built_jars(folder: Path) -> list[Path]:
+    """Jars of Kafka below a folder in which somebody built them, such as a checkout after ``./gradlew jar``."""
+    jars = [jar for jar in sorted(folder.rglob("*.jar")) if BUILT.match(jar.name)]
+    if not any(jar.name.startswith("kafka_") for jar in jars):
+        pytest.fail(f"{folder} has no kafka_2.13-VERSION.jar: run ./gradlew jar in a checkout of Kafka")
+    return jars
+
+
+BUILT = re.compile(r"kafka(_2\.13|-clients|-[a-z-]+)-(\d+\.\d+\.\d+)(-SNAPSHOT)?\.jar$")
 
 
 class Releases:
@@ -91,9 +108,14 @@ class Releases:
         self._is_in_reach = True
         return Path(files[0].getPath())
 
-    def _loader(self, release: str) -> Any:
+    def _loader(self, release: str | Path) -> Any:
         """Loader of our drivers, compiled against the release; above it are the release and Java, but not Spark."""
-        jars = [self.jar(module) for module in modules(release)]
+        if isinstance(release, Path):
+            jars = built_jars(release)
+            version = next(found[2] for jar in jars if (found := BUILT.match(jar.name)) and found[1] == "_2.13")
+            jars += [self.jar(module) for module in parts_and_libraries(version)[1]]
+        else:
+            jars = [self.jar(module) for module in modules(release)]
         urls = self._array(self._jvm.java.net.URL, [self._jvm.java.net.URL(jar.as_uri()) for jar in jars])
         platform = self._jvm.java.lang.ClassLoader.getPlatformClassLoader()
         sources = self._array(self._jvm.java.io.File, [self._jvm.java.io.File(str(JAVA))])
@@ -107,7 +129,7 @@ class Releases:
             array[index] = value
         return array
 
-    def driver(self, release: str, name: str) -> "Driver":
+    def driver(self, release: str | Path, name: str) -> "Driver":
         """Return a new object of the class in ``java/<name>.java``."""
         return Driver(self, self.loader(release).loadClass(name))
 

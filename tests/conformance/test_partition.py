@@ -5,6 +5,8 @@ lastCaughtUpTimeMs, to the ms.
 """
 
 import functools
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tests.conformance.releases import Releases
+from tests.conformance.releases import Releases, modules
 from tests.conformance.steps import Life, Longs, groups, life
 from udfs.jit import entry
 from udfs.kernel.replay import advance_replay, begin_replay_of_term, replay_room_for_a_row
@@ -34,6 +36,8 @@ class Released(NamedTuple):
     """Before 3.3 whatever the controller says begins a term, a removal from the ISR too."""
     small_offsets: bool = False
     """Up to 2.3.1 the high watermark is computed on differences of offsets as ints, and jumps if they do not fit."""
+    jars: Path | None = None
+    """Folder with jars that somebody built, instead of the release."""
 
 
 JOINS_FROM_EPOCH_START = (("joins_from_epoch_start", 1),)
@@ -129,8 +133,8 @@ def compare(released: Released, releases: Releases, folder: Path, lives: int) ->
     """Let a release and our rule live the same lives; how many states were compared."""
     assert released.rule in REGISTRY, f"there is no rule {released.rule}"
     background = REGISTRY[released.rule].isr_write_in_background
-    driver, compared, changes = releases.driver(released.version, released.driver), 0, 0
-    first = RELEASED.index(released) * LIVES_NIGHTLY
+    driver, compared, changes = releases.driver(released.jars or released.version, released.driver), 0, 0
+    first = RELEASED.index(released) * LIVES_NIGHTLY if released in RELEASED else 0
     for seed in range(first, first + lives):
         drawn = life(seed, latency=background, removals=released.removes_within_a_term, small=released.small_offsets)
         answer = driver.call(
@@ -178,3 +182,24 @@ def test_the_replay_equals_the_released_partition_for_longer(
     released: Released, releases: Releases, tmp_path: Path
 ) -> None:
     compare(released, releases, tmp_path, LIVES_NIGHTLY)
+
+
+@pytest.mark.skipif("KAFKA_JARS" not in os.environ, reason="KAFKA_JARS names no folder with jars that somebody built")
+@pytest.mark.timeout(3600)
+def test_a_rule_equals_the_partition_in_your_own_jars(releases: Releases, tmp_path: Path) -> None:
+    """The rule is ``KAFKA_RULE``, by default that of the newest release."""
+    rule = os.environ.get("KAFKA_RULE", RELEASED[-1].rule)
+    own = RELEASED[-1]._replace(rule=rule, jars=Path(os.environ["KAFKA_JARS"]))
+    compare(own, releases, tmp_path, LIVES)
+
+
+@pytest.mark.long
+def test_jars_of_your_own_are_compared_with_any_rule(releases: Releases, tmp_path: Path) -> None:
+    (tmp_path / "libs").mkdir()
+    for module in modules(RELEASED[-1].version):
+        if module.startswith("org.apache.kafka:"):
+            shutil.copy(releases.jar(module), tmp_path / "libs")
+    own = RELEASED[-1]._replace(jars=tmp_path)
+    compare(own, releases, tmp_path, 3)
+    with pytest.raises(pytest.fail.Exception, match="ours"):
+        compare(own._replace(rule="kafka-0.10.2"), releases, tmp_path / "other", 3)
