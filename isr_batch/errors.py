@@ -5,6 +5,7 @@ Any other exception is a bug: the command line shows its traceback and exits wit
 
 import os
 import re
+from traceback import walk_tb
 from typing import ClassVar, Final
 
 from isr_batch.store_faults import store_fault
@@ -137,13 +138,19 @@ def explained_error(error: BaseException) -> IsrBatchError | None:
         return out_of_memory_error(in_java="java.lang." in text)
     if damaged := _NOT_READ.search(text):
         return unreadable_file_error(damaged[1] or damaged[2])
-    if type(error).__module__.startswith("numba.") and (file := os.environ.get(RULE_FILE)):
+    if (file := os.environ.get(RULE_FILE)) and _is_of_numba(error):
         said = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
         return UsageError(
             f"{file} cannot be compiled: {said[:MOST_SAID]}",
             "functions of a rule use numbers and the fields of udfs/records.py, and no objects: docs/add-a-rule.md",
         )
     return _of_path(error)
+
+
+def _is_of_numba(error: BaseException) -> bool:
+    """Whether numba raised it, or was on the way: a missing field of a record is a KeyError."""
+    frames = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
+    return type(error).__module__.startswith("numba.") or any(name.startswith("numba.") for name in frames)
 
 
 def _of_path(error: BaseException) -> IsrBatchError | None:

@@ -30,6 +30,10 @@ def _find() -> dict[str, Rule]:
         if name != module_of(rule.id):
             message = f"the rule {rule.id!r} belongs in a file {module_of(rule.id)}.py, not {name}.py"
             raise ValueError(message)
+        if rule.kind not in KINDS:
+            kinds = "releases, such as 4.5, or proposed, rejected, elsewhere, reference"
+            message = f"in_force of {rule.id} is {rule.in_force!r}: it takes {kinds}"
+            raise ValueError(message)
         found[rule.id] = replace(rule, doc=inspect.getdoc(module) or "")
     return dict(sorted(found.items(), key=lambda item: _place(item[1])))
 

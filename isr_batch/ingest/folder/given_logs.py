@@ -82,7 +82,10 @@ def _copy_store(address: str, folder: Path) -> None:
     """Copy the files below an address; credentials are those of the environment."""
     from isr_batch.lake.delta_files.stores import store_of  # with Spark, which a folder need not wait for
 
-    store = store_of(address, lambda _: None)
+    try:
+        store = store_of(address, lambda _: None)
+    except UsageError as error:
+        raise UsageError(f"logs at {address} cannot be read: there is no access to such a store", _HOW) from error
     try:
         if store.is_folder and not Path(store.uri).is_dir():
             raise NoInputError(f"there is no folder {address}", _HOW)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from isr_batch.broker_lines import metadata_log, server_log
-from isr_batch.broker_lines.forms import SHRINK
 from isr_batch.broker_lines.log_sql import BUCKET_US
 from isr_batch.ingest.requests.coverage import Stretch
 from isr_batch.ingest.requests.request_summary import SILENCE_US, WAITED_US
@@ -154,7 +153,7 @@ def broker_processes(
         [{"broker_id": stretch.broker_id, "at_us": stretch.until_us} for stretch in before], activity.schema
     )
     return sources.sql(
-        f"""
+        """
         WITH led AS (
             SELECT broker_id, process_before AS process, before_us AS last_led_us FROM pauses
             WHERE process_before != process
@@ -162,7 +161,7 @@ def broker_processes(
             SELECT broker_id, process, last_us FROM pauses WHERE is_last
             UNION ALL
             SELECT broker_id, process_of_bucket(starts_us, stamp_us), stamp_us
-            FROM server JOIN settings USING (broker_id) WHERE contains(message, '{SHRINK.mark}')
+            FROM shrinks JOIN settings USING (broker_id)
             UNION ALL
             SELECT broker_id, process_of_bucket(starts_us, at_us), at_us FROM reached JOIN settings USING (broker_id)
             UNION ALL
@@ -177,7 +176,7 @@ def broker_processes(
         GROUP BY broker_id, process
         """,
         pauses=pauses,
-        server=sources.server,
+        shrinks=sources.shrinks,
         settings=sources.settings,
         activity=activity,
         reached=reached,

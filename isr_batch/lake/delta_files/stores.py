@@ -121,8 +121,9 @@ def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
 
 
 def log_store(spark: "SparkSession", scheme: str) -> str | None:
-    """Return the class name of the multi-writer log store, if one is configured."""
-    return spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None)
+    """Return the class name of the multi-writer log store, if one is configured; Delta's own allows one writer."""
+    name = spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None)
+    return None if name and name.endswith(".S3SingleDriverLogStore") else name
 
 
 def store_of(location: str, setting: Setting) -> Store:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from isr_batch.errors import RETRIES, NoInputError, SchemaError, UsageError, WriteConflictError
 from isr_batch.lake.catalogs import require_catalog_schema, require_tables
 from isr_batch.lake.ddl import create_statement
+from isr_batch.lake.delta_files.stores import log_store
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.spark_writes import retrying
 from isr_batch.lake.sql_files import sql_texts
@@ -239,6 +240,9 @@ def test_a_bucket_with_a_log_store_of_its_own_is_left_to_spark(spark: SparkSessi
     spark.conf.set(key, "some.LogStore")
     try:
         assert Lake(spark, "s3a://nowhere/lake").reached("isr_changes") is None
+        assert log_store(spark, "s3a") == "some.LogStore"
+        spark.conf.set(key, "io.delta.storage.S3SingleDriverLogStore")
+        assert log_store(spark, "s3a") is None  # so that a lease is taken: it lets two writers lose a commit
     finally:
         spark.conf.unset(key)
 

@@ -5,7 +5,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numba
+import numpy as np
 import pytest
 
 from isr_batch import errors
@@ -39,6 +42,11 @@ def test_the_page_s_example_is_a_rule(tmp_path: Path) -> None:
         ("other.py", EXAMPLE, "the rule 'patient' belongs in a file patient.py, not other.py"),
         ("kafka_3_7.py", EXAMPLE, "a rule of the name kafka_3_7 exists"),
         ("patient.py", "RULES = []", "patient.py has no RULE"),
+        (
+            "patient.py",
+            EXAMPLE.replace('"proposed"', '"perhaps"'),
+            "in_force of patient is 'perhaps'",
+        ),
         ("patient.py", "RULE =", "SyntaxError: invalid syntax"),
         ("patient.py", "from udfs.rules.kafka_3_8 import RULE", "No module named 'udfs.rules.kafka_3_8'"),
     ],
@@ -71,6 +79,25 @@ def test_machine_code_with_the_file_has_a_folder_of_its_own(tmp_path: Path) -> N
     assert names[0].startswith("isr-batch-replay-")
     assert names[1].startswith("isr-batch-trial-")
     assert all((tmp_path / name.strip()).is_dir() for name in names)
+
+
+def test_a_field_that_no_follower_has_is_the_file_s_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    follower = np.zeros(1, np.dtype([("fetches", np.int64)]))
+
+    @numba.njit  # type: ignore[misc]
+    def out_of_sync(followers: Any) -> Any:
+        return followers[0].late_checks
+
+    monkeypatch.setenv(errors.RULE_FILE, "patient.py")
+    for error in (KeyError("a bug"), ValueError("another")):
+        assert errors.explained_error(error) is None
+    with pytest.raises(Exception, match="late_checks") as raised:
+        out_of_sync(follower)
+    explained = errors.explained_error(raised.value)
+    assert explained is not None
+    assert explained.exit_code == 2
+    assert explained.message.startswith("patient.py cannot be compiled")
+    assert "late_checks" in explained.message
 
 
 def test_the_variable_has_one_name() -> None:
