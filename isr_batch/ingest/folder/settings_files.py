@@ -3,11 +3,13 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR
 from isr_batch.errors import UsageError
+from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.events import EventFields
+from isr_batch.ingest.log_files.limits import BadFileError
 
 FETCHERS = "num.replica.fetchers"
 PROPERTIES_BYTES = 1 << 20
@@ -106,15 +108,26 @@ def require_release(text: str | None) -> None:
         raise UsageError(f"{text} is not a Kafka release from 0.8 on", "write it like 3.6.2")
 
 
-def read_properties(path: Path) -> dict[str, str]:
+class Properties(NamedTuple):
+    """A file of properties: its path, which may be in an archive, and its settings."""
+
+    path: str
+    settings: dict[str, str]
+
+
+def read_properties(path: str) -> Properties:
     """Read the settings of a properties file; none if it cannot be read."""
+    read = b""
     try:
-        with path.open("rb") as stream:
-            text = stream.read(PROPERTIES_BYTES).decode(errors="replace")
-    except OSError:
-        return {}
+        for chunk in content_chunks(path):
+            read += chunk
+            if len(read) >= PROPERTIES_BYTES:
+                break
+    except BadFileError:
+        return Properties(path, {})
+    text = read[:PROPERTIES_BYTES].decode(errors="replace")
     pairs = (line.partition("=") for line in text.splitlines() if not line.startswith("#"))
-    return {key.strip(): value.strip() for key, equals, value in pairs if equals}
+    return Properties(path, {key.strip(): value.strip() for key, equals, value in pairs if equals})
 
 
 def number_setting(settings: dict[str, str], name: str) -> int | None:
