@@ -7,6 +7,7 @@ import os
 import re
 from typing import ClassVar, Final
 
+from isr_batch.printable import without_credentials
 from isr_batch.store_faults import store_fault
 
 
@@ -24,9 +25,9 @@ class IsrBatchError(Exception):
     exit_code: ClassVar[int] = 70
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = without_credentials(message)
+        self.hint = without_credentials(hint)
+        super().__init__(self.message)
 
 
 class UsageError(IsrBatchError):
