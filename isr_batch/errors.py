@@ -10,6 +10,9 @@ from typing import ClassVar, Final
 from isr_batch.printable import without_credentials
 from isr_batch.store_faults import store_fault
 
+_LINE_END_OF_NAME: Final = re.compile(r"\n(?!  )")
+"""A message with several lines indents them; any other line end is that of a path."""
+
 
 class IsrBatchError(Exception):
     """Base of every expected failure; never raised itself.
@@ -25,7 +28,7 @@ class IsrBatchError(Exception):
     exit_code: ClassVar[int] = 70
 
     def __init__(self, message: str, hint: str = "") -> None:
-        self.message = without_credentials(message)
+        self.message = _LINE_END_OF_NAME.sub(r"\\x0a", without_credentials(message))
         self.hint = without_credentials(hint)
         super().__init__(self.message)
 

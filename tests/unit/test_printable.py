@@ -67,6 +67,11 @@ def test_credentials_in_addresses_are_hidden(capsys: pytest.CaptureFixture[str],
     assert shown == text or text not in written
 
 
+def test_a_line_end_in_the_name_of_a_path_begins_no_line_of_a_message() -> None:
+    assert UsageError("there is no a\nwarning: b").message == r"there is no a\x0awarning: b"
+    assert UsageError("2 mistakes:\n  a\n  b").message == "2 mistakes:\n  a\n  b"
+
+
 @given(st.text(max_size=30), st.text(st.sampled_from("ab1+/=%@"), min_size=1), st.sampled_from(["s3", "s3a"]))
 def test_no_secret_is_shown(around: str, secret: str, scheme: str) -> None:
     shown = printable(f"{around} {scheme}://key:{secret}@bucket/x")

@@ -25,7 +25,7 @@ from isr_batch.ingest.folder.settings_files import (
 from isr_batch.ingest.log_files.archives import archive_members, is_archive, member_name
 from isr_batch.ingest.log_files.content import Fingerprint, is_export_file
 from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Layout, UnreadableLayout
-from isr_batch.ingest.log_files.limits import BadFileError
+from isr_batch.ingest.log_files.limits import UNREADABLE, BadFileError
 from isr_batch.ingest.log_files.look import SeenByLook, look_at
 
 PROPERTIES, SNAPSHOT = "properties", "snapshot"
@@ -143,7 +143,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
         if own_folder and path.name == CLUSTER_FILE:
             _add_file(found, PROPERTIES, path.name, str(path.resolve()))
         elif path.suffix == ".properties":
-            properties[path] = read_properties(str(path.resolve()))
+            _add_properties(found, properties, path, _name(folder, path), str(path.resolve()))
         elif own_folder and TEXT_NAME.fullmatch(path.name) and is_listing(path):
             _add_file(found, SNAPSHOT, path.name, str(path.resolve()))
         elif own_folder and METADATA_NAME.fullmatch(path.name):
@@ -201,7 +201,7 @@ def _files(found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple
 
 
 def _name(top: Path, path: Path) -> str:
-    return path.name if path.parent == top else str(path.relative_to(top))
+    return path.name if top in {path, path.parent} else str(path.relative_to(top))
 
 
 def _candidates(
@@ -221,7 +221,7 @@ def _candidates(
         if _printable(name) != name:
             found.refused.append(Refused(_printable(name), "file name is not text", None))
         elif name.endswith(".properties"):
-            properties[folder / name] = read_properties(each)
+            _add_properties(found, properties, folder / name, name, each)
         elif GC_NAME.fullmatch(Path(name).name):
             _add_file(found, GC, name, each)
         elif refused := _by_its_name(name, each):
@@ -329,11 +329,16 @@ def require_readable_logs(found: LogFolder) -> None:
     """
     if not found.unreadable:
         return
+    hint = (
+        "timestamps are read like 2026-11-21 16:30:12,613, with or without T, zone and brackets, then level, logger "
+        "and message, or JSON events. For other formats use --stamp-format '%d/%m/%Y %H:%M:%S,%f', or move it away"
+    )
+    if all(each.reason == UNREADABLE for each in found.unreadable):
+        hint = "give this user the right to read them, or move them away"
     named = "; ".join(f"{each.source_file}: {each.reason} ({each.detail})" for each in found.unreadable[:SHOWN])
     raise QualityGateError(
         f"{len(found.unreadable)} of the logs cannot be read: {named}" + ("; ..." if found.unreadable[SHOWN:] else ""),
-        "timestamps are read like 2026-11-21 16:30:12,613, with or without T, zone and brackets, then level, logger "
-        "and message, or JSON events. For other formats use --stamp-format '%d/%m/%Y %H:%M:%S,%f', or move it away",
+        hint,
     )
 
 
@@ -368,6 +373,13 @@ def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Co
 
 def _add_file(found: LogFolder, kind: str, name: str, path: str, broker_id: int | None = None) -> None:
     found.files.append(LogFile(kind, broker_id, _printable(name), path, default=kind))
+
+
+def _add_properties(found: LogFolder, known: dict[Path, Properties], place: Path, name: str, path: str) -> None:
+    try:
+        known[place] = read_properties(path)
+    except BadFileError as bad:
+        found.refused.append(Refused(_printable(name), bad.reason, bad.detail))
 
 
 def _why_not(root: Path, path: Path) -> str | None:

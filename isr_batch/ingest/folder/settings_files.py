@@ -9,7 +9,6 @@ from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR
 from isr_batch.errors import UsageError
 from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.events import EventFields
-from isr_batch.ingest.log_files.limits import BadFileError
 
 FETCHERS = "num.replica.fetchers"
 PROPERTIES_BYTES = 1 << 20
@@ -56,7 +55,7 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
     try:
         stated = load_yaml(path) or {}
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+        raise UsageError(f"{path} cannot be read: {error.strerror}", "give this user the right to read it") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path.name} is not YAML", str(error).replace("\n", " ")) from error
     if not isinstance(stated, dict):
@@ -116,15 +115,18 @@ class Properties(NamedTuple):
 
 
 def read_properties(path: str) -> Properties:
-    """Read the settings of a properties file; none if it cannot be read."""
+    """Read the settings of a properties file.
+
+    Raises
+    ------
+    BadFileError
+        If it cannot be read.
+    """
     read = b""
-    try:
-        for chunk in content_chunks(path):
-            read += chunk
-            if len(read) >= PROPERTIES_BYTES:
-                break
-    except BadFileError:
-        return Properties(path, {})
+    for chunk in content_chunks(path):
+        read += chunk
+        if len(read) >= PROPERTIES_BYTES:
+            break
     text = read[:PROPERTIES_BYTES].decode(errors="replace")
     pairs = (line.partition("=") for line in text.splitlines() if not line.startswith("#"))
     return Properties(path, {key.strip(): value.strip() for key, equals, value in pairs if equals})
