@@ -46,6 +46,8 @@ DOCUMENT = re.compile(r"readme.*|.*\.(md|rst|adoc|html?|pdf|docx?|xlsx?|csv|png|
 """Files that users put next to logs; they may quote log lines."""
 
 METADATA_NAME = re.compile(r".*(metadata|checkpoint).*\.(txt|log|json)(\.gz|\.zst)?")
+NOT_LOST = re.compile(rf"cluster\.yaml|.+\.properties|{METADATA_NAME.pattern}")
+"""Files that are missed if they are not read, as logs are."""
 TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
 CLUSTER_FILE = "cluster.yaml"
 WHOLE_SECONDS = "requests with time stamps of whole seconds"
@@ -157,8 +159,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
     ):
         unread = found.refused + found.left_out
         left = "; ".join(
-            f"{each.source_file}: {each.reason}" + (f" ({each.detail})" if each.detail else "")
-            for each in unread[:SHOWN]
+            f"{each.source_file}: {each.reason}{f' ({each.detail})' if each.detail else ''}" for each in unread[:SHOWN]
         )
         raise NoInputError(
             f"No broker logs in {folder}" + (f" ({left}{'; ...' if unread[SHOWN:] else ''})" if left else ""),
@@ -174,9 +175,8 @@ def _files(found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple
     try:
         stat = folder.stat()
         if (stat.st_dev, stat.st_ino) in folders:
-            found.left_out.append(
-                Refused(_printable(_name(top, folder)), "a link to a folder that is read anyway", None)
-            )
+            name = _printable(_name(top, folder))
+            found.left_out.append(Refused(name, "a link to a folder that is read anyway", None))
             return
         folders.add((stat.st_dev, stat.st_ino))
         entries = sorted(folder.iterdir(), key=lambda entry: (entry.is_symlink(), entry))
@@ -194,7 +194,7 @@ def _files(found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple
             if depth < MAX_DEPTH:
                 yield from _files(found, root, entry, top, (folders, depth + 1))
         elif reason:
-            known = is_log or METADATA_NAME.fullmatch(entry.name) or entry.is_dir()
+            known = is_log or entry.is_dir() or NOT_LOST.fullmatch(entry.name)
             (found.refused if known else found.left_out).append(Refused(_printable(_name(top, entry)), reason, None))
         else:
             yield entry

@@ -15,6 +15,7 @@ import pytest
 
 from isr_batch.errors import NoInputError, QualityGateError
 from isr_batch.ingest.folder.clusters import find_clusters
+from isr_batch.ingest.folder.folder_warnings import folder_warnings
 from isr_batch.ingest.folder.lines import lines_of_file
 from isr_batch.ingest.folder.log_folder import METADATA, REQUEST, find_logs, require_readable_logs
 from isr_batch.ingest.folder.settings_files import Broker
@@ -276,3 +277,11 @@ def test_what_this_user_may_not_read_is_named(
         with pytest.raises(QualityGateError, match=r"server\.log: unreadable file") as stopped:
             require_readable_logs(found)
         assert stopped.value.hint == "give this user the right to read them, or move them away"
+
+
+@pytest.mark.parametrize("name", ["cluster.yaml", "broker-1/server.properties"])
+def test_settings_that_are_not_read_are_warned_of(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "logs/broker-1/server.log", OWN_LINES["server"].format(1).encode())
+    (tmp_path / "logs" / name).symlink_to(write(tmp_path / "elsewhere"))
+    (warning,) = folder_warnings(find_logs(tmp_path / "logs"))
+    assert warning == f"{name}: link out of the folder."
