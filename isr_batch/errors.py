@@ -8,7 +8,11 @@ import re
 from traceback import walk_tb
 from typing import ClassVar, Final
 
+from isr_batch.printable import without_credentials
 from isr_batch.store_faults import store_fault
+
+_LINE_END_OF_NAME: Final = re.compile(r"\n(?!  )")
+"""A message with several lines indents them; any other line end is that of a path."""
 
 
 class IsrBatchError(Exception):
@@ -25,9 +29,9 @@ class IsrBatchError(Exception):
     exit_code: ClassVar[int] = 70
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = _LINE_END_OF_NAME.sub(r"\\x0a", without_credentials(message))
+        self.hint = without_credentials(hint)
+        super().__init__(self.message)
 
 
 class UsageError(IsrBatchError):

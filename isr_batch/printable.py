@@ -4,13 +4,38 @@ Names of clusters, topics, clients and files come from other people's logs and f
 move a terminal's cursor, a bidirectional mark may reverse a line, and pictures allow neither.
 """
 
+import re
 import shlex
 import unicodedata
 
+_ADDRESS = re.compile(r"(?<![\w+.-])([A-Za-z][\w+.-]*:/+)([^\s'\"<>]*)")
+_PORT = re.compile(r"[^/:]*:\d+/")
+_SECRET = re.compile(r"sig|token|secret|password|credential|key", re.IGNORECASE)
+
 
 def printable(text: str) -> str:
-    r"""Escape every invisible character, line ends included, by its number: ``\x1b``, ``\u202e``."""
+    r"""Escape every invisible character, line ends included, by its number (``\x1b``), and hide credentials."""
+    text = without_credentials(text)
     return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def without_credentials(text: str) -> str:
+    """Hide the credentials in every address of a text: ``s3://***@bucket/lake``."""
+    return _ADDRESS.sub(_hidden, text) if ":/" in text else text
+
+
+def _hidden(address: re.Match[str]) -> str:
+    scheme, place = address[1], address[2]
+    place, mark, query = place.partition("?")
+    user, at, host = place.rpartition("@")
+    if scheme.startswith("s3"):  # a bucket has no port, and its secret may have slashes
+        is_secret = ":" in user.partition("/")[0]
+    elif scheme.startswith("http"):
+        is_secret = "/" not in user
+    else:  # Azure's addresses have a container before the @
+        is_secret = ":" in user.partition("/")[0] and not _PORT.match(user)
+    place = f"***@{host}" if at and is_secret else place
+    return f"{scheme}{place}{mark}{'***' if _SECRET.search(query) else query}"
 
 
 def printable_lines(text: str) -> str:

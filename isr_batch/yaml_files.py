@@ -13,6 +13,8 @@ import yaml
 MAX_BYTES: Final = 1 << 16
 MAX_DEPTH, MAX_NODES, MAX_CHARACTERS, MAX_DIGITS = 16, 10_000, 4_096, 18
 _NO_TEXT: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_OTHER_BASE: Final = re.compile(r"[-+]?0\d|.*:")
+"""Numbers that YAML 1.1 reads otherwise than people write them: 010 as eight, 1:30 as ninety."""
 _TYPES: Final = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
@@ -78,6 +80,8 @@ class _Loader(yaml.SafeLoader):
                 raise BadYamlError(problem="a text too long, or with control characters", problem_mark=node.start_mark)
             if sum(map(str.isalnum, node.value)) > digits:
                 raise BadYamlError(problem=f"a number of more than {digits} digits", problem_mark=node.start_mark)
+            if digits != MAX_CHARACTERS and _OTHER_BASE.match(node.value):
+                raise BadYamlError(problem="a number with a zero in front or a colon", problem_mark=node.start_mark)
         try:
             value = super().construct_object(node, deep)
         except (ValueError, OverflowError, LookupError) as error:
@@ -91,6 +95,9 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if key.tag != "tag:yaml.org,2002:str":
                 raise BadYamlError(problem="a key that is not text", problem_mark=key.start_mark)
+        keys = [key.value for key, _ in node.value]
+        if twice := next((key for number, key in enumerate(keys) if key in keys[:number]), None):
+            raise BadYamlError(problem=f"{twice} is there twice", problem_mark=node.start_mark)
         return super().construct_mapping(node, deep)
 
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from isr_batch.errors import UsageError
+from isr_batch.printable import without_credentials
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _NAME = re.compile(r"(`[^`]+`|\w+)(\.(`[^`]+`|\w+)){1,2}")
@@ -12,14 +13,30 @@ _NO_DELTA = re.compile(r"[\\#?\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Characters that delta-rs refuses in a path, or mistakes for a slash or for the end of an address."""
 
 
+def require_no_credentials(place: str) -> None:
+    """Refuse an address with credentials, which other users of the machine see, and which tables and logs would keep.
+
+    Raises
+    ------
+    UsageError
+        If there are any.
+    """
+    if is_address(place) and without_credentials(place) != place:
+        raise UsageError(
+            f"an address must not have credentials in it: {place}",
+            "give them in the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in Spark's configuration",
+        )
+
+
 def require_delta_path(place: str) -> None:
     """Refuse a path that no Delta table can have.
 
     Raises
     ------
     UsageError
-        If the path has a character that delta-rs cannot handle.
+        If the path has a character that delta-rs cannot handle, or credentials.
     """
+    require_no_credentials(place)
     if found := _NO_DELTA.search(place):
         raise UsageError(f"{place} cannot be the path of a Delta table: it has {found[0]!a}", "give it another name")
 

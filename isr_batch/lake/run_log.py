@@ -15,7 +15,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.inputs import INPUT_TABLES
 from isr_batch.lake.tables.outputs import RUN_LOG
-from isr_batch.printable import printable
+from isr_batch.printable import printable, without_credentials
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,9 @@ def _end_of_run(error: Exception | SystemExit) -> tuple[int, str]:
     if isinstance(error, SystemExit):
         return int(error.code or 0), "stopped by a signal"
     explanation = explained_error(error)
-    return explanation.exit_code if explanation else BUG_EXIT_CODE, str(explanation or error)[:2000]
+    return explanation.exit_code if explanation else BUG_EXIT_CODE, without_credentials(str(explanation or error))[
+        :2000
+    ]
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 
 from isr_batch.errors import UsageError
 from isr_batch.lake.arrow_read import contract_of, open_columns, read_columns
-from isr_batch.lake.arrow_sql import ArrowSql, ArrowView
+from isr_batch.lake.arrow_sql import ArrowSql, ArrowView, quoted
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.sql_files import views_for_duckdb
 from isr_batch.lake.tables.outputs import TABLES
@@ -21,6 +21,10 @@ _QUERY: Final = re.compile(
     r"(?is)(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*"
     r"(SELECT|FROM|WITH|VALUES|TABLE|DESCRIBE|EXPLAIN|SHOW|SUMMARIZE|PIVOT|UNPIVOT)\b"
 )
+_QUERY_NODES: Final = {"CTE", "RECURSIVE_CTE", "SELECT", "SET_OPERATION"}
+"""Any other node of a parsed query is refused: a common table expression may delete rows, or write a file."""
+_CHANGES: Final = {"COPY", "CREATE", "DELETE", "INSERT", "MERGE", "UPDATE"}
+_NO_QUERY: Final = "`isr-batch sql` only asks, such as SELECT * FROM spurious_shrinks"
 Answer = tuple[list[dict[str, Any]], list[str]]
 
 
@@ -68,13 +72,12 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
     """Run a query in DuckDB; instants have the type TIMESTAMP, in UTC."""
     query = _QUERY.match(text)
     if query is None:
-        raise UsageError("this is not a query", "such as SELECT * FROM spurious_shrinks")
+        raise UsageError("this is not a query", _NO_QUERY)
     names = lake.names()
     asked = set(names) if query[1].upper() == "SHOW" else _asked(text, names)
     try:
-        if len(duckdb.extract_statements(text)) > 1:
-            raise UsageError("several statements", "ask one query per call")
         with ArrowSql() as sql:
+            _require_query(sql, text)
             found = sql(text, **{name: _view(lake, name) for name in names if name in asked})
     except duckdb.Error as error:
         missing = _MISSING.search(str(error))
@@ -88,6 +91,52 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
         for row in rows:
             row[name] = None if row[name] is None else int(row[name])
     return rows, found.column_names
+
+
+def _require_query(sql: ArrowSql, text: str) -> None:
+    """Refuse a statement that does anything but query, by its parsed plan."""
+    statements = duckdb.extract_statements(text)
+    if len(statements) != 1:
+        raise UsageError("several statements", "ask one query per call")
+    kind = statements[0].type
+    if kind == duckdb.StatementType.EXPLAIN:
+        _require_query(sql, _explained(text))
+        return
+    if kind == duckdb.StatementType.SELECT:
+        plan = sql(f"SELECT json_serialize_sql({quoted(text)}) AS plan")["plan"][0].as_py()
+        # In a string of JSON, a backslash precedes each quotation mark.
+        nodes = set(re.findall(r'[{,]"type":"(\w+)_NODE"', plan))
+        others = nodes - _QUERY_NODES or ([] if nodes else ["no plan"])
+    elif kind == duckdb.StatementType.MULTI:  # a PIVOT that first asks for its columns has no such plan
+        others = {word.upper() for _, word in _words(text)} & _CHANGES
+    else:
+        others = [kind.name]
+    if others:
+        what = min(others).removesuffix("_QUERY").lower()
+        raise UsageError(f"this is not a query on the lake's tables: {what}", _NO_QUERY)
+
+
+def _explained(text: str) -> str:
+    """Return the statement that an EXPLAIN is about, without the options of EXPLAIN."""
+    _, *rest = _words(text)
+    begins = [at for at, _ in rest[rest[0][1].upper() == "ANALYZE" :]]
+    statement = text.encode()[begins[0] :].decode()
+    try:
+        duckdb.extract_statements(statement)
+    except duckdb.Error:
+        closed = next(n for n, (_, word) in enumerate(rest) if word == ")")
+        return text.encode()[rest[closed + 1][0] :].decode()
+    return statement
+
+
+def _words(text: str) -> list[tuple[int, str]]:
+    """List the tokens of a statement, each with its first byte, without comments."""
+    data, found = text.encode(), duckdb.tokenize(text)
+    ends = [*(at for at, _ in found[1:]), len(data)]
+    return [
+        (at, data[at:end].decode().strip())
+        for (at, kind), end in zip(found, ends, strict=True) if kind != duckdb.token_type.comment
+    ]  # fmt: skip
 
 
 def _asked(text: str, names: list[str]) -> set[str]:

@@ -101,7 +101,7 @@ def load_experiment(file: Path) -> Experiment:
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}", hint) from error
     except yaml.YAMLError as error:
-        raise UsageError(f"{file} is not YAML: {error}", hint) from error
+        raise UsageError(f"{file} is not YAML: {' '.join(str(error).split())}", hint) from error
     except ValidationError as error:
         mistakes = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors())
         raise UsageError(f"{file}: {mistakes}", hint) from error

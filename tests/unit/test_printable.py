@@ -2,6 +2,7 @@
 
 import io
 import subprocess
+import time
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from isr_batch.errors import UsageError
 from isr_batch.explain.shrink_text import shrink_headline, shrink_lines
 from isr_batch.explain.swimlane import PICTURES, draw_swimlane
 from isr_batch.explain.swimlane_data import BROKERS, SwimlaneScene
@@ -34,6 +36,59 @@ def test_nothing_that_is_not_visible_is_left(text: str) -> None:
     assert (printable(text) == text) == (not controls(text) and "\n" not in text)
     assert printable_lines(text).count("\n") == text.count("\n")
     assert not controls(shell_word(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("s3://AKIA:a/b+c@d@bucket/lake", "s3://***@bucket/lake"),
+        ("there is no https:/token@host/x, or a", "there is no https:/***@host/x, or a"),
+        ("jdbc:postgresql://me:pw@host:5432/db", "jdbc:postgresql://***@host:5432/db"),
+        ("'s3://k:s@b/x' and \"gs://k:s@b/y\"", "'s3://***@b/x' and \"gs://***@b/y\""),
+        ("https://a.blob.example/b?sv=1&sig=abc", "https://a.blob.example/b?***"),
+        *(
+            (same, same)
+            for same in (
+                "abfss://logs@account.dfs.core.windows.net/a", "hdfs://namenode:9000/a@b:c", "s3://bucket/a:b/c@d",
+                "https://host/docs?q=1", "mail a:b@c", "C:/a", "at 10:00:/x",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_credentials_in_addresses_are_hidden(capsys: pytest.CaptureFixture[str], text: str, shown: str) -> None:
+    assert printable(text) == shown
+    assert UsageError(text, text).message == UsageError("", text).hint == str(UsageError(text)) == shown
+    for as_json in (False, True):
+        out = Output(as_json=as_json)
+        out.warn(text)
+        out.progress(text)
+        out.error(f"Traceback\n{text}", "", 70)
+    written = "".join(capsys.readouterr())
+    assert shown == text or text not in written
+
+
+def test_a_line_end_in_the_name_of_a_path_begins_no_line_of_a_message() -> None:
+    assert UsageError("there is no a\nwarning: b").message == r"there is no a\x0awarning: b"
+    assert UsageError("2 mistakes:\n  a\n  b").message == "2 mistakes:\n  a\n  b"
+
+
+@given(st.text(max_size=30), st.text(st.sampled_from("ab1+/=%@"), min_size=1), st.sampled_from(["s3", "s3a"]))
+def test_no_secret_is_shown(around: str, secret: str, scheme: str) -> None:
+    shown = printable(f"{around} {scheme}://key:{secret}@bucket/x")
+    assert shown == printable(f"{around} {scheme}://***@bucket/x")
+
+
+def test_hostile_text_takes_no_time() -> None:
+    began = time.process_time()
+    for text in (
+        "a" * 300_000,
+        "a:/" * 100_000,
+        "a://b:" * 50_000,
+        "s3://" + "a:@" * 100_000,
+        "s3://?" + "ke" * 100_000,
+    ):
+        printable(text)
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize("text", ["a b", "it's", "a\nb", "\x1b[0m'\\", "\u202eab", "\x85", "$(id)", "\\n", ""])

@@ -38,7 +38,8 @@ def session_requests_in_turn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     """Add ``previous_epoch`` (null for a session's first request), and correct times of lines that were logged late.
 
     A session has one request in flight. Therefore, if a request seems to complete after the next one of its session
-    arrived, its line was logged late by at least the difference.
+    arrived, its line was logged late by at least the difference. Only lines of the same file count, so that the rows of
+    a file stay the same whether the file after it is read with it, earlier or later.
     """
     before: pa.RecordBatch | None = None
     with_rows = (batch for batch in batches if batch.num_rows)
@@ -57,12 +58,17 @@ def _in_turn(batch: pa.RecordBatch, before: pa.RecordBatch | None, after: pa.Rec
     broker, session, epoch, arrival = (int64_array(around.column(name)) for name in (*_ORDER, "arrival_us"))
     goes_on = np.append((broker[1:] == broker[:-1]) & (session[1:] == session[:-1]), False)
     late = np.maximum(int64_array(batch.column("completed_us")) - np.append(arrival[1:], 0)[here], 0)
-    late[~(goes_on & (session > 0))[here]] = 0
+    late[~(goes_on & (session > 0) & _same_file_follows(around.column("source_file")))[here]] = 0
     begins = ~np.append(False, goes_on[:-1])[here]
     columns = {name: batch.column(name) for name in batch.schema.names}
     columns |= {name: pa.array(int64_array(columns[name]) - late) for name in INSTANTS}
     columns["previous_epoch"] = pa.array(np.append(0, epoch[:-1])[here], mask=begins)
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _same_file_follows(files: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    names = files.combine_chunks()
+    return np.append(np.asarray(pc.equal(names[1:], names[:-1])), False)
 
 
 def first_session_requests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
 """Logs as an operator gives them: a folder, streams such as the output of kubectl, or a folder in an object store."""
 
+import errno
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -13,12 +13,36 @@ import pyarrow as pa
 from pyarrow import fs
 
 from isr_batch.errors import NoInputError, UsageError
-from isr_batch.lake.addresses import is_address
+from isr_batch.ingest.log_files.archives import MAX_MEMBERS
+from isr_batch.ingest.log_files.limits import MAX_UNPACKED_BYTES
+from isr_batch.lake.addresses import is_address, require_no_credentials
 
 STDIN = "-"
 _NAMED = re.compile(r"([\w][\w.-]*)=(.+)")
 _HOW = "give one folder, or streams: --logs - or --logs kafka-0=FILE --logs kafka-1=FILE"
 _COPIED_BYTES = 1 << 22
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class _Budget:
+    """What may be copied in all: as much as an archive may hold."""
+
+    def __init__(self) -> None:
+        self.bytes, self.files = MAX_UNPACKED_BYTES, MAX_MEMBERS
+
+    def copy(self, stream: IO[bytes] | Any, to: Path) -> None:  # noqa: ANN401 pyarrow's streams have no type
+        self.files -= 1
+        if self.files < 0:
+            raise UsageError(f"there are more than {MAX_MEMBERS:,} files", _IN_PARTS)
+        with to.open("wb") as written:
+            while chunk := stream.read(_COPIED_BYTES):
+                self.bytes -= len(chunk)
+                if self.bytes < 0:
+                    raise UsageError(f"the logs have more than {MAX_UNPACKED_BYTES >> 30} GiB", _IN_PARTS)
+                written.write(chunk)
+
+
+_IN_PARTS = "copy them to a folder and give that, or give parts of them one after the other"
 
 
 @contextmanager
@@ -46,14 +70,15 @@ def given_logs(places: Sequence[str]) -> Iterator[Path]:
     named = [stream for stream in streams if stream]
     if sum(source == STDIN for _, source in named) > 1 or len({name for name, _ in named}) < len(named):
         raise UsageError("each stream needs its own name, and only one can be stdin", _HOW)
+    budget = _Budget()
     with tempfile.TemporaryDirectory(prefix="isr-batch-logs-") as top:
         folder = Path(top) / (PurePosixPath(places[0]).name if not named else "logs")
         folder.mkdir()
         if named:
             for name, source in named:
-                _copy_stream(source, folder / name)
+                _copy_stream(source, folder / name, budget)
         else:
-            _copy_store(places[0], folder)
+            _copy_store(places[0], folder, budget)
         yield folder
 
 
@@ -65,23 +90,26 @@ def _stream(place: str) -> tuple[str, str] | None:
     return (found[1], found[2]) if found else None
 
 
-def _copy_stream(source: str, folder: Path) -> None:
+def _copy_stream(source: str, folder: Path, budget: _Budget) -> None:
     folder.mkdir()
     to = folder / "stdout.log"
     if source == STDIN:
-        _copy(sys.stdin.buffer, to)
+        budget.copy(sys.stdin.buffer, to)
         return
     try:
         with Path(source).open("rb") as stream:
-            _copy(stream, to)
+            budget.copy(stream, to)
     except OSError as error:
+        if error.errno in _FULL:
+            raise
         raise NoInputError(f"{source} cannot be read: {error.strerror}", _HOW) from error
 
 
-def _copy_store(address: str, folder: Path) -> None:
+def _copy_store(address: str, folder: Path, budget: _Budget) -> None:
     """Copy the files below an address; credentials are those of the environment."""
     from isr_batch.lake.delta_files.stores import store_of  # with Spark, which a folder need not wait for
 
+    require_no_credentials(address)
     try:
         store = store_of(address, lambda _: None)
     except UsageError as error:
@@ -97,12 +125,9 @@ def _copy_store(address: str, folder: Path) -> None:
                 to = folder / name
                 to.parent.mkdir(parents=True, exist_ok=True)
                 with files.open_input_stream(info.path, compression=None) as stream:
-                    _copy(stream, to)
+                    budget.copy(stream, to)
     except (OSError, pa.ArrowInvalid, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise
         reason = str(error).strip().splitlines()[-1][:200]
         raise NoInputError(f"{address} cannot be read: {reason}", "check the address and the credentials") from error
-
-
-def _copy(stream: IO[bytes] | Any, to: Path) -> None:  # noqa: ANN401 pyarrow's streams have no type
-    with to.open("wb") as written:
-        shutil.copyfileobj(stream, written, _COPIED_BYTES)

@@ -16,6 +16,7 @@ from isr_batch.ingest.folder.settings_files import (
     FETCHERS,
     Broker,
     ClusterSettings,
+    Properties,
     int_setting,
     number_setting,
     read_cluster_settings,
@@ -24,7 +25,7 @@ from isr_batch.ingest.folder.settings_files import (
 from isr_batch.ingest.log_files.archives import archive_members, is_archive, member_name
 from isr_batch.ingest.log_files.content import Fingerprint, is_export_file
 from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Layout, UnreadableLayout
-from isr_batch.ingest.log_files.limits import BadFileError
+from isr_batch.ingest.log_files.limits import UNREADABLE, BadFileError
 from isr_batch.ingest.log_files.look import SeenByLook, look_at
 
 PROPERTIES, SNAPSHOT = "properties", "snapshot"
@@ -45,6 +46,8 @@ DOCUMENT = re.compile(r"readme.*|.*\.(md|rst|adoc|html?|pdf|docx?|xlsx?|csv|png|
 """Files that users put next to logs; they may quote log lines."""
 
 METADATA_NAME = re.compile(r".*(metadata|checkpoint).*\.(txt|log|json)(\.gz|\.zst)?")
+NOT_LOST = re.compile(rf"cluster\.yaml|.+\.properties|{METADATA_NAME.pattern}")
+"""Files that are missed if they are not read, as logs are."""
 TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
 CLUSTER_FILE = "cluster.yaml"
 WHOLE_SECONDS = "requests with time stamps of whole seconds"
@@ -136,19 +139,19 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
     if _why_not(root, folder / CLUSTER_FILE) is None:
         found.given = read_cluster_settings(folder / CLUSTER_FILE)
     candidates: list[Candidate] = []
-    properties: dict[Path, dict[str, str]] = {}
+    properties: dict[Path, Properties] = {}
     for path in _files(found, root, folder, folder, (set(), 0)):
         own_folder = path.parent == folder
         if own_folder and path.name == CLUSTER_FILE:
-            _add_file(found, PROPERTIES, None, folder, path)
+            _add_file(found, PROPERTIES, path.name, str(path.resolve()))
         elif path.suffix == ".properties":
-            properties[path] = read_properties(path)
+            _add_properties(found, properties, path, _name(folder, path), str(path.resolve()))
         elif own_folder and TEXT_NAME.fullmatch(path.name) and is_listing(path):
-            _add_file(found, SNAPSHOT, None, folder, path)
+            _add_file(found, SNAPSHOT, path.name, str(path.resolve()))
         elif own_folder and METADATA_NAME.fullmatch(path.name):
-            _add_file(found, METADATA, None, folder, path)
+            _add_file(found, METADATA, path.name, str(path.resolve()))
         else:
-            candidates += _candidates(found, folder, path, options)
+            candidates += _candidates(found, folder, path, options, properties)
     _add_candidates(found, folder, candidates, properties, options)
     _find_brokers_of_jvms(found)
     if not any(file.broker_id is not None or file.kind in {METADATA, SNAPSHOT} for file in found.files) and (
@@ -156,8 +159,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
     ):
         unread = found.refused + found.left_out
         left = "; ".join(
-            f"{each.source_file}: {each.reason}" + (f" ({each.detail})" if each.detail else "")
-            for each in unread[:SHOWN]
+            f"{each.source_file}: {each.reason}{f' ({each.detail})' if each.detail else ''}" for each in unread[:SHOWN]
         )
         raise NoInputError(
             f"No broker logs in {folder}" + (f" ({left}{'; ...' if unread[SHOWN:] else ''})" if left else ""),
@@ -173,9 +175,8 @@ def _files(found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple
     try:
         stat = folder.stat()
         if (stat.st_dev, stat.st_ino) in folders:
-            found.left_out.append(
-                Refused(_printable(_name(top, folder)), "a link to a folder that is read anyway", None)
-            )
+            name = _printable(_name(top, folder))
+            found.left_out.append(Refused(name, "a link to a folder that is read anyway", None))
             return
         folders.add((stat.st_dev, stat.st_ino))
         entries = sorted(folder.iterdir(), key=lambda entry: (entry.is_symlink(), entry))
@@ -193,18 +194,20 @@ def _files(found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple
             if depth < MAX_DEPTH:
                 yield from _files(found, root, entry, top, (folders, depth + 1))
         elif reason:
-            known = is_log or METADATA_NAME.fullmatch(entry.name) or entry.is_dir()
+            known = is_log or entry.is_dir() or NOT_LOST.fullmatch(entry.name)
             (found.refused if known else found.left_out).append(Refused(_printable(_name(top, entry)), reason, None))
         else:
             yield entry
 
 
 def _name(top: Path, path: Path) -> str:
-    return path.name if path.parent == top else str(path.relative_to(top))
+    return path.name if top in {path, path.parent} else str(path.relative_to(top))
 
 
-def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions) -> Iterator[Candidate]:
-    """Look at a file, and at the files in an archive."""
+def _candidates(
+    found: LogFolder, folder: Path, path: Path, options: LogOptions, properties: dict[Path, Properties]
+) -> Iterator[Candidate]:
+    """Look at a file, and at the files in an archive, whose properties are added to the others."""
     paths = [str(path.resolve())]
     if is_archive(path.name):
         try:
@@ -217,26 +220,31 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
         name = f"{_name(folder, path)}!/{member}" if member else _name(folder, path)
         if _printable(name) != name:
             found.refused.append(Refused(_printable(name), "file name is not text", None))
-            continue
-        if GC_NAME.fullmatch(base := Path(name).name):
-            found.files.append(LogFile(GC, None, name, each, default=GC))
-            continue
-        if refused := _by_its_name(name, each):
+        elif name.endswith(".properties"):
+            _add_properties(found, properties, folder / name, name, each)
+        elif GC_NAME.fullmatch(Path(name).name):
+            _add_file(found, GC, name, each)
+        elif refused := _by_its_name(name, each):
             found.left_out.append(refused)
+        else:
+            yield from _sources_of(found, folder, name, each, options)
+
+
+def _sources_of(found: LogFolder, folder: Path, name: str, path: str, options: LogOptions) -> Iterator[Candidate]:
+    """Look at the lines of a file, by container or host."""
+    kind = next((kind for kind, pattern in LOG_NAMES.items() if pattern.fullmatch(Path(name).name)), None)
+    look = look_at(path, kind or SERVER, options.stamp_format, found.given.events)
+    for source, seen in look.sources.items():
+        label = name if source is None else f"{name} [{source}]"
+        if kind is None and not seen.of_use:
+            reason, detail = "nothing of use in it", str(look.layout)
+            if isinstance(look.layout, UnreadableLayout):
+                reason, detail = look.layout.reason, look.layout.detail
+            found.left_out.append(Refused(_printable(label), reason, detail))
             continue
-        kind = next((kind for kind, pattern in LOG_NAMES.items() if pattern.fullmatch(base)), None)
-        look = look_at(each, kind or SERVER, options.stamp_format, found.given.events)
-        for source, seen in look.sources.items():
-            label = name if source is None else f"{name} [{source}]"
-            if kind is None and not seen.of_use:
-                reason, detail = "nothing of use in it", str(look.layout)
-                if isinstance(look.layout, UnreadableLayout):
-                    reason, detail = look.layout.reason, look.layout.detail
-                found.left_out.append(Refused(_printable(label), reason, detail))
-                continue
-            own_folder = (folder / name).parent
-            shown = _printable(_name(folder, own_folder)) if own_folder != folder else ""
-            yield Candidate(label, own_folder, shown, look, kind or SERVER, kind is not None, source, seen)
+        own_folder = (folder / name).parent
+        shown = _printable(_name(folder, own_folder)) if own_folder != folder else ""
+        yield Candidate(label, own_folder, shown, look, kind or SERVER, kind is not None, source, seen)
 
 
 def _by_its_name(name: str, path: str) -> Refused | None:
@@ -251,10 +259,10 @@ def _add_candidates(
     found: LogFolder,
     folder: Path,
     candidates: list[Candidate],
-    properties: dict[Path, dict[str, str]],
+    properties: dict[Path, Properties],
     options: LogOptions,
 ) -> None:
-    of_folder = {path.parent: own for path, own in properties.items() if broker_id_of(own)}
+    of_folder = {path.parent: own.settings for path, own in properties.items() if broker_id_of(own.settings)}
     for each, owner in zip(candidates, broker_ids(candidates, of_folder), strict=True):
         found.refused += owner.remarks
         broker_id = owner.broker_id
@@ -268,9 +276,9 @@ def _add_candidates(
         _add_candidate(found, each, broker_id, options)
     used = {each.folder for each in candidates}
     for path in sorted(properties):
-        broker_id = int_setting(broker_id_of(properties[path]))
+        broker_id = int_setting(broker_id_of(properties[path].settings))
         if path.parent in used and broker_id is not None and broker_id in found.brokers:
-            _add_file(found, PROPERTIES, broker_id, folder, path)
+            _add_file(found, PROPERTIES, _name(folder, path), properties[path].path, broker_id)
 
 
 def _add_candidate(found: LogFolder, each: Candidate, broker_id: int, options: LogOptions) -> None:
@@ -321,11 +329,16 @@ def require_readable_logs(found: LogFolder) -> None:
     """
     if not found.unreadable:
         return
+    hint = (
+        "timestamps are read like 2026-11-21 16:30:12,613, with or without T, zone and brackets, then level, logger "
+        "and message, or JSON events. For other formats use --stamp-format '%d/%m/%Y %H:%M:%S,%f', or move it away"
+    )
+    if all(each.reason == UNREADABLE for each in found.unreadable):
+        hint = "give this user the right to read them, or move them away"
     named = "; ".join(f"{each.source_file}: {each.reason} ({each.detail})" for each in found.unreadable[:SHOWN])
     raise QualityGateError(
         f"{len(found.unreadable)} of the logs cannot be read: {named}" + ("; ..." if found.unreadable[SHOWN:] else ""),
-        "timestamps are read like 2026-11-21 16:30:12,613, with or without T, zone and brackets, then level, logger "
-        "and message, or JSON events. For other formats use --stamp-format '%d/%m/%Y %H:%M:%S,%f', or move it away",
+        hint,
     )
 
 
@@ -358,8 +371,15 @@ def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Co
     return listed
 
 
-def _add_file(found: LogFolder, kind: str, broker_id: int | None, folder: Path, path: Path) -> None:
-    found.files.append(LogFile(kind, broker_id, _printable(_name(folder, path)), str(path.resolve()), default=kind))
+def _add_file(found: LogFolder, kind: str, name: str, path: str, broker_id: int | None = None) -> None:
+    found.files.append(LogFile(kind, broker_id, _printable(name), path, default=kind))
+
+
+def _add_properties(found: LogFolder, known: dict[Path, Properties], place: Path, name: str, path: str) -> None:
+    try:
+        known[place] = read_properties(path)
+    except BadFileError as bad:
+        found.refused.append(Refused(_printable(name), bad.reason, bad.detail))
 
 
 def _why_not(root: Path, path: Path) -> str | None:

@@ -3,10 +3,11 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR
 from isr_batch.errors import UsageError
+from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.events import EventFields
 
 FETCHERS = "num.replica.fetchers"
@@ -54,7 +55,7 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
     try:
         stated = load_yaml(path) or {}
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+        raise UsageError(f"{path} cannot be read: {error.strerror}", "give this user the right to read it") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path.name} is not YAML", str(error).replace("\n", " ")) from error
     if not isinstance(stated, dict):
@@ -106,15 +107,29 @@ def require_release(text: str | None) -> None:
         raise UsageError(f"{text} is not a Kafka release from 0.8 on", "write it like 3.6.2")
 
 
-def read_properties(path: Path) -> dict[str, str]:
-    """Read the settings of a properties file; none if it cannot be read."""
-    try:
-        with path.open("rb") as stream:
-            text = stream.read(PROPERTIES_BYTES).decode(errors="replace")
-    except OSError:
-        return {}
+class Properties(NamedTuple):
+    """A file of properties: its path, which may be in an archive, and its settings."""
+
+    path: str
+    settings: dict[str, str]
+
+
+def read_properties(path: str) -> Properties:
+    """Read the settings of a properties file.
+
+    Raises
+    ------
+    BadFileError
+        If it cannot be read.
+    """
+    read = b""
+    for chunk in content_chunks(path):
+        read += chunk
+        if len(read) >= PROPERTIES_BYTES:
+            break
+    text = read[:PROPERTIES_BYTES].decode(errors="replace")
     pairs = (line.partition("=") for line in text.splitlines() if not line.startswith("#"))
-    return {key.strip(): value.strip() for key, equals, value in pairs if equals}
+    return Properties(path, {key.strip(): value.strip() for key, equals, value in pairs if equals})
 
 
 def number_setting(settings: dict[str, str], name: str) -> int | None:

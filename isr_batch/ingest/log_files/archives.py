@@ -9,7 +9,7 @@ import zipfile
 from functools import lru_cache
 from typing import IO, Final
 
-from isr_batch.ingest.log_files.limits import BadFileError, most_unpacked
+from isr_batch.ingest.log_files.limits import UNREADABLE, BadFileError, most_unpacked
 
 SUFFIXES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_MEMBERS: Final = 10_000
@@ -55,7 +55,7 @@ def archive_members(path: str) -> list[str]:
     except DAMAGED as error:
         raise BadFileError("truncated or corrupt archive", str(error)) from error
     except OSError as error:
-        reason = "truncated or corrupt archive" if error.errno is None else "unreadable file"
+        reason = "truncated or corrupt archive" if error.errno is None else UNREADABLE
         raise BadFileError(reason, error.strerror or str(error)) from error
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from isr_batch.ingest.log_files.archives import DAMAGED, file_on_disk, member_name, open_member
 from isr_batch.ingest.log_files.exports import BadExportError, ConvertedExports, is_export, may_be_export
-from isr_batch.ingest.log_files.limits import MAX_RATIO, MAX_UNPACKED_BYTES, BadFileError, most_unpacked
+from isr_batch.ingest.log_files.limits import MAX_RATIO, MAX_UNPACKED_BYTES, UNREADABLE, BadFileError, most_unpacked
 from isr_batch.ingest.log_files.otlp import is_otlp, lines_of_otlp
 
 CHUNK_BYTES = 1 << 20
@@ -145,7 +145,7 @@ def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
     except OSError as error:
         if error.errno is None:  # Arrow's codecs, bz2
             raise BadFileError(f"truncated or corrupt {_kind(path)} file", str(error)) from error
-        raise BadFileError("unreadable file", error.strerror) from error
+        raise BadFileError(UNREADABLE, error.strerror) from error
 
 
 def _kind(path: str) -> str:

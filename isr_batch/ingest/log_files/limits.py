@@ -10,6 +10,10 @@ MAX_UNPACKED_BYTES: Final = 64 << 30
 """Largest unpacked size of a file. A compressed file is one task, which takes an hour or two at this size."""
 
 
+UNREADABLE: Final = "unreadable file"
+"""Reason of a `BadFileError` if the system refuses to read a file."""
+
+
 class BadFileError(Exception):
     """Raised when a file cannot be read any further; the content read before is valid."""
 

@@ -20,7 +20,7 @@ from isr_batch.errors import NoInputError, SchemaError, UsageError
 from isr_batch.ingest.own_table.column_values import CORRUPT, quoted_name
 from isr_batch.ingest.own_table.items import Item, Source
 from isr_batch.ingest.own_table.mapping import Csv, Format, TableMapping
-from isr_batch.lake.addresses import is_address, is_glob, is_table_name
+from isr_batch.lake.addresses import is_address, is_glob, is_table_name, require_no_credentials
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,6 +48,7 @@ def open_source(lake: "Lake", place: str, mapping: TableMapping) -> Source:
     from isr_batch.ingest.own_table.spark_source import SparkSource
 
     if is_address(place):
+        require_no_credentials(place)
         return SparkSource(lake, place, mapping)
     if not is_glob(place) and not Path(place).exists():
         if is_table_name(place):

@@ -30,7 +30,8 @@ def sessions(draw: st.DrawFn) -> list[Request]:
             for epoch in sorted(draw(st.lists(st.integers(-1, 5), max_size=4))):
                 arrival = draw(st.integers(0, 50))
                 times = dict.fromkeys(INSTANTS, arrival) | {"completed_us": arrival + draw(st.integers(0, 50))}
-                rows.append(request(len(rows), session, epoch, broker_id=broker, **times))
+                file = draw(st.sampled_from(["a", "b"]))
+                rows.append(request(len(rows), session, epoch, broker_id=broker, source_file=file, **times))
     return rows
 
 
@@ -43,7 +44,8 @@ def test_requests_know_the_one_before_and_end_before_the_next(data: st.DataObjec
     of = [(row["broker_id"], row["session"]) for row in log]
     for n, (row, given_row) in enumerate(zip(found, log, strict=True)):
         goes_on = n + 1 < len(log) and of[n + 1] == of[n]
-        late = max(0, given_row["completed_us"] - log[n + 1]["arrival_us"]) if goes_on and of[n][1] > 0 else 0
+        in_turn = goes_on and of[n][1] > 0 and log[n + 1]["source_file"] == given_row["source_file"]
+        late = max(0, given_row["completed_us"] - log[n + 1]["arrival_us"]) if in_turn else 0
         assert [row[name] for name in INSTANTS] == [given_row[name] - late for name in INSTANTS]
         assert row["previous_epoch"] == (log[n - 1]["session_epoch"] if n and of[n - 1] == of[n] else None)
         assert row["source_line"] == given_row["source_line"]

@@ -12,7 +12,7 @@ import pytest
 
 from isr_batch.errors import NoInputError
 from isr_batch.ingest.folder.clusters import find_clusters
-from isr_batch.ingest.folder.log_folder import find_logs
+from isr_batch.ingest.folder.log_folder import PROPERTIES, find_logs
 from isr_batch.ingest.log_files import archives
 from isr_batch.ingest.log_files.archives import archive_members
 from isr_batch.ingest.log_files.content import content_chunks, fingerprint
@@ -125,6 +125,22 @@ def test_no_member_is_lost_behind_a_damaged_header(tmp_path: Path) -> None:
     assert reason(str(path)) == "truncated or corrupt archive"
     with pytest.raises(NoInputError, match=r"a\.tar: truncated or corrupt archive"):
         find_logs(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["logs.tar.gz", "logs.zip"])
+def test_properties_in_an_archive_are_of_the_logs_next_to_them(tmp_path: Path, name: str) -> None:
+    inside = {
+        "a/server.properties": b"node.id=7\nreplica.lag.time.max.ms=1234\n",
+        "./a/server.log": LINE.replace(b"broker=1", b"broker=7"),
+        "b/server.log": LINE.replace(b"broker=1", b"broker=8"),
+        "c/other.properties": b"node.id=9\n",
+    }
+    packed(tmp_path / name, inside.items(), "zip" if name.endswith("zip") else "w:gz")
+    found = find_logs(tmp_path)
+    assert {broker.broker_id: broker.replica_lag_time_max_ms for broker in found.brokers.values()} == {7: 1234, 8: None}
+    (properties,) = found.of_kind(PROPERTIES)
+    assert properties.name == f"{name}!/a/server.properties"
+    assert fingerprint(properties.path).content_bytes == len(inside["a/server.properties"])
 
 
 def test_a_member_whose_name_is_not_text(tmp_path: Path) -> None:

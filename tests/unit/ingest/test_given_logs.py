@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from isr_batch.errors import NoInputError, UsageError
+from isr_batch.ingest.folder import given_logs as given_logs_file
 from isr_batch.ingest.folder.given_logs import given_logs
 
 
@@ -49,4 +50,33 @@ def test_what_does_not_go_together(places: list[str]) -> None:
 @pytest.mark.parametrize("place", ["a=/no/such/file", "file:///no/such/folder"])
 def test_what_is_not_there(place: str) -> None:
     with pytest.raises(NoInputError), given_logs([place]):
+        pass
+
+
+@pytest.mark.parametrize(("limit", "said"), [("MAX_UNPACKED_BYTES", "GiB"), ("MAX_MEMBERS", "more than 3 files")])
+def test_no_more_is_copied_than_an_archive_may_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, said: str
+) -> None:
+    monkeypatch.setattr(given_logs_file, limit, 3)
+    (tmp_path / "logs").mkdir()
+    for number in range(4):
+        (tmp_path / "logs" / f"{number}.log").write_bytes(b"x")
+    for places in ([f"file://{tmp_path}/logs"], [f"{number}={tmp_path}/logs/{number}.log" for number in range(4)]):
+        with pytest.raises(UsageError, match=said), given_logs(places):
+            pass
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full disk")
+def test_a_full_disk_is_not_a_bad_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.log").write_bytes(b"x" * 100)
+    opened = Path.open
+    monkeypatch.setattr(Path, "open", lambda path, mode: opened(Path("/dev/full") if mode == "wb" else path, mode))
+    for places in (["a=" + str(tmp_path / "a.log")], [f"file://{tmp_path}"]):
+        with pytest.raises(OSError, match="No space left"), given_logs(places):
+            pass
+
+
+@pytest.mark.parametrize("address", ["s3://AKIA:se/cr@et@bucket/logs", "https://me:pw@host/logs"])
+def test_an_address_with_credentials_is_refused_without_them(address: str) -> None:
+    with pytest.raises(UsageError, match=r"credentials in it: \w+://\*\*\*@(bucket|host)/logs"), given_logs([address]):
         pass

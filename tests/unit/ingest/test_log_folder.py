@@ -9,13 +9,15 @@ import shutil
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from isr_batch.errors import NoInputError
+from isr_batch.errors import NoInputError, QualityGateError
 from isr_batch.ingest.folder.clusters import find_clusters
+from isr_batch.ingest.folder.folder_warnings import folder_warnings
 from isr_batch.ingest.folder.lines import lines_of_file
-from isr_batch.ingest.folder.log_folder import METADATA, REQUEST, find_logs
+from isr_batch.ingest.folder.log_folder import METADATA, REQUEST, find_logs, require_readable_logs
 from isr_batch.ingest.folder.settings_files import Broker
 
 
@@ -251,3 +253,35 @@ def test_what_is_no_log_is_refused_by_its_name(tmp_path: Path, name: str, text: 
 def test_a_metadata_dump_alone_is_read(tmp_path: Path) -> None:
     (tmp_path / "metadata-dump.txt").write_text("| 2026-11-21 | x")
     assert [file.kind for file in find_logs(tmp_path).files] == ["metadata"]
+
+
+@pytest.mark.parametrize("locked", [("server.properties",), ("server.log", "state-change.log")])
+def test_what_this_user_may_not_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: tuple[str, ...]
+) -> None:
+    for name, line in OWN_LINES.items():
+        write(tmp_path / f"broker-1/{name}.log", line.format(1).encode())
+    write(tmp_path / "broker-1/server.properties", b"node.id=1\n")
+    opened = Path.open
+
+    def refused(path: Path, *given: Any, **named: Any) -> Any:
+        if path.name in locked:
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *given, **named)
+
+    monkeypatch.setattr(Path, "open", refused)
+    found = find_logs(tmp_path)
+    named = {each.source_file for each in [*found.refused, *found.unreadable] if each.reason == "unreadable file"}
+    assert named == {f"broker-1/{name}" for name in locked}
+    if found.unreadable:
+        with pytest.raises(QualityGateError, match=r"server\.log: unreadable file") as stopped:
+            require_readable_logs(found)
+        assert stopped.value.hint == "give this user the right to read them, or move them away"
+
+
+@pytest.mark.parametrize("name", ["cluster.yaml", "broker-1/server.properties"])
+def test_settings_that_are_not_read_are_warned_of(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "logs/broker-1/server.log", OWN_LINES["server"].format(1).encode())
+    (tmp_path / "logs" / name).symlink_to(write(tmp_path / "elsewhere"))
+    (warning,) = folder_warnings(find_logs(tmp_path / "logs"))
+    assert warning == f"{name}: link out of the folder."

@@ -4,10 +4,12 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from isr_batch.errors import NoInputError
 from isr_batch.ingest.broker_logs import IngestOfBrokerLogs, ingest_broker_logs
 from isr_batch.lake.lake import Lake
 from tests.log_nights import RecordedRun, Rotation, differences, rows_of
@@ -82,7 +84,10 @@ def test_nights_at_any_times_are_as_one_ingest(tmp_path: Path, seed: int) -> Non
         order.insert(chosen.randint(order.index(again) + 1, count), again)
     for turn, night in enumerate(order):
         since = times[night - overlap] if night >= overlap else 0
-        ingested(tmp_path / "nights", run.folder_at(times[night], tmp_path / f"{turn}", rotation, since))
+        there = run.folder_at(times[night], tmp_path / f"{turn}", rotation, since)
+        # In a night without a rotation, a copy of closed files has no log.
+        with nullcontext() if any(there.glob("*/*.log*")) else pytest.raises(NoInputError):
+            ingested(tmp_path / "nights", there)
     ingested(tmp_path / "whole", run.folder_at(times[-1], tmp_path / "all", rotation))
     assert differences(tmp_path / "nights", tmp_path / "whole") == {}
 
