@@ -15,6 +15,7 @@ from isr_batch.lake.tables.timelines import Timelines
 from isr_batch.memory import require_address_space
 from isr_batch.rule_names import parse_rule_params
 from isr_batch.window import Window
+from pipelines.arrow_alone import use_arrow_alone
 from pipelines.completion import complete_rules
 from pipelines.output import Output
 
@@ -173,6 +174,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
     require_lake_of_job(lake, catalog, new=new)
     require_address_space()
     out.show_logged()
+    use_arrow_alone()
     from isr_batch.lake.catalogs import require_catalog_schema, require_tables
     from isr_batch.lake.engine_choice import choice_of_settings
     from isr_batch.lake.lake import Lake

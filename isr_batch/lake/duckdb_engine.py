@@ -5,6 +5,7 @@ rows are few, DuckDB answers in milliseconds.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -147,6 +148,13 @@ class InProcess(LakeEngine):
         parts = map(rows.take, counted(cuts, len(places), "segments"))
         batches = (batch for part in parts for batch in part.combine_chunks().to_batches())
         return pa.Table.from_batches(work(batches), schema)
+
+    def only(self, rows: Rows, wanted: Rows, keys: Sequence[str]) -> Rows:
+        """Implement `LakeEngine.only`; DuckDB would make all rows of a view, and then leave out most of them."""
+        if isinstance(rows, ArrowView):
+            return replace(rows, tables={name: self.only(part, wanted, keys) for name, part in rows.tables.items()})
+        shared = ", ".join(name for name in keys if name in rows.schema.names)
+        return self(f"SELECT * FROM {{rows}} SEMI JOIN {{wanted}} USING ({shared})", rows=rows, wanted=wanted)
 
     def union(self, *rows: pa.Table) -> Rows:
         """Implement `LakeEngine.union`."""

@@ -89,6 +89,12 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         large.
         """
 
+    def only(self, rows: Rows, wanted: Rows, keys: Sequence[str]) -> Rows:
+        """Leave out rows that differ in ``keys`` from every row of ``wanted``, before a view is made of the others.
+
+        Of a view, each table is filtered by those of the keys that it has.
+        """
+
     def union(self, *rows: Rows) -> Rows:
         """Concatenate rows, matching columns by name; missing columns are null."""
 

@@ -158,6 +158,11 @@ class BySpark(LakeEngine):
             cores = 0
         return max(1, min(TASKS_A_CORE * cores, size_bytes // LEAST_OF_TASK), size_bytes // MOST_OF_TASK)
 
+    def only(self, rows: DataFrame, wanted: DataFrame, keys: Sequence[str]) -> DataFrame:
+        """Implement `LakeEngine.only`; Spark moves the filter below the joins of a view."""
+        shared = [name for name in keys if name in rows.columns]
+        return rows.join(wanted.select(*shared).distinct(), shared, "left_semi").select(*rows.columns)
+
     def union(self, *rows: DataFrame) -> Rows:
         """Implement `LakeEngine.union`."""
         return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), rows)

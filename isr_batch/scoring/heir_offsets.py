@@ -19,6 +19,7 @@ TABLES: Final = {
     "rule_runs": ("rule", "params_json", "event_date"),
 }
 """Columns that are read from each table."""
+TIMED: Final = ("partition_timeline", "replica_changes", "append_log")
 NOTHING_TELLS: Final = ", ".join(
     f"CAST(NULL AS {kind}) AS {name}"
     for name, kind in (
@@ -43,16 +44,16 @@ def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, E
     """
     # If no log shows whether the cluster has eligible leader replicas, compute what they would lack. A day without
     # timelines has no offsets: the last ones of the day before are no longer valid.
-    watched = engine.keep(
+    critical = engine.keep(
         engine(
             f"""
             SELECT * FROM (
-              SELECT {_KEY}, until_us,
+              SELECT {_KEY}, until_us, size(isr) < min_insync_replicas AS below_min_isr,
                 CASE WHEN size(isr) < min_insync_replicas THEN coalesce(heir_id, heir_if_on) END AS heir_id,
                 CASE WHEN size(isr) < min_insync_replicas THEN coalesce(elr, elr_if_on) END AS elr,
                 CASE WHEN offline_if_leader_dies THEN active END AS active
               FROM {{spans}} AS all_spans
-            ) AS under WHERE (heir_id IS NOT NULL OR size(elr) > 0 OR size(active) > 0) AND EXISTS (
+            ) AS under WHERE (below_min_isr OR size(active) > 0) AND EXISTS (
               SELECT 1 FROM {{rule_runs}} AS kept WHERE kept.rule = under.rule
                 AND kept.params_json = under.params_json
                 AND kept.event_date = CAST(timestamp_micros(under.from_us) AS DATE)
@@ -62,8 +63,10 @@ def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, E
             rule_runs=tables["rule_runs"],
         )
     )
-    found = engine.by_key(engine(_EVENTS, watched=watched, **tables), SPAN, heir_lacks, FOUND)
-    hidden = hidden_records(engine, spans, tables)
+    # Few replica sets have such a span: the timelines of the others are not made.
+    of_sets = {name: engine.only(tables[name], critical, SPAN[:-1]) for name in TIMED}
+    found = engine.by_key(engine(_EVENTS, critical=critical, **of_sets), SPAN, heir_lacks, FOUND)
+    hidden = hidden_records(engine, critical, of_sets["partition_timeline"])
     return engine(
         f"""
         SELECT spans.*, lost_records_max, lost_us, elr_below_high_watermark, lost_by_first_active_max,
@@ -78,22 +81,24 @@ def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, E
 _RUN: Final = ", ".join(SPAN[:-1])
 _SET: Final = ", ".join(SET_KEY)
 _EVENTS: Final = f"""
-    WITH ends AS (
+    WITH watched AS (
+      SELECT * FROM {{critical}} WHERE heir_id IS NOT NULL OR size(elr) > 0 OR size(active) > 0
+    ), ends AS (
       SELECT {_KEY}, until_us, replica_id, unix_micros(time) AS at_us, follower_log_end_offset AS value
-      FROM {{watched}} AS watched JOIN {{replica_changes}} AS states USING ({_RUN})
+      FROM watched JOIN {{replica_changes}} AS states USING ({_RUN})
       WHERE unix_micros(time) < until_us
         AND (replica_id = heir_id OR array_contains(elr, replica_id) OR array_contains(active, replica_id))
     ), marks AS (
       SELECT {_KEY}, until_us, unix_micros(time) AS at_us, high_watermark AS value
-      FROM {{watched}} AS watched JOIN {{partition_timeline}} AS states USING ({_RUN})
+      FROM watched JOIN {{partition_timeline}} AS states USING ({_RUN})
       WHERE unix_micros(time) < until_us
     ), acked AS (
       SELECT {_KEY}, until_us, unix_micros(append_time) AS at_us, log_end_offset AS value
-      FROM {{watched}} AS watched JOIN {{append_log}} AS appends USING ({_SET})
+      FROM watched JOIN {{append_log}} AS appends USING ({_SET})
       WHERE unix_micros(append_time) < until_us AND acks IN (0, 1) AND log_end_offset IS NOT NULL
     )
     SELECT {_KEY}, 'span' AS kind, heir_id AS replica_id, from_us AS at_us, CAST(NULL AS BIGINT) AS value, elr, active
-    FROM {{watched}}
+    FROM watched
     UNION ALL
     SELECT {_KEY}, 'log_end', replica_id, greatest(at_us, from_us), max_by(value, struct(at_us, value)), NULL, NULL
     FROM ends GROUP BY {_KEY}, replica_id, greatest(at_us, from_us)

@@ -4,7 +4,6 @@ Since 3.7, the high watermark is frozen while the ISR is too small, and consumer
 acks. A consumer with read_committed also waits for the end of a transaction, which is not in the logs.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 from isr_batch.lake.lake_engine import LakeEngine
@@ -22,16 +21,15 @@ _KEY: Final = ", ".join(SPAN)
 _RUN: Final = ", ".join(SPAN[:-1])
 
 
-def hidden_records(engine: LakeEngine, spans: EngineRows, tables: Mapping[str, EngineRows]) -> EngineRows:
+def hidden_records(engine: LakeEngine, spans: EngineRows, partition_timeline: EngineRows) -> EngineRows:
     """Sum up, over each span under min.insync.replicas of a rule that freezes, what its high watermark hides.
 
     Parameters
     ----------
     engine : LakeEngine
     spans : EngineRows
-        Of `isr_batch.scoring.isr_path.spans_outside_isr`.
-    tables : mapping of str to EngineRows
-        ``partition_timeline``, with log ends and high watermarks, and ``rule_runs``, with the days of its rows.
+        The key of a span, ``until_us``, and ``below_min_isr``; only of days with timelines.
+    partition_timeline : EngineRows
 
     Returns
     -------
@@ -39,18 +37,10 @@ def hidden_records(engine: LakeEngine, spans: EngineRows, tables: Mapping[str, E
         The key of a span, and HIDDEN; no row for a span whose state is in no timeline.
     """
     freezing = ", ".join(engine.literal(rule.id) for rule in REGISTRY.values() if rule.may_advance is not never_frozen)
-    # On its own: the timeline is a view of all columns of rule_runs.
-    frozen = engine.keep(engine(_FROZEN.format(freezing=freezing), spans=spans, rule_runs=tables["rule_runs"]))
-    return engine(_HIDDEN, frozen=frozen, partition_timeline=tables["partition_timeline"])
+    frozen = engine(f"SELECT {_KEY}, until_us FROM {{spans}} WHERE below_min_isr AND rule IN ({freezing})", spans=spans)
+    return engine(_HIDDEN, frozen=engine.keep(frozen), partition_timeline=partition_timeline)
 
 
-_FROZEN: Final = f"""
-    SELECT {_KEY}, until_us FROM {{{{spans}}}} AS under
-    WHERE size(isr) < min_insync_replicas AND rule IN ({{freezing}}) AND EXISTS (
-      SELECT 1 FROM {{{{rule_runs}}}} AS kept WHERE kept.rule = under.rule AND kept.params_json = under.params_json
-        AND kept.event_date = CAST(timestamp_micros(under.from_us) AS DATE)
-    )
-"""
 _HIDDEN: Final = f"""
     WITH states AS (
       SELECT {_RUN}, at_us, lead(at_us) OVER (PARTITION BY {_RUN} ORDER BY at_us) AS next_us, log_end, high_watermark

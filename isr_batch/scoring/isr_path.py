@@ -227,8 +227,7 @@ def _of_term(
         until_us = min(then_us, term["end_us"])
         while at_us < until_us:
             cut_us = min(until_us, (at_us // DAY_US + 1) * DAY_US)
-            row = _row(term, known, state, cluster)
-            if len(row["isr"]) < len(term["assigned"]) or row["heir_if_off"] is None:
+            if row := _row(term, known, state, cluster):
                 yield row | {"from_us": at_us, "until_us": cut_us}
             at_us = cut_us
         if isinstance(event, ControllerWord):
@@ -237,8 +236,12 @@ def _of_term(
             state.change(event, known, known.min_isr(term))
 
 
-def _row(term: Mapping[str, Any], known: _Known, state: _State, cluster: ControlledCluster) -> dict[str, Any]:
+def _row(term: Mapping[str, Any], known: _Known, state: _State, cluster: ControlledCluster) -> dict[str, Any] | None:
+    """Return a span without its time; None while all replicas are in the ISR, and one of them is the heir."""
     order = [replica for replica in term["assigned"] if replica not in known.inactive and replica != term["leader_id"]]
+    isr = state.among(term["assigned"], state.isr)
+    if order and len(isr) == len(term["assigned"]):
+        return None
     enabled = known.enabled
 
     def heir(elr: int | None) -> int | None:
@@ -254,7 +257,7 @@ def _row(term: Mapping[str, Any], known: _Known, state: _State, cluster: Control
         None if each is None else state.among(term["assigned"], each) for each in (state.elr, state.elr_if_on)
     )
     return {name: term[name] for name in SPANS.names[:7]} | {
-        "isr": state.among(term["assigned"], state.isr), "min_insync_replicas": known.min_isr(term),
+        "isr": isr, "min_insync_replicas": known.min_isr(term),
         "elr_enabled": enabled,
         "elr_source": cluster.source, "elr": None if enabled is None else elr,
         "heir_id": None if unknown else in_force, "offline_if_leader_dies": None if unknown else in_force is None,
@@ -266,8 +269,8 @@ def _merged(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Join equal consecutive rows of one day."""
     last: dict[str, Any] | None = None
     for row in rows:
-        same = last and row | {"from_us": last["from_us"], "until_us": last["until_us"]} == last
-        if last and same and row["from_us"] == last["until_us"] and row["from_us"] % DAY_US:
+        adjacent = last and row["from_us"] == last["until_us"] and row["from_us"] % DAY_US
+        if last and adjacent and row | {"from_us": last["from_us"], "until_us": last["until_us"]} == last:
             last["until_us"] = row["until_us"]
             continue
         if last:

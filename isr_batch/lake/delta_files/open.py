@@ -31,6 +31,7 @@ class DirectTable:
         self.store, self.metadata = store, metadata
         self._log: deltalake.DeltaTable | None = None
         self._is_old = False
+        self._seen: object = None
         self._reading = Lock()
 
     def exists(self) -> bool:
@@ -45,16 +46,15 @@ class DirectTable:
     def log(self) -> deltalake.DeltaTable:
         """Read the newest version of the log.
 
-        Outside a local folder, the log is cached until this process writes to the table (`was_written`).
+        It is cached until this process writes to the table (`was_written`); in a local folder, until anyone does.
         """
-        if self.store.is_folder:
-            return self.store.table()
         with self._reading:
-            if self._log is None:
+            seen = self.store.files_of_log()
+            if self._log is None or (self.store.is_folder and (self._is_old or seen != self._seen)):
                 self._log = self.store.table()
             elif self._is_old:
                 self._log.update_incremental()
-            self._is_old = False
+            self._is_old, self._seen = False, seen
             return self._log
 
     def was_written(self) -> None:

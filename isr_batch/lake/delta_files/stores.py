@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -95,6 +96,14 @@ class Store:
                 f"Spark reaches {self.uri}, but delta-rs, which writes timelines, does not: {reason[:200]}",
                 f"it uses the credentials in Hadoop's configuration and in the environment; {WITHOUT}",
             ) from error
+
+    def files_of_log(self) -> object:
+        """Return what differs after each change of the log in a local folder; None elsewhere, as it costs a request."""
+        log = Path(self.uri, "_delta_log")
+        if not self.is_folder or not log.is_dir():
+            return None
+        folder = log.stat()  # a table that was made again may have the same names
+        return folder.st_ino, folder.st_mtime_ns, sorted(file.name for file in log.iterdir())
 
     def files(self) -> "FileSystem":
         """Open the table's folder for reading and writing; paths are relative to it."""

@@ -17,7 +17,7 @@ runs_of_fetches AS (
       coalesce(array_max(later_by) >= 100 * lag_time_ms(params_json), false) AS apart
     FROM fetch_log
     JOIN own USING (cluster_id)
-    JOIN (SELECT DISTINCT rule, params_json, event_date FROM rule_runs WHERE no_lag_while = 'never')
+    JOIN (SELECT DISTINCT rule, params_json, event_date FROM rule_runs WHERE no_lag_while = 'never' AND rule IN (:rules))
       USING (rule, event_date)
     WHERE error_code IN (0, -2)
   )

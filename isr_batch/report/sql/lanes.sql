@@ -50,7 +50,7 @@ runs_of_fetches AS (
     explode(sequence(0, if(unix_micros(last_handled_time) >= from_us, run_length - 1, 0))) AS n
   FROM fetch_log
   JOIN shrinks USING (cluster_id, topic, partition_id)
-  JOIN (SELECT DISTINCT rule, params_json, event_date FROM rule_runs WHERE no_lag_while = 'never')
+  JOIN (SELECT DISTINCT rule, params_json, event_date FROM rule_runs WHERE no_lag_while = 'never' AND rule IN (:rules))
     USING (rule, params_json, event_date)
   WHERE error_code IN (0, -2) AND unix_micros(handled_time) < until_us
 ),
