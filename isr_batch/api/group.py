@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -16,7 +15,6 @@ from isr_batch.ingest.own_table.in_memory import RowsHere, input_tables
 from isr_batch.ingest.own_table.mapping import FetchColumns, TableMapping
 from isr_batch.ingest.own_table.read_source import Input, inputs_of_sources
 from isr_batch.lake.arrow_read import contract_schema
-from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.tables.outputs import SHRINK_VERDICTS
 from udfs.batches.rule_runs import RuleRun
 
@@ -146,14 +144,8 @@ def broker_facts(  # noqa: PLR0913 all but one have a default
         return facts_of(sql, frames_read(sql, arrow, mapped))
 
 
-@lru_cache(maxsize=1)
-def _sql() -> ArrowSql:
-    """Open one engine per worker, because opening one, or planning a query, takes longer than a group's query."""
-    return log_sql(repeated=True)
-
-
 def _shrinks(fetches: Input, mapping: TableMapping, runs: Sequence[RuleRun], brokers: BrokerFacts | None) -> pa.Table:
-    sql = _sql()
+    sql = log_sql(repeated=True)  # opening one, or planning a query, takes longer than a group's query
     lake = input_tables(sql, [fetches], mapping)
     stream = stream_of(lake, brokers or facts_of(sql, lake))
     return results_of(sql, lake, stream, runs, [SHRINK_VERDICTS])[SHRINK_VERDICTS]
