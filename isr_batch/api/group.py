@@ -90,7 +90,9 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
         rows = RowsHere("fetches", fetches)
         if rows.schema not in known:
             mapped = given_mapping(sections, {"fetches": rows.schema}, cluster_id, **settings)
-            known[rows.schema] = mapped, *inputs_of_sources([("fetches", rows)], mapped)
+            none = RowsHere("fetches", rows.schema.empty_table())  # these rows should not be kept
+            (read,) = inputs_of_sources([("fetches", none)], mapped)
+            known[rows.schema] = mapped, read
         mapped, read = known[rows.schema]
         return _shrinks(replace(read, source=rows), mapped, given_runs, brokers)
 
