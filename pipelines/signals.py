@@ -21,20 +21,23 @@ def ended_by_signals(out: Output) -> Iterator[None]:
     SystemExit
         With 128 and the number of the signal.
     """
+    stopped: list[int] = []
 
     def stop(number: int, _frame: object) -> None:
         signal.signal(number, signal.SIG_DFL)
+        stopped.append(number)
         raise _StoppedBySignal(128 + number)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
-    except _StoppedBySignal as stopped:
-        code = int(stopped.code or 0)
+    except BaseException:
+        # Any error after a signal follows from it: a scheduler stops Spark's JVM together with this process.
+        if not stopped:
+            raise
+        code = 128 + stopped[0]
         out.error(
-            f"stopped by {signal.Signals(code - 128).name}",
-            "incomplete work is discarded: repeat the command",
-            code,
+            f"stopped by {signal.Signals(stopped[0]).name}", "incomplete work is discarded: repeat the command", code
         )
         sys.exit(code)
     finally:

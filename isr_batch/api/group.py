@@ -1,7 +1,7 @@
 """Make a function for users' own Spark pipelines that replays one partition of a topic and returns its shrinks."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -11,9 +11,10 @@ from isr_batch.api.given import GivenMapping, given_mapping, given_rules, mappin
 from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, results_of, stream_of
 from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.errors import UsageError
+from isr_batch.ingest.own_table.in_memory import RowsHere, input_tables
 from isr_batch.ingest.own_table.mapping import FetchColumns, TableMapping
+from isr_batch.ingest.own_table.read_source import Input, inputs_of_sources
 from isr_batch.lake.arrow_read import contract_schema
-from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.tables.outputs import SHRINK_VERDICTS
 from udfs.batches.rule_runs import RuleRun
 
@@ -75,7 +76,7 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
     given_mapping(sections, {"fetches": _ANY_FETCHES}, cluster_id, **settings)
     if not isinstance(brokers, BrokerFacts | None):
         raise UsageError(f"brokers is {shown_type(brokers)}, and a result of isr_batch.broker_facts is expected")
-    known: dict[pa.Schema, TableMapping] = {}
+    known: dict[pa.Schema, tuple[TableMapping, Input]] = {}
 
     def shrinks_of_group(fetches: pa.Table) -> pa.Table:
         if kind_of("fetches", fetches) != "arrow":
@@ -86,10 +87,14 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
                 f"a group of {fetches.num_rows:,} fetches; a worker can hold {MOST_ROWS:,} of a partition",
                 "group by a day as well, or ingest the table into a lake",
             )
-        schema = fetches.schema.remove_metadata()
-        if schema not in known:
-            known[schema] = given_mapping(sections, {"fetches": schema}, cluster_id, **settings)
-        return _shrinks(fetches, known[schema], given_runs, brokers)
+        rows = RowsHere("fetches", fetches)
+        if rows.schema not in known:
+            mapped = given_mapping(sections, {"fetches": rows.schema}, cluster_id, **settings)
+            none = RowsHere("fetches", rows.schema.empty_table())  # these rows should not be kept
+            (read,) = inputs_of_sources([("fetches", none)], mapped)
+            known[rows.schema] = mapped, read
+        mapped, read = known[rows.schema]
+        return _shrinks(replace(read, source=rows), mapped, given_runs, brokers)
 
     return shrinks_of_group
 
@@ -141,16 +146,8 @@ def broker_facts(  # noqa: PLR0913 all but one have a default
         return facts_of(sql, frames_read(sql, arrow, mapped))
 
 
-@lru_cache(maxsize=1)
-def _sql() -> ArrowSql:
-    """Open one engine per worker, because opening one, or planning a query, takes longer than a group's query."""
-    return log_sql(repeated=True)
-
-
-def _shrinks(
-    fetches: pa.Table, mapping: TableMapping, runs: Sequence[RuleRun], brokers: BrokerFacts | None
-) -> pa.Table:
-    sql = _sql()
-    lake = frames_read(sql, {"fetches": fetches}, mapping)
+def _shrinks(fetches: Input, mapping: TableMapping, runs: Sequence[RuleRun], brokers: BrokerFacts | None) -> pa.Table:
+    sql = log_sql(repeated=True)  # opening one, or planning a query, takes longer than a group's query
+    lake = input_tables(sql, [fetches], mapping)
     stream = stream_of(lake, brokers or facts_of(sql, lake))
     return results_of(sql, lake, stream, runs, [SHRINK_VERDICTS])[SHRINK_VERDICTS]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -24,6 +24,10 @@ from udfs.batches.rule_runs import RuleRun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_FEW_ROWS: Final = 200_000
+"""Fetches up to which the plans of queries are kept for the next analysis, because planning takes longer than running
+them; such plans read all columns of their tables."""
 
 
 class LocalTables:
@@ -61,7 +65,7 @@ class LocalTables:
     ) -> None:
         self._frames, self._mapping, self._runs, self._kind, self._spark = frames, mapping, runs, kind, spark
         self.engine = f"local: {engine}"
-        with log_sql() as sql:
+        with log_sql(repeated=frames["fetches"].num_rows <= _FEW_ROWS) as sql:
             self._tables = frames_read(sql, frames, mapping)
             _require_fetches(self._tables)
             self._stream = stream_of(self._tables, facts_of(sql, self._tables))

@@ -46,12 +46,13 @@ class BrokerFacts:
 
     def of_partitions_in(self, lake: MemoryLake) -> pa.Table:
         """Select the rows about partitions that have rows in some tables."""
-        here = pa.concat_tables(
-            read_columns(lake, table.name, _PARTITION).group_by(_PARTITION).aggregate([]) for table in _OF_PARTITIONS
-        )
+        tables = (read_columns(lake, table.name, _PARTITION) for table in _OF_PARTITIONS)
+        here = pa.concat_tables(rows.group_by(_PARTITION).aggregate([]) for rows in tables if rows.num_rows)
         own = self.rows
         for name in _PARTITION:
             own = own.filter(pc.is_in(own[name], here[name]))
+        if here.num_rows == 1:
+            return own
         known = set(_keys(here))
         return own.filter(pa.array([key in known for key in _keys(own)], pa.bool_()))
 

@@ -1,5 +1,8 @@
 """Convert lines of interest to tables by their forms, with SQL, and define the macros that several queries need."""
 
+import os
+from functools import lru_cache
+
 import pyarrow as pa
 
 from isr_batch.broker_lines.forms import WRITER, Form
@@ -49,9 +52,14 @@ def log_sql(*, repeated: bool = False) -> ArrowSql:
     """Open an engine with the macros that the queries of this package use.
 
     The engine has one thread: two would take a seventh more CPU time for an ingest, and would hardly be faster, because
-    most queries are short.
+    most queries are short. With ``repeated``, all callers share one engine that keeps its plans.
     """
-    return ArrowSql(_MACROS, threads=1, repeated=repeated)
+    return _planning_once(os.getpid()) if repeated else ArrowSql(_MACROS, threads=1)
+
+
+@lru_cache(maxsize=1)
+def _planning_once(_process: int) -> ArrowSql:
+    return ArrowSql(_MACROS, threads=1, repeated=True)
 
 
 def rows_of(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:

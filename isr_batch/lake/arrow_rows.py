@@ -1,6 +1,7 @@
 """Convert rows of a table to Arrow, with the types of its contract."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 import pyarrow as pa
@@ -23,9 +24,16 @@ TYPES: Final = {
 """Arrow types, by the names of Spark's types in the contracts."""
 
 
+@cache
 def arrow_schema(table: Table) -> pa.Schema:
     """Arrow schema of a table's rows, by its contract."""
     return pa.schema([pa.field(column.name, TYPES[column.type], column.nullable) for column in table.columns])
+
+
+@cache
+def no_rows(table: Table) -> pa.Table:
+    """Return a table without rows; making one of so many columns takes longer than most queries on a few rows."""
+    return arrow_schema(table).empty_table()
 
 
 def cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:

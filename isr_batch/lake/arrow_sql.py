@@ -22,6 +22,7 @@ _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": False,
     "default_null_order": "nulls_first_on_asc_last_on_desc",  # like Spark
 }
+_MOST_PLANS = 128
 
 
 SPARK_FUNCTIONS = (
@@ -72,9 +73,10 @@ class _Given:
     """A slot for the rows that a prepared query reads when it runs."""
 
     def __init__(self, rows: pa.Table) -> None:
-        self.rows = rows
+        self.rows: pa.Table | None = rows
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        assert self.rows is not None
         return self.rows.__arrow_c_stream__(requested_schema)
 
 
@@ -88,11 +90,16 @@ class _Plan:
             query.register(name, given)
         query.execute(f"PREPARE planned AS {text}")
 
-    def run(self, tables: Mapping[str, pa.Table]) -> "duckdb.DuckDBPyRelation":
-        """Run the query on other rows with the same columns."""
+    @contextmanager
+    def run(self, tables: Mapping[str, pa.Table]) -> "Iterator[duckdb.DuckDBPyRelation]":
+        """Run the query on other rows with the same columns, which are not kept."""
         for name, given in self._given.items():
             given.rows = tables[name]
-        return self._query.sql("EXECUTE planned")
+        try:
+            yield self._query.sql("EXECUTE planned")
+        finally:
+            for given in self._given.values():
+                given.rows = None
 
 
 class ArrowSql(AbstractContextManager["ArrowSql"]):
@@ -163,8 +170,11 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
             with self._one_at_a_time:
                 key = text, *((name, table.schema) for name, table in tables.items())
                 if key not in self._plans:
+                    if len(self._plans) == _MOST_PLANS:
+                        del self._plans[next(iter(self._plans))]
                     self._plans[key] = _Plan(self._engine.cursor(), text, tables)
-                yield self._plans[key].run(tables)
+                with self._plans[key].run(tables) as answer:
+                    yield answer
             return
         # A separate connection with its own names, because threads may query concurrently.
         with self._engine.cursor() as query:

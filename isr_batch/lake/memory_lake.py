@@ -6,7 +6,7 @@ from typing import NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.lake.arrow_rows import arrow_schema, cast_rows
+from isr_batch.lake.arrow_rows import cast_rows, no_rows
 from isr_batch.lake.delta_files.open import DirectTable
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
@@ -37,12 +37,12 @@ class MemoryLake(Lake):
 
     def ensure(self, table: Table) -> None:
         """Override `Lake.ensure`."""
-        self.tables.setdefault(table, arrow_schema(table).empty_table())
+        self.tables.setdefault(table, no_rows(table))
 
     def direct(self, name: str) -> "MemoryTable | None":
         """Override `Lake.direct`."""
         rows = self._rows(name)
-        return MemoryTable(arrow_schema(TABLES[name]).empty_table() if rows is None else rows)
+        return MemoryTable(no_rows(TABLES[name]) if rows is None else rows)
 
     def _rows(self, name: str) -> pa.Table | None:
         return next((rows for table, rows in self.tables.items() if table.name == name), None)

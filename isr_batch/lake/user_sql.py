@@ -65,7 +65,11 @@ def _is_for_spark(lake: Lake) -> bool:
     if lake.engine.wanted == "auto" and (lake.catalog or lake.reached("run_log") is None):
         lake.engine.say("engine spark: it alone reads tables where these are; --engine local tries DuckDB")
         return True
-    return lake.engine.wanted == "spark"
+    spark = lake.engine.wanted == "spark"
+    lake.engine.say(
+        f"engine spark: {lake.engine.why}" if spark else "engine local: DuckDB's SQL; --engine spark takes Spark's"
+    )
+    return spark
 
 
 def _answered_by_duckdb(lake: Lake, text: str) -> Answer:

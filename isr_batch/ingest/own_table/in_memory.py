@@ -14,7 +14,7 @@ from isr_batch.ingest.own_table.leader_epochs import look_up_epochs
 from isr_batch.ingest.own_table.mapped_clusters import mapped_cluster
 from isr_batch.ingest.own_table.mapping import TableMapping
 from isr_batch.ingest.own_table.read_source import Input, ReadTable, read_input
-from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_rows import arrow_schema, no_rows
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.memory_lake import MemoryLake
 from isr_batch.lake.tables.contract import Table
@@ -85,7 +85,7 @@ def input_tables(
     refused = pa.concat_tables(each.refused for each in read.values())
     lake.put(QUARANTINE, _same_in_all(QUARANTINE, refused, {"rows_kept": False, "ingest_run": ""}))
     for section, each in read.items():
-        rows = [arrow_schema(each.checked.table).empty_table()]
+        rows = [no_rows(each.checked.table)]
         for cluster_id in clusters:
             rows += _days(sql, read, section, RowsOfCluster(each.checked, cluster_id, _source_of_log_ends(mapping)))
         nullable = pa.schema([field.with_nullable(True) for field in rows[0].schema])

@@ -56,8 +56,11 @@ def test_sql_of_duckdb(tmp_path: Path) -> None:
     lake = lake_in(tmp_path / "lake")
     ingest_own_table(lake, [str(sample / "fetches.parquet")], load_mapping(sample / "shortest.yaml"))
     derive_tables(lake)
+    said: list[str] = []
+    lake.engine = choice_of_settings(SparkSettings(), said.append)
     rows, columns = answer(lake, "FROM fetch_log SELECT topic t, count(*) n GROUP BY ALL ORDER BY ALL")
     assert columns == ["t", "n"]
+    assert said == ["engine local: DuckDB's SQL; --engine spark takes Spark's"]
     assert sum(row["n"] for row in rows) == 52_616
     assert isinstance(answer(lake, "SELECT sum(partition_id) AS total FROM fetch_log")[0][0]["total"], int)
     first = answer(lake, "SELECT min(handled_time) AS first FROM fetch_log")[0][0]["first"]
