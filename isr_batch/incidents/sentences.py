@@ -56,7 +56,7 @@ def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
     dropped = counts["spurious"] + counts["genuine"] + counts["unknown"]
     who = "your brokers" if cluster["logged"] else f"{own.rule}, replayed,"
     nobody = f"{'Your brokers' if cluster['logged'] else who} dropped no follower."
-    form = _form(cluster)
+    form = clock_format(cluster)
     left = _left(cluster)
     perhaps = "dropped or may have dropped" if left else "dropped"
     every = dropped + cluster["unknown_makers"]
@@ -99,7 +99,7 @@ def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
     if not any(one["spurious"] + one["genuine"] for one in incidents):
         said = _sentences(own, cluster)[:1]
     unknown = sum(one["unknown"] for one in incidents)
-    why = _unjudged(cluster, _form(cluster))
+    why = _unjudged(cluster, clock_format(cluster))
     if unknown and why and not said:
         said.append(f"{unknown:,} cannot be judged{why}.")
     return said + _happened(own, cluster) + _assumed(cluster)
@@ -107,7 +107,7 @@ def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
 
 def _happened(own: OwnShrinks, cluster: Row) -> list[str]:
     """Name starts of brokers and changes of min.insync.replicas."""
-    said, form = [], _form(cluster)
+    said, form = [], clock_format(cluster)
     mine = (row for row in own.events if row["cluster_id"] == cluster["cluster_id"] and row["kind"] == "started")
     later = sorted((row["from_us"], row["broker_id"]) for row in mine if row["from_us"] > cluster["first_us"])
     if started := [f"broker {broker} at {utc_text(us, form)}" for us, broker in later]:
@@ -263,7 +263,7 @@ def _moments(incidents: Sequence[Row], form: str) -> str:
     return f"at {listed(begun)}"
 
 
-def _form(cluster: Row) -> str:
+def clock_format(cluster: Row) -> str:
     """Write instants without their day if it is the same for all."""
     day = "%Y-%m-%d"
     return "%H:%M:%S" if utc_text(cluster["first_us"], day) == utc_text(cluster["last_us"], day) else f"{day} %H:%M:%S"

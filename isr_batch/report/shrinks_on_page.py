@@ -68,7 +68,7 @@ def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) 
     for one, incident in zip(shown, worst, strict=True):
         every = drops[incident_key(incident)]
         lane = swim_lane_on_page(
-            lanes[one.id], (one.from_us, one.until_us), one.change_us, _lag_time(one), rules[one.cluster_id]
+            lanes[one.id], (one.from_us, one.until_us), (one.rule, one.change_us), _lag_time(one), rules[one.cluster_id]
         )
         headline, sentences = shrink_sentences(
             _with_causes(facts[one.id], one, every),
