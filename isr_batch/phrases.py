@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 NAMES: Final = 12
@@ -55,13 +55,8 @@ def from_asked_time(after_us: int, what: str) -> list[str]:
 
 
 def utc_text(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Write an instant in UTC."""
+    """Write an instant in UTC, for programs; for people see `isr_batch.shown_times`."""
     return f"{datetime.fromtimestamp(us // 1_000_000, UTC):{form}}"
-
-
-def time_of_day(time: datetime) -> str:
-    """Write a time of day to the millisecond."""
-    return f"{time:%H:%M:%S.%f}"[:-3]
 
 
 def least_to_largest(numbers: Sequence[int]) -> str:
@@ -78,11 +73,6 @@ def later_or_sooner(best_ms: float, yours_ms: float) -> str:
 def lost_records_at_most(number: int | None) -> str:
     """Write how many records are lost at most."""
     return "not known" if number is None else "none" if not number else f"up to {number:,}"
-
-
-def utc_text_ms(at_us: int) -> str:
-    """Format a time as text, truncated to milliseconds."""
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at_us)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def rounded(value: object) -> object:

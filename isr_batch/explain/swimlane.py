@@ -11,6 +11,7 @@ from isr_batch.errors import UsageError
 from isr_batch.explain.shrink_text import FetchInText, ShrinkStory, shrink_headline
 from isr_batch.explain.swimlane_data import BROKERS, SwimlaneScene
 from isr_batch.incidents.colours import FOLLOWER_LINES, INK, MEMBER_COLOURS, PHASE_COLOURS, SILENT
+from isr_batch.shown_times import offset_us, zone_name
 
 _LINES: Final = {"leader": INK, "high watermark": "#969696"}
 _MARKS: Final = {"caught up": "#636363", "shrink": INK, "back": "#636363"}
@@ -80,13 +81,18 @@ def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
 
 def _x(scene: SwimlaneScene, field: str, *, last: bool = False) -> alt.X:
     axis = (
-        alt.Axis(format="%H:%M:%S.%L", title="UTC", labelOverlap=True, tickCount=8)
+        alt.Axis(
+            labelExpr=f"utcFormat(datum.value + {offset_us(scene.from_us) // 1000}, '%H:%M:%S.%L')",
+            title=zone_name(),
+            labelOverlap=True,
+            tickCount=8,
+        )
         if last
         else alt.Axis(labels=False, ticks=False)
     )
     domain = [scene.from_us / 1000, scene.until_us / 1000]
     return alt.X(f"{field}:T", scale=alt.Scale(type="utc", domain=domain, nice=False), axis=axis).title(
-        "UTC" if last else None
+        zone_name() if last else None
     )
 
 

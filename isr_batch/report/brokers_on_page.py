@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
 from isr_batch.incidents.sentences import CALLED, clock_format
 from isr_batch.lake.lake_sql import LakeSql
-from isr_batch.phrases import seconds_text, times_in_words, utc_text
+from isr_batch.phrases import seconds_text, times_in_words
+from isr_batch.shown_times import time_text
 
 LISTED: Final = 12
 """Maximum number of silences, and of troubles, that are listed for a broker."""
@@ -61,7 +62,7 @@ def brokers_on_page(
                 "JVM paused": _lengths([one["ms"] for one in troubles[broker] if one["kind"] == "pause"]),
             },
             "silences": [
-                f"{utc_text(since, form)} for {seconds_text([(until - since) // 1000])}"
+                f"{time_text(since, form)} for {seconds_text([(until - since) // 1000])}"
                 for since, until in silences[broker][:LISTED]
             ],
             "troubles": [one["says"] for one in troubles[broker][:LISTED]],
@@ -122,6 +123,6 @@ def _troubles(own: OwnShrinks, cluster_id: str, form: str) -> dict[int, list[Row
         ms = (row["until_time_us"] - row["from_time_us"]) // 1000
         lasts = f" for {seconds_text([ms])}" if ms else ""
         what = f"{row['kind'].replace('_', ' ')}{lasts}: {row['what']}"
-        says = f"{utc_text(row['from_time_us'], form)} {what} [{row['source_file']}:{row['source_line']}]"
+        says = f"{time_text(row['from_time_us'], form)} {what} [{row['source_file']}:{row['source_line']}]"
         found[row["broker_id"]].append({"kind": row["kind"], "ms": ms, "says": says})
     return found

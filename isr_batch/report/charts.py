@@ -10,6 +10,7 @@ import altair as alt
 from isr_batch.incidents.colours import AGE_COLOURS, CAUSE_COLOURS
 from isr_batch.incidents.rule_choices import LAG_TIME
 from isr_batch.rule_names import rule_names_by_release
+from isr_batch.shown_times import offset_us, zone_name
 
 AS_LOGGED = "as logged"
 """Shown instead of a cause for shrinks in the brokers' logs, which have none."""
@@ -78,15 +79,15 @@ def shrinks_in_time_chart(rows: Rows) -> Spec:
     """Tick chart: shrinks of each rule over time by cause, with those of the brokers."""
     rules = rule_names_by_release(row["rule"] for row in rows)
     chart = (
-        alt.Chart({"values": list(rows)})
+        alt.Chart({"values": as_shown(rows)})
         .mark_tick(thickness=2, size=16, opacity=1)
         .encode(
-            x=utc_axis("at_ms"),
+            x=time_axis("at_ms"),
             y=alt.Y("rule:N", sort=rules, title=None, axis=NAMES),
             color=_cause_colour(rows),
             tooltip=[
                 *chart_tooltips("rule:N", "cause:N", "shrinks:Q"),
-                alt.Tooltip("at_ms:T", format="%d %b %H:%M:%S", title="UTC"),
+                alt.Tooltip("at_ms:T", format="%d %b %H:%M:%S", title=zone_name()),
             ],
         )
         .properties(width=WHOLE, height=18 * len(rules))
@@ -94,10 +95,22 @@ def shrinks_in_time_chart(rows: Rows) -> Spec:
     return dict(chart.to_dict(validate=False))
 
 
-def utc_axis(field: str, title: str | None = "UTC") -> alt.X:
-    """Time axis in UTC."""
+def as_shown(rows: Rows) -> list[dict[str, Any]]:
+    """Move instants, in milliseconds, so that as UTC they read as the time of the zone that is shown."""
+    names = ("at_ms", "from_ms", "until_ms")
+    return [
+        row | {name: row[name] + offset_us(int(1000 * row[name])) // 1000 for name in names if name in row}
+        for row in rows
+    ]
+
+
+def time_axis(field: str) -> alt.X:
+    """Time axis of instants that `as_shown` has moved into the time zone."""
     return alt.X(
-        f"{field}:T", title=title, scale=alt.Scale(type="utc"), axis=alt.Axis(format=TIME_FORMAT, labelOverlap=True)
+        f"{field}:T",
+        title=zone_name(),
+        scale=alt.Scale(type="utc"),
+        axis=alt.Axis(format=TIME_FORMAT, labelOverlap=True),
     )
 
 
@@ -225,10 +238,10 @@ def heat_map(rows: Rows) -> Spec:
         legend=alt.Legend(title="lag times", format="~g"),
     )
     chart = (
-        alt.Chart({"values": list(rows)})
+        alt.Chart({"values": as_shown(rows)})
         .mark_rect()
         .encode(
-            x=utc_axis("from_ms"),
+            x=time_axis("from_ms"),
             x2="until_ms:T",
             y=alt.Y("follower:N", title=None, sort=None),
             color=colour,
