@@ -39,6 +39,8 @@ def test_a_browser_shows_it(sample_report: Path, tmp_path: Path) -> None:
         tab.media("print", "dark")
         assert ink() == "rgb(0, 0, 0)"
         tab.screenshot(tmp_path / "print.png")
+        tab.size(718, 1000)  # A4 with margins
+        assert tab.value(FITS)
         tab.media("screen", "light")
         for width in (1280, 1920):
             tab.size(width, 900)
