@@ -49,7 +49,7 @@ def brokers_on_page(
     fetched = [row for row in fetches if row["cluster_id"] == cluster_id]
     silences, troubles = _silences(own, cluster_id), _troubles(own, cluster_id, form)
     named = {row[side] for row in pairs for side in ("leader_id", "replica_id")}
-    brokers = [
+    brokers: list[dict[str, Any]] = [
         {
             "broker": broker,
             "row": {
@@ -98,7 +98,8 @@ def _lengths(times_ms: Sequence[int]) -> str:
 
 
 def _of_cluster(rows: pa.Table, cluster_id: str, by: str) -> list[Row]:
-    return rows.filter(pc.equal(rows["cluster_id"], cluster_id)).sort_by(by).to_pylist()
+    found: list[Row] = rows.filter(pc.equal(rows["cluster_id"], cluster_id)).sort_by(by).to_pylist()
+    return found
 
 
 def _us(rows: pa.Table, *names: str) -> pa.Table:

@@ -79,7 +79,7 @@ def _screen(
         "timeline": cluster_timeline(own, cluster, targets), "matrix": drop_matrix_on_screen(own.pairs, name),
         "incidents": cells[:SHOWN],
         "more": cells[SHOWN:MOST], "count": len(worst),
-        "choices": [_cells(one, choices[0], known=cluster["logged"]) for one in choices],
+        "choices": _without_zeros([_cells(one, choices[0], known=cluster["logged"]) for one in choices]),
         "bound": lag_time_bound_on_screen(worst, cluster),
     }  # fmt: skip
 
@@ -217,6 +217,12 @@ def _cells(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict[str, str]
         "acknowledged records lost then": lost_records_at_most(one.lost_records),
         "high watermark stalled": _span(one.stalled_s),
     }
+
+
+def _without_zeros(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Leave out the columns in which every rule has nothing."""
+    kept = [name for name in (rows[0] if rows else ()) if {row[name] for row in rows} - {"0", "0 s", "none"}]
+    return [{name: row[name] for name in kept} for row in rows]
 
 
 def _span(least_and_most: Span | None) -> str:
