@@ -1,5 +1,6 @@
 """One incident as a card: who, when, what, how many, why, how sure, what it cost, evidence, and what to check next."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -140,7 +141,7 @@ def _why(drops: Sequence[Row]) -> str:
     """Count the causes of the drops that a rule made."""
     causes = Counter(row["cause"] for row in drops if row["verdict"] in {"spurious", "genuine"})
     said = [f"{CAUSES_IN_STORY[cause]} ({number:,})" for cause, number in causes.most_common()]
-    said = [text.replace("it ", "the follower ", 1) if text.startswith("it ") else text for text in said]
+    said = [re.sub(r"(^|of |to )it\b", r"\1the follower", text) for text in said]
     return _sentence(listed(said)) if said else ""
 
 
