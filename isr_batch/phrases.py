@@ -1,6 +1,7 @@
 """Format numbers, times and nouns in sentences of evidence, incidents, explanations and the report."""
 
 import difflib
+import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -34,6 +35,13 @@ def times_in_words(number: int) -> str:
 def ms_text(ms: float) -> str:
     """Write a time in milliseconds."""
     return f"{round(ms):,} ms"
+
+
+def hours_text(hours: float) -> str:
+    """Write a long time in the largest unit of which there are two or more."""
+    units = ((24 * 365.25, "year"), (24 * 7, "week"), (24, "day"), (1, "hour"), (1 / 60, "minute"))
+    size, unit = next((unit for unit in units if hours >= 2 * unit[0]), units[-1])
+    return count_of(math.ceil(hours / size), unit)
 
 
 def seconds_text(times_ms: Sequence[int]) -> str:

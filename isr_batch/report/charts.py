@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, Literal
 
 import altair as alt
 
@@ -138,6 +138,12 @@ def _rated(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "params_json": None, "seen": seen, "mistakes": rate, "low": row["low"] or rate / 10}
 
 
+_SIDES: Final[Sequence[tuple[Literal["left", "right"], int, int]]] = (
+    ("left", 6, -6), ("left", 6, 11), ("right", -6, -6), ("right", -6, 11),
+)  # fmt: skip
+"""Alignment and distance of a mark's label."""
+
+
 def frontier_chart(
     rows: Rows, whose: str = "follower", mistakes: float | None = None, detection_ms: float | None = None
 ) -> Spec:
@@ -171,10 +177,13 @@ def frontier_chart(
         base.mark_line(opacity=0.7).encode(y=y, order="lag_time_s:Q"),
         base.mark_point(filled=False, size=60).encode(y=y, tooltip=tooltip),
         base.mark_point(filled=True, size=60).encode(y=y, opacity=hollow, tooltip=tooltip),
-        base.mark_text(align="left", dx=6, dy=-6, fontSize=10).encode(
-            y=y, color=alt.value(INK), text=alt.Text("lag_time_s:Q")
-        ),
     ]
+    # Labels of rules whose marks are close are on different sides of them.
+    for number, (align, dx, dy) in enumerate(_SIDES):
+        if labelled := rules[number::4]:
+            labels = base.transform_filter(alt.FieldOneOfPredicate(field="rule", oneOf=labelled))
+            labels = labels.mark_text(align=align, dx=dx, dy=dy, fontSize=10)
+            layers.append(labels.encode(y=y, color=alt.value(INK), text=alt.Text("lag_time_s:Q")))
     if detection_ms is not None:
         layers.append(budgets[0].encode(x=alt.datum(detection_ms / 1000)))
     if mistakes is not None:
