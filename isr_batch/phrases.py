@@ -1,8 +1,9 @@
 """Format numbers, times and nouns in sentences of evidence, incidents, explanations and the report."""
 
 import difflib
+import math
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 NAMES: Final = 12
@@ -36,6 +37,13 @@ def ms_text(ms: float) -> str:
     return f"{round(ms):,} ms"
 
 
+def hours_text(hours: float) -> str:
+    """Write a long time in the largest unit of which there are two or more."""
+    units = ((24 * 365.25, "year"), (24 * 7, "week"), (24, "day"), (1, "hour"), (1 / 60, "minute"))
+    size, unit = next((unit for unit in units if hours >= 2 * unit[0]), units[-1])
+    return count_of(math.ceil(hours / size), unit)
+
+
 def seconds_text(times_ms: Sequence[int]) -> str:
     """Write the least and the largest of times, in seconds."""
     least, most = (f"{ms / 1000:.3g}" for ms in (min(times_ms), max(times_ms)))
@@ -55,13 +63,8 @@ def from_asked_time(after_us: int, what: str) -> list[str]:
 
 
 def utc_text(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Write an instant in UTC."""
+    """Write an instant in UTC, for programs; for people see `isr_batch.shown_times`."""
     return f"{datetime.fromtimestamp(us // 1_000_000, UTC):{form}}"
-
-
-def time_of_day(time: datetime) -> str:
-    """Write a time of day to the millisecond."""
-    return f"{time:%H:%M:%S.%f}"[:-3]
 
 
 def least_to_largest(numbers: Sequence[int]) -> str:
@@ -78,11 +81,6 @@ def later_or_sooner(best_ms: float, yours_ms: float) -> str:
 def lost_records_at_most(number: int | None) -> str:
     """Write how many records are lost at most."""
     return "not known" if number is None else "none" if not number else f"up to {number:,}"
-
-
-def utc_text_ms(at_us: int) -> str:
-    """Format a time as text, truncated to milliseconds."""
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at_us)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def rounded(value: object) -> object:

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
 from isr_batch.errors import UsageError
+from isr_batch.shown_times import offset_us, shown_zone, zone_name
 
 DAY_US: Final = 86_400_000_000
 
@@ -112,12 +113,14 @@ class AskedTime:
         """
         asked_us, last_us = self.us, first_us if last_us is None else last_us
         if self.any_day:
-            asked_us += DAY_US * round(((first_us + last_us) / 2 - asked_us) / DAY_US)
+            middle_us = (first_us + last_us) // 2
+            asked_us -= offset_us(middle_us)
+            asked_us += DAY_US * round((middle_us - asked_us) / DAY_US)
         return max(first_us - asked_us, 0) or min(last_us - asked_us, 0)
 
 
 def parse_asked_time(option: str, text: str) -> AskedTime:
-    """Read an instant as `parse_instant`, or a time of day as 16:46:48 or 16:46, in UTC.
+    """Read an instant as `parse_instant`, or a time of day as 16:46:48 or 16:46.
 
     Raises
     ------
@@ -135,7 +138,9 @@ def parse_asked_time(option: str, text: str) -> AskedTime:
 
 
 def parse_instant(option: str, text: str) -> int:
-    """Read an instant, ISO 8601 (UTC unless it says otherwise) or Kafka's milliseconds; microseconds since the epoch.
+    """Read an instant, ISO 8601 or Kafka's milliseconds; microseconds since the epoch.
+
+    Without a zone it is in the one that is shown (`isr_batch.shown_times`).
 
     Raises
     ------
@@ -146,12 +151,12 @@ def parse_instant(option: str, text: str) -> int:
         if re.fullmatch(r"-?\d{1,15}", text):
             return int(text) * 1000
         given = datetime.fromisoformat(text)
-        at = given if given.tzinfo else given.replace(tzinfo=UTC)
+        at = given if given.tzinfo else given.replace(tzinfo=shown_zone())
         return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     except ValueError:
         raise UsageError(
             f"{option} {text}: not an instant",
-            "write it as 2026-01-31T12:00:00.123 (UTC), in ms since the epoch, or as 12:00:00",
+            f"write it as 2026-01-31T12:00:00.123 ({zone_name()}), in ms since the epoch, or as 12:00:00",
         ) from None
 
 

@@ -21,6 +21,7 @@ from pipelines.ingest_cli import (
 from pipelines.job import (
     Catalog,
     Date,
+    DisplayZone,
     EngineOf,
     Env,
     From,
@@ -36,6 +37,7 @@ from pipelines.job import (
     recorded_job,
     replay_window_of_job,
     settings_of_job,
+    show_zone_of_job,
     timelines_of_job,
 )
 from pipelines.nightly_cli import backfill_command, maintain_command, status_command
@@ -221,9 +223,11 @@ def validate_command(
 @app.command("report", epilog="Example: isr-batch report --lake build/lake --out report.html")
 def report_command(
     file: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="The page to write.")],
+    display_zone: DisplayZone = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Write the report, one self-contained HTML page."""
+    show_zone_of_job(display_zone)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     with recorded_job(job, "report", writes=False):
         write_report_of_job(job, file)

@@ -9,7 +9,18 @@ from isr_batch.errors import UsageError
 from isr_batch.rule_names import require_rule_names
 from isr_batch.window import AskedTime, parse_asked_time
 from pipelines.completion import complete_broker, complete_rule, complete_topic
-from pipelines.job import Catalog, Env, Job, Json, LakePath, Quiet, open_job, settings_of_job
+from pipelines.job import (
+    Catalog,
+    DisplayZone,
+    Env,
+    Job,
+    Json,
+    LakePath,
+    Quiet,
+    open_job,
+    settings_of_job,
+    show_zone_of_job,
+)
 from pipelines.output import Output
 
 
@@ -19,7 +30,7 @@ def explain_command(
     at: Annotated[
         str | None,
         typer.Option(
-            "--at", metavar="TIME", help="ISO 8601 (UTC), epoch ms or HH:MM:SS; the nearest shrink or incident is used."
+            "--at", metavar="TIME", help="ISO 8601, epoch ms or HH:MM:SS; the nearest shrink or incident is used."
         ),
     ] = None,
     broker: Annotated[
@@ -34,9 +45,11 @@ def explain_command(
         typer.Option(autocompletion=complete_rule, help="Rule that made the shrink; by default today's."),
     ] = None,
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.svg", help="Picture: svg, png or html.")] = None,
+    display_zone: DisplayZone = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Explain one shrink; without a topic, list the incidents, with the commands that explain them."""
+    show_zone_of_job(display_zone)
     asked = parse_asked_time("--at", at) if at is not None else None
     if topic is None and partition is None:
         if rule or file:
@@ -84,6 +97,7 @@ def _list(job: Job, broker: int | None, at: AskedTime | None) -> None:
     from isr_batch.incidents.own_shrinks import own_shrinks
     from isr_batch.incidents.sentences import assumed_of_tables
     from isr_batch.phrases import from_asked_time
+    from isr_batch.shown_times import zone_note
 
     with job.out.step("read the tables"):
         own = own_shrinks(job.lake)
@@ -96,4 +110,4 @@ def _list(job: Job, broker: int | None, at: AskedTime | None) -> None:
     else:
         whole = broker is not None or at is not None
         listed = listed_incidents(own, found, job.lake.root, whole=whole, broker=broker)
-        job.out.text([*from_asked_time(after_us, "drop"), *listed, *assumed_of_tables(own)])
+        job.out.text([*from_asked_time(after_us, "drop"), *zone_note(), *listed, *assumed_of_tables(own)])

@@ -9,7 +9,7 @@ import typer
 from isr_batch.errors import NoInputError
 from isr_batch.window import parse_asked_time
 from pipelines.completion import complete_broker
-from pipelines.job import Catalog, Env, Job, LakePath, Quiet, open_job, settings_of_job
+from pipelines.job import Catalog, DisplayZone, Env, Job, LakePath, Quiet, open_job, settings_of_job, show_zone_of_job
 from pipelines.output import Output
 
 export_app = typer.Typer(
@@ -64,9 +64,11 @@ def export_incident_command(
         Path | None, typer.Option("--picture", metavar="FILE.svg", help="Also draw a shrink of it: svg, png or html.")
     ] = None,
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.md", help="Where to write the text.")] = None,
+    display_zone: DisplayZone = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Write one incident in some ten lines: who, when, what, why, how sure; without --out, to the terminal."""
+    show_zone_of_job(display_zone)
     asked = parse_asked_time("--at", at) if at is not None else None
     if picture:
         from isr_batch.explain.swimlane import require_swimlane_file

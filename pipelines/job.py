@@ -64,6 +64,10 @@ TimeZone = Annotated[
     list[str] | None,
     typer.Option("--time-zone", metavar="[BROKER=]ZONE", help="Time zone of timestamps without one; by default UTC."),
 ]
+DisplayZone = Annotated[
+    str | None,
+    typer.Option("--display-zone", metavar="ZONE", help="Time zone of what is shown, such as Europe/Helsinki."),
+]
 TimelinesOf = Annotated[
     str | None,
     typer.Option(
@@ -106,6 +110,14 @@ def settings_of_job(
         replay["params"] = parse_rule_params(params)
     options = {"replay": replay, "spark": {"engine": engine} if engine is not None else {}}
     return load_settings(env, {section: given for section, given in options.items() if given})
+
+
+def show_zone_of_job(zone: str | None) -> None:
+    """Show times in a zone."""
+    from isr_batch.ingest.log_files.stamps import stamp_zone
+    from isr_batch.shown_times import show_times_in
+
+    show_times_in(zone or "UTC", stamp_zone(zone or "UTC"))
 
 
 def require_path_of_job(path: str, what_to_do: str) -> None:

@@ -23,6 +23,7 @@ from pipelines.ingest_cli import (
 from pipelines.job import (
     Catalog,
     Cluster,
+    DisplayZone,
     EngineOf,
     Env,
     From,
@@ -43,6 +44,7 @@ from pipelines.job import (
     replay_window_of_job,
     require_lake_of_job,
     settings_of_job,
+    show_zone_of_job,
     timelines_of_job,
 )
 from pipelines.output import Output
@@ -105,6 +107,7 @@ def write_report_of_job(
 def _answer_and_report(job: Job, file: Path, warnings: "Mapping[str, list[str]]") -> None:
     from isr_batch.incidents.sentences import cluster_headline
     from isr_batch.report.answer import answer_of
+    from isr_batch.shown_times import zone_note
 
     answer = answer_of(job.lake)
     write_report_of_job(job, file, answer.own, warnings)
@@ -115,7 +118,7 @@ def _answer_and_report(job: Job, file: Path, warnings: "Mapping[str, list[str]]"
             said = [*cluster_headline(answer.own, cluster), *more]
             job.out.say(cluster=name, answer=said, warnings=warnings.get(name, []))
     else:
-        job.out.text(answer.lines)
+        job.out.text([*zone_note(), *answer.lines])
         stated = " ".join(answer.lines)
         for name, of_cluster in warnings.items():
             show_warnings(job.out, name, [said for said in of_cluster if said not in stated])
@@ -179,7 +182,7 @@ def run_command(
     ] = None,
     engine: EngineOf = None,
     rules: Rules = None, params: Set = None, rule_file: RuleFile = None, start: From = None, end: To = None,
-    timelines: TimelinesOf = None,
+    timelines: TimelinesOf = None, display_zone: DisplayZone = None,
     env: Env = None,
     show_all: Annotated[bool, typer.Option("--all", help="Also print tables of logs, lines and rules.")] = False,
     quiet: Quiet = False, as_json: Json = False,
@@ -188,6 +191,7 @@ def run_command(
 
     --from and --to choose the days that are replayed; of logs all are ingested.
     """
+    show_zone_of_job(display_zone)
     take_in_rule_file(rule_file)
     window = parse_window(None, start, end)
     out = Output(quiet=quiet, as_json=as_json, brief=not show_all)

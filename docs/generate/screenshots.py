@@ -8,7 +8,7 @@ from typing import Final
 from docs.generate import chromium
 
 IMAGES: Final = Path(__file__).parents[1] / "images"
-FIRST_SCREENS: Final = ((800, 1180, "dark"), (1280, 1010, "light"), (1920, 960, "light"))
+FIRST_SCREENS: Final = ((800, 1640, "dark"), (1280, 1190, "light"), (1920, 1000, "light"))
 """Width, height and colours."""
 SHRINK: Final = "Broker 1 drops broker 2 and broker 3 from the ISR of bursty-3"
 

@@ -12,7 +12,8 @@ from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER, UNKN
 from isr_batch.evidence.storms import Storm, storm_suspect, storms_in_rows
 from isr_batch.evidence.suspects import ON_PURPOSE, suspicion_in_words
 from isr_batch.evidence.trouble import KINDS
-from isr_batch.phrases import count_of, least_to_largest, listed, time_of_day
+from isr_batch.phrases import count_of, least_to_largest, listed
+from isr_batch.shown_times import day_and_time, in_shown_zone, time_of_day, zone_name
 
 STORMS = 3
 """Number of storms that are described: the largest ones."""
@@ -72,7 +73,7 @@ def _on_purpose(rows: Sequence[Row]) -> str:
     healthy = sum(row["records_behind"] == 0 for row in rows)
     left = f"{count_of(len(rows), 'replica')} of broker {whom} left the ISR"
     return (
-        f"{left} at {first:%Y-%m-%d} {time_of_day(first)} to {_until(first, last)} UTC, {least_to_largest(lags)} ms "
+        f"{left} at {day_and_time(first)} to {_until(first, last)} {zone_name()}, {least_to_largest(lags)} ms "
         "after they were last caught up: that is below "
         f"replica.lag.time.max.ms ({least_to_largest(lag_times)}), so no rule of lag explains it. {ON_PURPOSE} "
         f"{healthy or 'None'} of them had nothing to fetch."
@@ -106,7 +107,7 @@ def _first(rows: Sequence[Row], found: Sequence[Storm]) -> str:
     until = _until(first.first, max(row["change_time"] for row in rows))
     return (
         f"{count_of(len(rows), 'replica')} left the ISR in {count_of(len(found), 'storm')}, from "
-        f"{first.first:%Y-%m-%d} {time_of_day(first.first)} to {until} UTC. First to drop out was "
+        f"{day_and_time(first.first)} to {until} {zone_name()}. First to drop out was "
         f"{storm_suspect(first)}, {since} ({suspicion_in_words(first.strength)}).{also}"
     )
 
@@ -233,7 +234,7 @@ def _shown(row: Row) -> Row:
         said = f"at most {back}" if row["returned_source"] == AT_MOST else str(back)
     suspect = (row["suspect"] or "").replace("_", " ")
     return {
-        "at": f"{row['change_time']:%Y-%m-%d} {time_of_day(row['change_time'])}",
+        "at": f"{day_and_time(row['change_time'])} {zone_name()}",
         "partition": f"{row['topic']}-{row['partition_id']}", "leader": row["leader_id"], "lost": row["replica_id"],
         "lag_ms": row["lag_ms"], "records_behind": row["records_behind"], "back_after_ms": said,
         "same_check": row["check_replicas"], "suspect": suspect, "evidence": row["strength"],
@@ -241,4 +242,5 @@ def _shown(row: Row) -> Row:
 
 
 def _until(first: datetime, last: datetime) -> str:
-    return time_of_day(last) if first.date() == last.date() else f"{last:%Y-%m-%d} {time_of_day(last)}"
+    same = in_shown_zone(first).date() == in_shown_zone(last).date()
+    return time_of_day(last) if same else day_and_time(last)

@@ -15,7 +15,8 @@ from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.duckdb_engine import replace_arrow
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.evidence import BROKER_TROUBLES
-from isr_batch.phrases import count_of, listed, seconds_text, utc_text
+from isr_batch.phrases import count_of, listed, seconds_text
+from isr_batch.shown_times import time_text
 
 _SAID: Final = {
     "session_expired": "its ZooKeeper session expired",
@@ -169,7 +170,7 @@ def pauses_in_words(absence: Row) -> str:
         return f"it was no pause of its JVM ({pause})"
     if not absence["pauses"] or _share(absence) < _NOTHING_OF_IT:
         return ""
-    what = f"{absence['longest_what']}, ends at {utc_text(absence['longest_until_us'], '%H:%M:%S')}"
+    what = f"{absence['longest_what']}, ends at {time_text(absence['longest_until_us'], '%H:%M:%S')}"
     in_all = f"{_long(absence['paused_us'])} in {count_of(absence['pauses'], 'pause')}"
     paused = f"{longest} ({what})" if absence["pauses"] == 1 else f"{in_all}, the longest of {longest} ({what})"
     return f"it was its JVM, paused for {paused}" if of_jvm else f"its JVM was paused for a part of that: {paused}"
@@ -181,7 +182,7 @@ def _long(us: int) -> str:
 
 def trouble_in_words(absence: Row) -> str:
     """Quote what the broker's log says about an absence; empty if it says nothing."""
-    return listed(f"{_SAID[one['kind']]} at {utc_text(one['at_us'], '%H:%M:%S')}" for one in absence["said"]) if (
+    return listed(f"{_SAID[one['kind']]} at {time_text(one['at_us'], '%H:%M:%S')}" for one in absence["said"]) if (
         absence["said"]
     ) else ""  # fmt: skip
 

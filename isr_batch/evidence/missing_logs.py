@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from isr_batch.evidence.shrinks import LEADER
-from isr_batch.phrases import brokers_text, count_of, time_of_day
+from isr_batch.phrases import brokers_text, count_of
+from isr_batch.shown_times import day_and_time, in_shown_zone, time_of_day, zone_name
 
 if TYPE_CHECKING:
     from isr_batch.evidence.evidence_table import Row
@@ -40,7 +41,7 @@ def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_serve
     for broker in sorted(with_server_log):
         begin, other = begins.get((broker, "server")), begins.get((broker, "state-change"))
         if begin and other and begin - other > AT_ONCE:
-            late[f"{begin:%H:%M:%S}"].append(broker)
+            late[f"{in_shown_zone(begin):%H:%M:%S}"].append(broker)
     if late:
         since = ", ".join(f"at {begin} ({brokers_text(ids)})" for begin, ids in sorted(late.items()))
         said.append(f"server.log begins {since}, after state-change.log: what leaders dropped before is not known.")
@@ -64,9 +65,9 @@ def returns_alone(changes: Iterable["Row"]) -> list[str]:
     if not back:
         return []
     said = (
-        f"{count_of(len(back), 'replica')} came back into an ISR from {back[0]:%Y-%m-%d} {time_of_day(back[0])} to "
-        f"{time_of_day(back[-1])} UTC, and no line here says when they left: the Shrinking ISR lines are in an earlier "
-        "file, or were filtered out."
+        f"{count_of(len(back), 'replica')} came back into an ISR from {day_and_time(back[0])} to "
+        f"{time_of_day(back[-1])} {zone_name()}, and no line here says when they left: the Shrinking ISR lines are in "
+        "an earlier file, or were filtered out."
     )
     return [said]
 
@@ -86,8 +87,8 @@ def metadata_alone(changes: Iterable["Row"]) -> list[str]:
     first, last = (pick(row["change_time"] for row in left) for pick in (min, max))
     by_leader = sum(row["made_by"] == LEADER for row in left)
     said = (
-        f"{count_of(len(left), 'replica')} left the ISR from {first:%Y-%m-%d} {time_of_day(first)} to "
-        f"{time_of_day(last)} UTC: {by_leader} dropped by their leader, {len(left) - by_leader} removed by the "
-        f"controller. {only}"
+        f"{count_of(len(left), 'replica')} left the ISR from {day_and_time(first)} to "
+        f"{time_of_day(last)} {zone_name()}: {by_leader} dropped by their leader, {len(left) - by_leader} removed by "
+        f"the controller. {only}"
     )
     return [said]

@@ -20,7 +20,8 @@ from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_sql import ArrowSql, without_zones
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.evidence import BROKER_TROUBLES
-from isr_batch.phrases import brokers_text, time_of_day
+from isr_batch.phrases import brokers_text
+from isr_batch.shown_times import in_shown_zone, time_of_day
 
 SHOWN: Final = 3
 """Maximum number of partitions that are named."""
@@ -96,7 +97,7 @@ def _refused_writes(troubles: Sequence[Row]) -> list[str]:
         if row["kind"] == "under_min_isr":
             first.setdefault(row["what"].partition(": ")[0], row)
     shown = [
-        f"{row['what']} at {row['from_time']:%H:%M:%S} [{row['source_file']}:{row['source_line']}]"
+        f"{row['what']} at {in_shown_zone(row['from_time']):%H:%M:%S} [{row['source_file']}:{row['source_line']}]"
         for row in [*first.values()][:SHOWN]
     ]
     more = f"; {len(first) - SHOWN} more" if len(first) > SHOWN else ""

@@ -19,7 +19,8 @@ from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER
 from isr_batch.evidence.storms import Storm, storm_suspect, storms
 from isr_batch.evidence.suspects import STRONG, suspicion_in_words
 from isr_batch.evidence.trouble import KINDS
-from isr_batch.phrases import count_of, least_to_largest, time_of_day
+from isr_batch.phrases import count_of, least_to_largest
+from isr_batch.shown_times import time_of_day, zone_name
 
 NOT_IN_LOGS: Final = "not in these logs: "
 PRINTED: Final = "printed"
@@ -122,7 +123,7 @@ def _suspect(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQue
 def _first(storm: Storm) -> AnsweredQuestion:
     since = time_of_day(storm.since) if storm.since_is_printed else f"some time before {time_of_day(storm.first)}"
     return AnsweredQuestion(
-        "Which broker dropped out first, and when?", _capital(f"{storm_suspect(storm)}, {since} UTC"),
+        "Which broker dropped out first, and when?", _capital(f"{storm_suspect(storm)}, {since} {zone_name()}"),
         suspicion_in_words(storm.strength), storm.lines[:MOST_LINES],
     )  # fmt: skip
 
@@ -154,7 +155,8 @@ def _of_removed(removed: Sequence[Row]) -> list[AnsweredQuestion]:
         ),
         AnsweredQuestion(
             "Which broker dropped out first, and when?",
-            f"Broker {first['replica_id']}, {time_of_day(first['change_time'])} UTC", PRINTED, _places([first]),
+            f"Broker {first['replica_id']}, {time_of_day(first['change_time'])} {zone_name()}",
+            PRINTED, _places([first]),
         ),
         _whole([], removed), _event(removed), _min_isr(removed),
     ]  # fmt: skip

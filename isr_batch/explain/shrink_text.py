@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from isr_batch.lake.tables.outputs import DEPENDS_ON, SHOWN_ERROR_MS
-from isr_batch.phrases import brokers_text, count_of, from_asked_time, ms_text, utc_text_ms
+from isr_batch.phrases import brokers_text, count_of, from_asked_time, ms_text
 from isr_batch.printable import printable
+from isr_batch.shown_times import time_text_ms, zone_name
 from udfs.kernel.causes import CAUSES, SPURIOUS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -132,7 +133,7 @@ def shrink_headline(story: ShrinkStory) -> str:
     who = brokers_text([follower.replica_id for follower in story.dropped])
     maker = "The controller" if story.dropped[0].made_by == "controller" else story.rule
     partition = f"{printable(story.topic)}-{story.partition_id}"
-    return f"{maker} drops {who} from the ISR of {partition} at {utc_text_ms(story.change_us)} UTC"
+    return f"{maker} drops {who} from the ISR of {partition} at {time_text_ms(story.change_us)} {zone_name()}"
 
 
 def shrink_lines(story: ShrinkStory) -> list[str]:
@@ -144,7 +145,7 @@ def shrink_lines(story: ShrinkStory) -> list[str]:
         shrink_headline(story),
         *from_asked_time(story.from_asked_us, "shrink"),
         "",
-        f"Cluster {story.cluster_id}; {leads} since {utc_text_ms(story.term_start_us)}{release}.",
+        f"Cluster {story.cluster_id}; {leads} since {time_text_ms(story.term_start_us)}{release}.",
         f"ISR {list(story.isr_before)} before, {list(story.isr_after)} after; {least}.",
         *_silences(story),
     ]
@@ -159,7 +160,7 @@ def _follower(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
         *_uncertain(follower),
         *_section("Seen by the rule", _seen(story, follower)),
         *_section("Actual state", _true(story, follower)),
-        *_section("Last fetches of the follower, by the leader's clock, in UTC", _fetches(follower.fetches)),
+        *_section(f"Last fetches of the follower, by the leader's clock, in {zone_name()}", _fetches(follower.fetches)),
         *_section("Causes; the first that applies decides (docs/verdicts.md)", _causes(story, follower)),
         *_section("Outcome", [_restored(story, follower), _observed(story, follower)]),
         *_section("Other replayed rules", _others(story, follower)),
@@ -182,11 +183,11 @@ def _section(title: str, lines: Sequence[str]) -> list[str]:
 def _silences(story: ShrinkStory) -> list[str]:
     return [
         f"Broker {story.leader_id} was silent (it served no request) for {ms_text((end - start) / 1000)}, "
-        f"from {utc_text_ms(start)} to {utc_text_ms(end)}."
+        f"from {time_text_ms(start)} to {time_text_ms(end)}."
         for start, end in story.silences
     ] + [
         f"No follower fetched from broker {story.leader_id} for {ms_text((end - start) / 1000)}, "
-        f"from {utc_text_ms(start)} to {utc_text_ms(end)}; the reason is unknown."
+        f"from {time_text_ms(start)} to {time_text_ms(end)}; the reason is unknown."
         for start, end in story.quiets
     ]
 
@@ -196,7 +197,7 @@ def _seen(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
     if caught_up_ms <= 0:
         caught_up = f"lastCaughtUpTimeMs {caught_up_ms}: not caught up in this term"
     else:
-        caught_up = f"lastCaughtUpTimeMs {caught_up_ms} ({utc_text_ms(caught_up_ms * 1000)})"
+        caught_up = f"lastCaughtUpTimeMs {caught_up_ms} ({time_text_ms(caught_up_ms * 1000)})"
         if follower.lag_ms is not None:
             caught_up += f", {ms_text(follower.lag_ms)} before the shrink"
     lines = [f"{caught_up}; replica.lag.time.max.ms is {ms_text(story.lag_time_ms)}"]
@@ -272,7 +273,7 @@ def _fetches(fetches: Sequence[FetchInText]) -> list[str]:
         failed = f" (error {fetch.error_code})" if fetch.error_code else ""
         rows.append((
             *(
-                utc_text_ms(at_us)[11:]
+                time_text_ms(at_us)[11:]
                 for at_us in (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.completed_us)
             ),
             ("unknown" if fetch.fetch_offset == NOT_NAMED else str(fetch.fetch_offset)) + failed,
@@ -348,9 +349,9 @@ def _since_last_fetch_ms(story: ShrinkStory, follower: DroppedFollower) -> float
 
 def _restored(story: ShrinkStory, follower: DroppedFollower) -> str:
     if follower.restored_us is None:
-        return f"not back in the ISR by the end of the term's log, at {utc_text_ms(story.term_end_us)}"
+        return f"not back in the ISR by the end of the term's log, at {time_text_ms(story.term_end_us)}"
     away = ms_text((follower.restored_us - story.change_us) / 1000)
-    return f"back in the ISR at {utc_text_ms(follower.restored_us)}, {away} later"
+    return f"back in the ISR at {time_text_ms(follower.restored_us)}, {away} later"
 
 
 def _observed(story: ShrinkStory, follower: DroppedFollower) -> str:

@@ -11,6 +11,7 @@ from isr_batch.errors import UsageError
 from isr_batch.explain.shrink_text import FetchInText, ShrinkStory, shrink_headline
 from isr_batch.explain.swimlane_data import BROKERS, SwimlaneScene
 from isr_batch.incidents.colours import FOLLOWER_LINES, INK, MEMBER_COLOURS, PHASE_COLOURS, SILENT
+from isr_batch.shown_times import offset_us, zone_name
 
 _LINES: Final = {"leader": INK, "high watermark": "#969696"}
 _MARKS: Final = {"caught up": "#636363", "shrink": INK, "back": "#636363"}
@@ -18,11 +19,15 @@ _UNLOGGED: Final = "#d9d9d9"
 OWN: Final = "this rule"
 OTHERS: Final = "other rules"
 _DARK: Final = (
-    "@media (prefers-color-scheme: dark) { svg, body { background: #16181c } svg > rect { fill: #16181c } "
+    "@media (prefers-color-scheme: dark) { svg, body { background: #16181c !important } svg > rect { fill: #16181c } "
     f"text {{ fill: #e4e4e4 }} [fill='{INK}'] {{ fill: #e4e4e4 }} [stroke='{INK}'] {{ stroke: #e4e4e4 }} "
-    "[stroke='#dddddd'] { stroke: #3a3d43 } [stroke='#636363'] { stroke: #b5b5b5 } }"
+    "[stroke='#dddddd'] { stroke: #3a3d43 } [stroke='#636363'] { stroke: #b5b5b5 } "
+    f"[fill='{PHASE_COLOURS['overdue or sent']}'] {{ stroke: #b5b5b5 }} "
+    f"[fill='{MEMBER_COLOURS[1]}'] {{ fill: {MEMBER_COLOURS[2]} }} [fill='{MEMBER_COLOURS[2]}'] {{ fill: #5a5d63 }} }}"
 )
 """Style of an SVG in dark mode."""
+_FITTING: Final = "svg { max-width: 100%; height: auto }"
+"""Style of an HTML page, which may be narrower."""
 _WIDTH: Final = 900
 _ROW: Final = 18
 PICTURES: Final = (".svg", ".png", ".html")
@@ -54,7 +59,8 @@ def draw_swimlane(scene: SwimlaneScene, story: ShrinkStory, file: Path) -> None:
         file.write_text(svg.replace(">", f"><style>{_DARK}</style>", 1), encoding="utf-8")
     else:
         html = vl_convert.vegalite_to_html(chart, vl_version=version, bundle=True)
-        file.write_text(html.replace("</head>", f"<style>{_DARK}</style></head>", 1), encoding="utf-8")
+        # A script names the end tag as well; that of the page is the last one.
+        file.write_text(f"<style>{_FITTING} {_DARK}</style></head>".join(html.rsplit("</head>", 1)), encoding="utf-8")
 
 
 def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
@@ -80,13 +86,18 @@ def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
 
 def _x(scene: SwimlaneScene, field: str, *, last: bool = False) -> alt.X:
     axis = (
-        alt.Axis(format="%H:%M:%S.%L", title="UTC", labelOverlap=True, tickCount=8)
+        alt.Axis(
+            labelExpr=f"utcFormat(toNumber(datum.value) + {offset_us(scene.from_us) // 1000}, '%H:%M:%S.%L')",
+            title=zone_name(),
+            labelOverlap=True,
+            tickCount=8,
+        )
         if last
         else alt.Axis(labels=False, ticks=False)
     )
     domain = [scene.from_us / 1000, scene.until_us / 1000]
     return alt.X(f"{field}:T", scale=alt.Scale(type="utc", domain=domain, nice=False), axis=axis).title(
-        "UTC" if last else None
+        zone_name() if last else None
     )
 
 

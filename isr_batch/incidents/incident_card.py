@@ -1,5 +1,6 @@
 """One incident as a card: who, when, what, how many, why, how sure, what it cost, evidence, and what to check next."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -9,8 +10,9 @@ from isr_batch.incidents.incident_story import CAUSES_IN_STORY, incident_stateme
 from isr_batch.incidents.listing import listed_explain_command
 from isr_batch.incidents.own_shrinks import VERDICTS, Row
 from isr_batch.incidents.sentences import CALLED, incident_time
-from isr_batch.phrases import brokers_text, count_of, listed, seconds_text, utc_text
+from isr_batch.phrases import brokers_text, count_of, listed, seconds_text
 from isr_batch.printable import printable
+from isr_batch.shown_times import time_text, zone_name
 
 LINES: Final = 3
 """Lines of each log that are named."""
@@ -25,7 +27,7 @@ class IncidentCard(NamedTuple):
     title : str
         The broker that the incident points at, and what it did.
     when : str
-        Its period, in UTC.
+        Its period, in the time zone that is shown.
     counts : list of (str, int)
         Dropped followers by verdict, without zeros.
     rows : list of (str, str)
@@ -115,7 +117,7 @@ def incident_text(card: IncidentCard, cluster_id: str, picture: str = "") -> str
 
 def _rows(card: IncidentCard) -> list[tuple[str, str]]:
     counts = ", ".join(f"{number:,} {CALLED[verdict]}" for verdict, number in card.counts)
-    return [("When", f"{card.when} UTC"), ("Dropped followers", counts), *card.rows]
+    return [("When", f"{card.when} {zone_name()}"), ("Dropped followers", counts), *card.rows]
 
 
 def _sentence(statements: str) -> str:
@@ -139,7 +141,7 @@ def _why(drops: Sequence[Row]) -> str:
     """Count the causes of the drops that a rule made."""
     causes = Counter(row["cause"] for row in drops if row["verdict"] in {"spurious", "genuine"})
     said = [f"{CAUSES_IN_STORY[cause]} ({number:,})" for cause, number in causes.most_common()]
-    said = [text.replace("it ", "the follower ", 1) if text.startswith("it ") else text for text in said]
+    said = [re.sub(r"(^|of |to )it\b", r"\1the follower", text) for text in said]
     return _sentence(listed(said)) if said else ""
 
 
@@ -180,7 +182,7 @@ def _cost(incident: Row, drops: Sequence[Row]) -> str:
 def what_to_check(incident: Row) -> str:
     """Name what to look at next, on which host and in which time."""
     broker = incident["fault_id"]
-    since, until = (utc_text(incident[name], "%H:%M:%S") for name in ("since_us", "last_us"))
+    since, until = (time_text(incident[name], "%H:%M:%S") for name in ("since_us", "last_us"))
     when = since if since == until else f"{since} to {until}"
     host = f"On the host of broker {broker}, {when}"
     if broker is None:

@@ -5,7 +5,8 @@ from typing import Final
 
 from isr_batch.evidence.broker_troubles import pauses_in_words, trouble_in_words
 from isr_batch.incidents.own_shrinks import Row
-from isr_batch.phrases import brokers_text, count_of, seconds_text, utc_text
+from isr_batch.phrases import brokers_text, count_of, seconds_text
+from isr_batch.shown_times import time_text
 
 CAUSES_IN_STORY: Final = {
     "caught_up": "it lacked nothing",
@@ -138,5 +139,5 @@ def silence_in_story(incident: Row) -> str:
     longest = seconds_text([incident["silent_ms"]])
     if incident["silences"] < STARVED:
         return f"was silent for {longest}"
-    since, until = (utc_text(incident[f"silent_{name}_us"], "%H:%M:%S") for name in ("from", "until"))
+    since, until = (time_text(incident[f"silent_{name}_us"], "%H:%M:%S") for name in ("from", "until"))
     return f"was starved from {since} to {until} ({incident['silences']} silences of up to {longest})"

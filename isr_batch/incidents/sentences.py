@@ -17,7 +17,8 @@ from isr_batch.incidents.incident_story import (
 )
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
 from isr_batch.ingest.folder.folder_warnings import assumed_lag_time_sentence, release_not_logged_sentence
-from isr_batch.phrases import brokers_text, count_of, listed, seconds_text, times_in_words, utc_text
+from isr_batch.phrases import brokers_text, count_of, listed, seconds_text, times_in_words
+from isr_batch.shown_times import time_text, zone_name
 
 CALLED: Final = {
     "spurious": "healthy",
@@ -56,7 +57,7 @@ def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
     dropped = counts["spurious"] + counts["genuine"] + counts["unknown"]
     who = "your brokers" if cluster["logged"] else f"{own.rule}, replayed,"
     nobody = f"{'Your brokers' if cluster['logged'] else who} dropped no follower."
-    form = _form(cluster)
+    form = clock_format(cluster)
     left = _left(cluster)
     perhaps = "dropped or may have dropped" if left else "dropped"
     every = dropped + cluster["unknown_makers"]
@@ -99,7 +100,7 @@ def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
     if not any(one["spurious"] + one["genuine"] for one in incidents):
         said = _sentences(own, cluster)[:1]
     unknown = sum(one["unknown"] for one in incidents)
-    why = _unjudged(cluster, _form(cluster))
+    why = _unjudged(cluster, clock_format(cluster))
     if unknown and why and not said:
         said.append(f"{unknown:,} cannot be judged{why}.")
     return said + _happened(own, cluster) + _assumed(cluster)
@@ -107,14 +108,14 @@ def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
 
 def _happened(own: OwnShrinks, cluster: Row) -> list[str]:
     """Name starts of brokers and changes of min.insync.replicas."""
-    said, form = [], _form(cluster)
+    said, form = [], clock_format(cluster)
     mine = (row for row in own.events if row["cluster_id"] == cluster["cluster_id"] and row["kind"] == "started")
     later = sorted((row["from_us"], row["broker_id"]) for row in mine if row["from_us"] > cluster["first_us"])
-    if started := [f"broker {broker} at {utc_text(us, form)}" for us, broker in later]:
+    if started := [f"broker {broker} at {time_text(us, form)}" for us, broker in later]:
         said.append(f"Started in this time: {', '.join(started)}.")
     if changes := cluster["min_isr_changes"]:
         named = [
-            f"{one['topic'] or 'all topics'} to {one['value']} at {utc_text(one['at_us'], form)}" for one in changes
+            f"{one['topic'] or 'all topics'} to {one['value']} at {time_text(one['at_us'], form)}" for one in changes
         ]
         more = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
         said.append(f"min.insync.replicas was changed: {'; '.join([*named[:NAMED], *more])}.")
@@ -257,16 +258,18 @@ def _of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple[int, list
 
 def _moments(incidents: Sequence[Row], form: str) -> str:
     """Say when incidents began; for many, the first and the last."""
-    begun = [utc_text(us, form) for us in sorted(one["since_us"] for one in incidents)]
+    begun = [time_text(us, form) for us in sorted(one["since_us"] for one in incidents)]
     if len(begun) > NAMED:
         return f"{times_in_words(len(begun))} from {begun[0]} to {begun[-1]}"
     return f"at {listed(begun)}"
 
 
-def _form(cluster: Row) -> str:
+def clock_format(cluster: Row) -> str:
     """Write instants without their day if it is the same for all."""
     day = "%Y-%m-%d"
-    return "%H:%M:%S" if utc_text(cluster["first_us"], day) == utc_text(cluster["last_us"], day) else f"{day} %H:%M:%S"
+    return (
+        "%H:%M:%S" if time_text(cluster["first_us"], day) == time_text(cluster["last_us"], day) else f"{day} %H:%M:%S"
+    )
 
 
 def _suspects(incidents: Sequence[Row], form: str) -> str:
@@ -283,10 +286,10 @@ def _unjudged(cluster: Row, form: str) -> str:
     """Say which time no request log covers, and how many drops are in it."""
     parts = []
     if cluster["before_requests"]:
-        begins = utc_text(cluster["requests_from_us"], form)
+        begins = time_text(cluster["requests_from_us"], form)
         parts.append(f"the request log begins at {begins}, after {_of_them(cluster, 'before_requests')}")
     if cluster["after_requests"]:
-        ends = utc_text(cluster["requests_until_us"], form)
+        ends = time_text(cluster["requests_until_us"], form)
         parts.append(f"the request log ends at {ends}, before {_of_them(cluster, 'after_requests')}")
     if cluster["without_requests"]:
         parts.append(f"no request log of their leader covers {_of_them(cluster, 'without_requests')}")
@@ -348,12 +351,12 @@ def incidents_answer(
 
 def span_of_terms(cluster: Row) -> str:
     """Write the period of a cluster's terms."""
-    return f"{utc_text(cluster['first_us'])} to {utc_text(cluster['last_us'])} UTC"
+    return f"{time_text(cluster['first_us'])} to {time_text(cluster['last_us'])} {zone_name()}"
 
 
 def incident_time(incident: Row) -> str:
-    """Write the period of an incident, in UTC: from the last time that a follower was caught up, to the last drop."""
-    since, until = utc_text(incident["since_us"]), utc_text(incident["last_us"], "%H:%M:%S")
+    """Write the period of an incident: from the last time that a follower was caught up, to the last drop."""
+    since, until = time_text(incident["since_us"]), time_text(incident["last_us"], "%H:%M:%S")
     return since if since.endswith(until) else f"{since} to {until}"
 
 

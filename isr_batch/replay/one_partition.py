@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from isr_batch.errors import NoInputError
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.engines import engine_for_a_partition
@@ -15,6 +16,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.inputs import FETCH_LOG
 from isr_batch.lake.tables.timelines import PARTITION_TIMELINE, REPLICA_TIMELINE, RULE_RUNS, TIMELINES, VIEWS
+from isr_batch.phrases import did_you_mean
 from isr_batch.replay.event_stream import event_stream, joined_terms, stream_facts
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import replayed_stream
@@ -77,6 +79,9 @@ def timelines_of_one_partition(
 
 def _not_one(lake: Lake, partition: Partition, clusters: Sequence[str]) -> NoInputError:
     cluster_id, topic, partition_id = partition
+    topics = sorted(set(read_columns(lake, "leader_epochs", ("topic",))["topic"].to_pylist()))
+    if topics and topic not in topics:
+        return NoInputError(f"{lake.root} has no topic {topic}", did_you_mean(topic, topics))
     what = f"{topic}-{partition_id}" + (f" of {cluster_id}" if cluster_id else "")
     if clusters:
         return NoInputError(f"{', '.join(clusters)} have a {what} each", "choose one with --cluster")

@@ -3,13 +3,14 @@
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, Literal
 
 import altair as alt
 
 from isr_batch.incidents.colours import AGE_COLOURS, CAUSE_COLOURS
 from isr_batch.incidents.rule_choices import LAG_TIME
 from isr_batch.rule_names import rule_names_by_release
+from isr_batch.shown_times import offset_us, zone_name
 
 AS_LOGGED = "as logged"
 """Shown instead of a cause for shrinks in the brokers' logs, which have none."""
@@ -78,15 +79,15 @@ def shrinks_in_time_chart(rows: Rows) -> Spec:
     """Tick chart: shrinks of each rule over time by cause, with those of the brokers."""
     rules = rule_names_by_release(row["rule"] for row in rows)
     chart = (
-        alt.Chart({"values": list(rows)})
+        alt.Chart({"values": as_shown(rows)})
         .mark_tick(thickness=2, size=16, opacity=1)
         .encode(
-            x=utc_axis("at_ms"),
+            x=time_axis("at_ms"),
             y=alt.Y("rule:N", sort=rules, title=None, axis=NAMES),
             color=_cause_colour(rows),
             tooltip=[
                 *chart_tooltips("rule:N", "cause:N", "shrinks:Q"),
-                alt.Tooltip("at_ms:T", format="%d %b %H:%M:%S", title="UTC"),
+                alt.Tooltip("at_ms:T", format="%d %b %H:%M:%S", title=zone_name()),
             ],
         )
         .properties(width=WHOLE, height=18 * len(rules))
@@ -94,10 +95,22 @@ def shrinks_in_time_chart(rows: Rows) -> Spec:
     return dict(chart.to_dict(validate=False))
 
 
-def utc_axis(field: str, title: str | None = "UTC") -> alt.X:
-    """Time axis in UTC."""
+def as_shown(rows: Rows) -> list[dict[str, Any]]:
+    """Move instants, in milliseconds, so that as UTC they read as the time of the zone that is shown."""
+    names = ("at_ms", "from_ms", "until_ms")
+    return [
+        row | {name: row[name] + offset_us(int(1000 * row[name])) // 1000 for name in names if name in row}
+        for row in rows
+    ]
+
+
+def time_axis(field: str) -> alt.X:
+    """Time axis of instants that `as_shown` has moved into the time zone."""
     return alt.X(
-        f"{field}:T", title=title, scale=alt.Scale(type="utc"), axis=alt.Axis(format=TIME_FORMAT, labelOverlap=True)
+        f"{field}:T",
+        title=zone_name(),
+        scale=alt.Scale(type="utc"),
+        axis=alt.Axis(format=TIME_FORMAT, labelOverlap=True),
     )
 
 
@@ -123,6 +136,12 @@ def _rated(row: dict[str, Any]) -> dict[str, Any]:
     seen = row["spurious"] > 0
     rate = row["mistakes"] if seen else row["high"]
     return {**row, "params_json": None, "seen": seen, "mistakes": rate, "low": row["low"] or rate / 10}
+
+
+_SIDES: Final[Sequence[tuple[Literal["left", "right"], int, int]]] = (
+    ("left", 6, -6), ("left", 6, 11), ("right", -6, -6), ("right", -6, 11),
+)  # fmt: skip
+"""Alignment and distance of a mark's label."""
 
 
 def frontier_chart(
@@ -158,10 +177,13 @@ def frontier_chart(
         base.mark_line(opacity=0.7).encode(y=y, order="lag_time_s:Q"),
         base.mark_point(filled=False, size=60).encode(y=y, tooltip=tooltip),
         base.mark_point(filled=True, size=60).encode(y=y, opacity=hollow, tooltip=tooltip),
-        base.mark_text(align="left", dx=6, dy=-6, fontSize=10).encode(
-            y=y, color=alt.value(INK), text=alt.Text("lag_time_s:Q")
-        ),
     ]
+    # Labels of rules whose marks are close are on different sides of them.
+    for number, (align, dx, dy) in enumerate(_SIDES):
+        if labelled := rules[number::4]:
+            labels = base.transform_filter(alt.FieldOneOfPredicate(field="rule", oneOf=labelled))
+            labels = labels.mark_text(align=align, dx=dx, dy=dy, fontSize=10)
+            layers.append(labels.encode(y=y, color=alt.value(INK), text=alt.Text("lag_time_s:Q")))
     if detection_ms is not None:
         layers.append(budgets[0].encode(x=alt.datum(detection_ms / 1000)))
     if mistakes is not None:
@@ -225,10 +247,10 @@ def heat_map(rows: Rows) -> Spec:
         legend=alt.Legend(title="lag times", format="~g"),
     )
     chart = (
-        alt.Chart({"values": list(rows)})
+        alt.Chart({"values": as_shown(rows)})
         .mark_rect()
         .encode(
-            x=utc_axis("from_ms"),
+            x=time_axis("from_ms"),
             x2="until_ms:T",
             y=alt.Y("follower:N", title=None, sort=None),
             color=colour,

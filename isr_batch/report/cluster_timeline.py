@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 from isr_batch.incidents.own_shrinks import SLOTS, VERDICTS, OwnShrinks, Row
 from isr_batch.incidents.sentences import CALLED
 from isr_batch.incidents.uncovered_time import uncovered_time
-from isr_batch.phrases import count_of, seconds_text, utc_text
+from isr_batch.phrases import count_of, seconds_text
+from isr_batch.shown_times import offset_us, time_text
 
 LANE: Final = 58
 """Height of a lane in pixels; positions along the time axis are in percent."""
@@ -88,7 +89,7 @@ def cluster_timeline(
     signs = [
         {
             "x": x(row["from_us"]), "y": middle[row["broker_id"]] - LANE // 2 + 13, "sign": SIGNS[row["kind"]][0],
-            "says": f"{utc_text(row['from_us'], '%H:%M:%S')}: broker {row['broker_id']} "
+            "says": f"{time_text(row['from_us'], '%H:%M:%S')}: broker {row['broker_id']} "
             f"{SIGNS[row['kind']][1]}{row['more']}",
         }
         for row in happened
@@ -97,7 +98,7 @@ def cluster_timeline(
         {
             "x": x(row["from_us"]), "width": round(max(0.17, x(row["until_us"]) - x(row["from_us"])), 2),
             "y": middle[row["broker_id"]] - LANE // 2 + 3,
-            "says": f"{utc_text(row['from_us'], '%H:%M:%S')}: broker {row['broker_id']} was silent for "
+            "says": f"{time_text(row['from_us'], '%H:%M:%S')}: broker {row['broker_id']} was silent for "
             f"{seconds_text([(row['until_us'] - row['from_us']) // 1000])}",
             "label": f"silent {seconds_text([(row['until_us'] - row['from_us']) // 1000])}",
         }
@@ -106,7 +107,7 @@ def cluster_timeline(
     coverage = of(own.tables["coverage"].to_pylist())
     no_log = [
         {"x": x(start), "width": round(x(end) - x(start), 2), "y": middle[broker] - LANE // 2 + 3,
-         "says": f"broker {broker}: no request log from {utc_text(start, '%H:%M:%S')} to {utc_text(end, '%H:%M:%S')}",
+         "says": f"broker {broker}: no request log from {time_text(start, '%H:%M:%S')} to {time_text(end, '%H:%M:%S')}",
          "label": "no request log"}
         for broker in brokers
         for start, end in uncovered_time(coverage, broker, (first, last)) if x(end) - x(start) >= NARROWEST
@@ -150,7 +151,7 @@ def _bars(
     bars = []
     for (broker, side, slot), of in slots.items():
         offset, up = 1.0, side == "drops"
-        when = utc_text(within[0] + int(slot * (within[1] - within[0]) / SLOTS), "%H:%M:%S")
+        when = time_text(within[0] + int(slot * (within[1] - within[0]) / SLOTS), "%H:%M:%S")
         for verdict in VERDICTS:
             if verdict not in of:
                 continue
@@ -177,5 +178,6 @@ def timeline_ticks(first: int, last: int) -> list[tuple[int, str]]:
     step = next((step for step in STEPS if span / step <= TICKS), -(-span // (86400 * TICKS)) * 86400)
     form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 43200 else "%d %b"  # noqa: PLR2004 (a minute, half a day)
     step_us = int(step * 1_000_000)
-    begin = -(-first // step_us) * step_us
-    return [(us, utc_text(us, form)) for us in range(begin, last + 1, step_us)]
+    ahead = offset_us(first)
+    begin = -(-(first + ahead) // step_us) * step_us - ahead
+    return [(us, time_text(us, form)) for us in range(begin, last + 1, step_us)]

@@ -11,8 +11,9 @@ from isr_batch.evidence.answer import answer_table
 from isr_batch.evidence.questions import answer_questions, question_rows
 from isr_batch.evidence.storms import storms
 from isr_batch.incidents.colours import SUSPECT_COLOURS
-from isr_batch.report.charts import WHOLE, Spec, chart_tooltips, utc_axis
+from isr_batch.report.charts import WHOLE, Spec, as_shown, chart_tooltips, time_axis
 from isr_batch.report.page import write_page
+from isr_batch.shown_times import day_and_time, time_of_day, zone_name
 
 MOST = 500
 """Maximum number of a cluster's shrinks that are listed."""
@@ -53,7 +54,7 @@ def _drops_in_time(rows: pa.Table) -> Spec:
     """Draw the drops by time, leader and replica, in the colour of the suspect."""
     values = [
         {
-            "time": row["change_time"].timestamp() * 1000, "pair": f"{row['leader_id']} dropped {row['replica_id']}",
+            "at_ms": row["change_time"].timestamp() * 1000, "pair": f"{row['leader_id']} dropped {row['replica_id']}",
             "partition": f"{row['topic']}-{row['partition_id']}", "strength": row["strength"],
             "suspect": (row["suspect"] or "retry").replace("_", " "), "reason": row["reason"],
         }
@@ -63,10 +64,10 @@ def _drops_in_time(rows: pa.Table) -> Spec:
     colours = {suspect: colour for suspect, colour in SUSPECT_COLOURS.items() if suspect in there}
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     chart = (
-        alt.Chart({"values": values})
+        alt.Chart({"values": as_shown(values)})
         .mark_tick(thickness=2, size=14)
         .encode(
-            x=utc_axis("time"),
+            x=time_axis("at_ms"),
             y=alt.Y("pair:N", title=None),
             color=alt.Color("suspect:N", scale=scale, title="points at"),
             tooltip=chart_tooltips("partition:N", "suspect:N", "strength:N", "reason:N"),
@@ -79,8 +80,8 @@ def _drops_in_time(rows: pa.Table) -> Spec:
 def _storms(rows: pa.Table) -> list[dict[str, Any]]:
     return [
         {
-            "first shrink, UTC": f"{storm.first:%Y-%m-%d %H:%M:%S.%f}"[:-3],
-            "last caught up, UTC": f"{storm.since:%H:%M:%S.%f}"[:-3] if storm.since_is_printed else None,
+            f"first shrink, {zone_name()}": day_and_time(storm.first),
+            f"last caught up, {zone_name()}": time_of_day(storm.since) if storm.since_is_printed else None,
             "replicas": storm.replicas, "partitions": storm.partitions,
             "points at": storm.suspect.replace("_", " "), "broker": storm.broker, "evidence": storm.strength,
             "ISR whole after, ms": _whole(storm.whole_after_ms, at_most=storm.whole_at_most),

@@ -1,6 +1,6 @@
 """Put together the first screen of each cluster: headline, timeline, incidents, who dropped whom, better rules."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -16,15 +16,18 @@ from isr_batch.incidents.sentences import (
     span_of_terms,
 )
 from isr_batch.phrases import later_or_sooner, lost_records_at_most, times_in_words
+from isr_batch.report.brokers_on_page import brokers_on_page
 from isr_batch.report.cluster_timeline import TimelineTarget, cluster_timeline
 from isr_batch.report.shrinks_on_page import ShrinkOnPage
 
-SHOWN: Final = 6
-"""Incidents that are listed at once; up to MOST others follow in a collapsed section."""
+SHOWN: Final = 2
+"""Incidents whose cards are open above the timeline; up to MOST others follow below it, one line each."""
 MOST: Final = 100
 
 
-def first_screens(own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, ShrinkOnPage]) -> list[dict[str, Any]]:
+def first_screens(
+    own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, ShrinkOnPage], fetches: Sequence[Row]
+) -> list[dict[str, Any]]:
     """Build the template's content for each cluster, those with most healthy followers dropped first.
 
     Parameters
@@ -34,6 +37,8 @@ def first_screens(own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, Sh
         Result of `isr_batch.incidents.rule_choices.read_scores_for_choices`.
     found : mapping of Key to ShrinkOnPage
         Result of `isr_batch.report.shrinks_on_page.shrinks_on_page`.
+    fetches : sequence of dict
+        Result of `isr_batch.report.brokers_on_page.fetches_between_brokers`.
     """
     drops = drops_of_incidents(own)
     screens = []
@@ -41,7 +46,14 @@ def first_screens(own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, Sh
         worst = incidents_worst_first(one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"])
         keys = map(incident_key, worst)
         cells = [_incident(one, number, found.get(key), drops[key]) for one, key in zip(worst, keys, strict=True)]
-        screens.append(_screen(own, cluster, scores, worst, cells) | {"place": f"cluster-{number}"})
+        at_fault = defaultdict(list)
+        for one, cell in zip(worst[:MOST], cells, strict=False):
+            if one["fault_id"] is not None:
+                at_fault[one["fault_id"]].append((f"{cell['card'].when}: {cell['card'].title}", cell["id"]))
+        screens.append(
+            _screen(own, cluster, scores, worst, cells)
+            | {"place": f"cluster-{number}", "brokers": brokers_on_page(own, cluster, fetches, at_fault)}
+        )
     return screens
 
 
@@ -67,7 +79,7 @@ def _screen(
         "timeline": cluster_timeline(own, cluster, targets), "matrix": drop_matrix_on_screen(own.pairs, name),
         "incidents": cells[:SHOWN],
         "more": cells[SHOWN:MOST], "count": len(worst),
-        "choices": [_cells(one, choices[0], known=cluster["logged"]) for one in choices],
+        "choices": _without_zeros([_cells(one, choices[0], known=cluster["logged"]) for one in choices]),
         "bound": lag_time_bound_on_screen(worst, cluster),
     }  # fmt: skip
 
@@ -180,7 +192,7 @@ def _incident(one: Row, number: int, shrink: ShrinkOnPage | None, drops: Sequenc
     return {
         "id": f"i{number}-{one['fault_id']}-{one['incident']}", "shrink": shrink, "card": card,
         "markdown": incident_markdown(card, one["cluster_id"]),
-        "brokers": sorted({*one["droppers"], *one["replicas"]}),
+        "brokers": sorted({*one["droppers"], *one["replicas"]}) if one["fault_id"] is None else [one["fault_id"]],
     }  # fmt: skip
 
 
@@ -205,6 +217,12 @@ def _cells(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict[str, str]
         "acknowledged records lost then": lost_records_at_most(one.lost_records),
         "high watermark stalled": _span(one.stalled_s),
     }
+
+
+def _without_zeros(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Leave out the columns in which every rule has nothing."""
+    kept = [name for name in (rows[0] if rows else ()) if {row[name] for row in rows} - {"0", "0 s", "none"}]
+    return [{name: row[name] for name in kept} for row in rows]
 
 
 def _span(least_and_most: Span | None) -> str:

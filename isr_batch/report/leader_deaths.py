@@ -49,9 +49,11 @@ def _sentences(rows: list[Row], enabled: bool | None) -> list[str]:  # noqa: FBT
     if not sum(row["offline_without_elr_us"] for row in rows):
         return []
     alone, without, with_elr = (_seconds(sum(row[name] for row in rows)) for name in _SUMS)
-    off = f"Without eligible leader replicas, a leader's death would have left its partition offline in {without}"
-    return [f"{off} (leader alone: {alone}).", f"With them: in {with_elr}; {_HAS[enabled]}."]
+    off = f"Without eligible leader replicas, a leader's death would have left its partition offline for {without}"
+    of_leader = f" (leader alone: {alone})" if alone != without else ""
+    return [f"{off}{of_leader}.", f"With them: {with_elr}; {_HAS[enabled]}."]
 
 
 def _seconds(us: int) -> str:
-    return f"{int(us) / 1e6:,.3f} partition-seconds"  # DuckDB gives decimals
+    seconds = int(us) / 1e6  # DuckDB gives decimals
+    return f"{seconds:,.3f} partition-seconds" if round(seconds, 3) else "less than a millisecond" if us else "never"

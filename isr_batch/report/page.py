@@ -19,7 +19,7 @@ from isr_batch.evidence.answer import evidence_answer
 from isr_batch.evidence.notes_of_brokers import notes_of_brokers
 from isr_batch.evidence.questions import answer_questions, question_rows
 from isr_batch.evidence.questions_with_requests import collect_with_requests
-from isr_batch.incidents.colours import FOLLOWER_LINES, SILENT, VERDICT_COLOURS
+from isr_batch.incidents.colours import FOLLOWER_LINES, PHASE_COLOURS, SILENT, VERDICT_COLOURS
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_own_shrinks, own_shrinks
 from isr_batch.incidents.rule_choices import alike_choices, name_of_choice, read_scores_for_choices
 from isr_batch.incidents.sentences import CALLED, clusters_worst_first
@@ -28,14 +28,16 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 from isr_batch.own_files import is_only_ours
-from isr_batch.phrases import rounded, utc_text
+from isr_batch.phrases import rounded
 from isr_batch.printable import printable_lines
+from isr_batch.report.brokers_on_page import fetches_between_brokers
 from isr_batch.report.charts import INK, Spec
 from isr_batch.report.first_screen import first_screens
 from isr_batch.report.leader_deaths import leader_deaths_sentences
 from isr_batch.report.pictures import MOST, OF_OWN_RULE, draw_pictures
 from isr_batch.report.shrinks_on_page import shrinks_on_page
 from isr_batch.rule_names import rule_names_by_release
+from isr_batch.shown_times import time_text, zone_name
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 """Vega version that the charts are written for."""
@@ -104,10 +106,11 @@ def write_report(
         drawn = draw_pictures(sql, {name: ran[name] for name in clusters})
         found = shrinks_on_page(sql, own, rules)
         covered = page_scope(sql)
+        fetches = fetches_between_brokers(sql)
         deaths = leader_deaths_sentences(
             sql, {one["cluster_id"]: one | {"rule": ran[one["cluster_id"]]} for one in own.clusters}
         )
-    screens = first_screens(own, scores, found)
+    screens = first_screens(own, scores, found, fetches)
     for one in screens:
         one["notes"] += [said for said in (warnings or {}).get(one["name"], ()) if said not in one["notes"]]
     write_page(
@@ -184,9 +187,11 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
         re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(printable_lines(text))))
     )
     html = page.get_template(template).render(
+        zone=zone_name(),
         verdict_colours=VERDICT_COLOURS,
         silent_colour=SILENT,
         follower_colours=FOLLOWER_LINES,
+        phase_colours=PHASE_COLOURS,
         charts=_data({place: _themed(chart) for place, chart in charts.items()}),
         scripts=_safe(_vega()),
         **content,
@@ -206,9 +211,11 @@ def page_scope(sql: LakeSql) -> str:
     if not rows:
         return "This lake has no fetches."
     fetches, partitions = (sum(row[name] for row in rows) for name in ("fetches", "partitions"))
-    first, last = utc_text(min(row["first_us"] for row in rows)), utc_text(max(row["last_us"] for row in rows))
+    first, last = time_text(min(row["first_us"] for row in rows)), time_text(max(row["last_us"] for row in rows))
     clusters = ", ".join(row["cluster_id"] for row in rows)
-    return f"{fetches:,} follower fetches of {partitions} partitions in {clusters}, from {first} to {last} UTC."
+    return (
+        f"{fetches:,} follower fetches of {partitions} partitions in {clusters}, from {first} to {last} {zone_name()}."
+    )
 
 
 def _vega() -> str:

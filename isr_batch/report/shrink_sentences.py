@@ -6,7 +6,8 @@ from typing import Final
 from isr_batch.incidents.incident_story import CAUSES_IN_STORY
 from isr_batch.incidents.own_shrinks import Row
 from isr_batch.lake.tables.outputs import DEPENDS_ON, SHOWN_ERROR_MS
-from isr_batch.phrases import count_of, seconds_text, utc_text
+from isr_batch.phrases import count_of, seconds_text
+from isr_batch.shown_times import time_text, zone_name
 
 STANDS: Final = {
     "made": "Dropped as well by",
@@ -36,7 +37,7 @@ def shrink_sentences(
     first = facts[0]
     lines = dict.fromkeys(f"{row['source_file']}:{row['source_line']}" for row in facts if row["source_file"])
     who = " and ".join(f"broker {row['replica_id']}" for row in facts)
-    when = f"{utc_text(first['change_us'])}.{first['change_us'] // 1000 % 1000:03} UTC"
+    when = f"{time_text(first['change_us'])}.{first['change_us'] // 1000 % 1000:03} {zone_name()}"
     headline = f"Broker {first['leader_id']} drops {who} from the ISR of {partition} at {when}"
     sentences = [_follower(row, lag_time_ms) for row in facts]
     sentences += [f"{said} {', '.join(stands[stand])}." for stand, said in STANDS.items() if stands.get(stand)]

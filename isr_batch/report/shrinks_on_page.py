@@ -9,10 +9,10 @@ from isr_batch.incidents.own_shrinks import Key, OwnShrinks, Row, drops_of_incid
 from isr_batch.incidents.rule_choices import LAG_TIME
 from isr_batch.incidents.sentences import incidents_worst_first
 from isr_batch.lake.lake_sql import LakeSql
-from isr_batch.phrases import utc_text
 from isr_batch.report.pictures import sql_of_picture
 from isr_batch.report.shrink_sentences import shrink_sentences
 from isr_batch.report.swim_lane_on_page import SwimLaneOnPage, swim_lane_on_page
+from isr_batch.shown_times import time_text, zone_name
 
 MOST: Final = 100
 """Maximum number of incidents, over all clusters, whose shrink is on the page; other incidents have a command."""
@@ -68,7 +68,7 @@ def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) 
     for one, incident in zip(shown, worst, strict=True):
         every = drops[incident_key(incident)]
         lane = swim_lane_on_page(
-            lanes[one.id], (one.from_us, one.until_us), one.change_us, _lag_time(one), rules[one.cluster_id]
+            lanes[one.id], (one.from_us, one.until_us), (one.rule, one.change_us), _lag_time(one), rules[one.cluster_id]
         )
         headline, sentences = shrink_sentences(
             _with_causes(facts[one.id], one, every),
@@ -128,7 +128,7 @@ def _by_id(rows: Sequence[Row]) -> dict[int, list[Row]]:
 def _drop(row: Row) -> dict[str, Any]:
     back = None if row["restored_us"] is None else (row["restored_us"] - row["change_us"]) / 1e6
     return {
-        "UTC": f"{utc_text(row['change_us'], '%H:%M:%S')}.{row['change_us'] // 1000 % 1000:03}",
+        zone_name(): f"{time_text(row['change_us'], '%H:%M:%S')}.{row['change_us'] // 1000 % 1000:03}",
         "partition": f"{row['topic']}-{row['partition_id']}", "leader": row["leader_id"], "dropped": row["replica_id"],
         "verdict": row["verdict"], "cause": row["cause"].replace("_", " "), "certainty": row["certainty"],
         "since caught up, s": None if row["lag_ms"] is None else f"{row['lag_ms'] / 1000:.3f}",

@@ -52,21 +52,27 @@ class SwimLaneOnPage(NamedTuple):
     rows : list of dict
         ``name``, ``bars`` (with ``x``, ``width``, ``css`` and ``says``) and ``follower``, set in a follower's first
         row.
+    others : list of dict
+        Rows of the rules that decide otherwise than the brokers' own.
     ticks : list of dict
         ``x`` and ``text``.
     stands : dict of str to list of str
         Decisions of the other rules: made, kept, out or apart.
+    phases : bool
+        Whether a row has the phases of fetches.
     """
 
     at: float
     curves: list[CurvesOfSwimLane]
     rows: list[dict[str, Any]]
+    others: list[dict[str, Any]]
     ticks: list[dict[str, Any]]
     stands: dict[str, list[str]]
+    phases: bool
 
 
 def swim_lane_on_page(
-    rows: Sequence[Row], within: Span, change_us: int, lag_time_ms: int, rules: Iterable[str]
+    rows: Sequence[Row], within: Span, shrink: tuple[str, int], lag_time_ms: int, rules: Iterable[str]
 ) -> SwimLaneOnPage:
     """Lay out one shrink.
 
@@ -76,12 +82,13 @@ def swim_lane_on_page(
         ``sql/lanes.sql`` of one shrink.
     within : (int, int)
         Microseconds since 1970.
-    change_us : int
-        The shrink.
+    shrink : (str, int)
+        Its rule, and when it was.
     lag_time_ms : int
     rules : iterable of str
         All replayed rules; a rule without a bar keeps the follower.
     """
+    own, change_us = shrink
     of: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         of[row["lane"]].append(row)
@@ -93,17 +100,20 @@ def swim_lane_on_page(
     if of["lag"]:
         curves.append(_curves("lag", of["lag"], within, css, lag_time_ms / 1000))
     bars: list[dict[str, Any]] = [
-        {"name": line, "follower": None, "bars": [_bar(row, within) for row in of["trouble"] if row["line"] == line]}
-        for line in dict.fromkeys(row["line"] for row in of["trouble"])
+        {"name": line, "follower": None, "bars": [_bar(row, within) for row in of[lane] if row["line"] == line]}
+        for lane in ("trouble", "fetch")
+        for line in dict.fromkeys(row["line"] for row in of[lane])
     ]
     known = rule_names_by_release(rules)
+    others: list[dict[str, Any]] = []
     for follower in sorted({row["follower"] for row in of["away"]}):
-        bars += _memberships(follower, [row for row in of["away"] if row["follower"] == follower], within, known)
+        for one in _memberships(follower, [row for row in of["away"] if row["follower"] == follower], within, known):
+            (bars if {own, BROKERS} & {*one.pop("names")} else others).append(one)
     axis = [(share_of_timeline(us, within), text) for us, text in timeline_ticks(*within)]
     return SwimLaneOnPage(
-        share_of_timeline(change_us, within), curves, bars,
+        share_of_timeline(change_us, within), curves, bars, others,
         [{"x": x, "text": text} for x, text in axis if EDGE < x < 100 - EDGE],
-        _stands(of["away"], change_us, 1000 * lag_time_ms, known),
+        _stands(of["away"], change_us, 1000 * lag_time_ms, known), bool(of["fetch"]),
     )  # fmt: skip
 
 
@@ -125,7 +135,10 @@ def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequen
         of = [_bar(row, within) for row in away if row["line"] == rule]
         bars[repr(of) if rule != BROKERS else rule] = of
         groups[repr(of) if rule != BROKERS else rule].append(rule)
-    return [{"name": ", ".join(names), "follower": follower, "bars": bars[key]} for key, names in groups.items()]
+    return [
+        {"name": ", ".join(names), "names": names, "follower": follower, "bars": bars[key]}
+        for key, names in groups.items()
+    ]
 
 
 def _stands(away: Sequence[Row], change_us: int, lag_us: int, rules: Sequence[str]) -> dict[str, list[str]]:

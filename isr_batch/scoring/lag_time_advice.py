@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from isr_batch.phrases import count_of
+from isr_batch.phrases import count_of, hours_text
 from isr_batch.scoring.sweep_grid import LAG_TIME, SweepBudgets
 from udfs.rules import REGISTRY
 
@@ -85,7 +85,7 @@ def lag_time_advice(rows: Sequence[Row], budgets: SweepBudgets) -> list[Row]:
     Parameters
     ----------
     rows : sequence of dict
-        Results of `with_mistake_rates`.
+        Results of `with_mistake_rates`; ``log_hours`` if it is known how long the log of the cluster is.
     budgets : SweepBudgets
 
     Returns
@@ -207,7 +207,7 @@ def _what_is_needed(row: Row, budgets: SweepBudgets) -> str:
     lacking = []
     if _mistakes(row, budgets) == OPEN:
         lacking.append(
-            f"{row['exposure_follower_hours']:,.4g} follower-hours seen, {_needed_hours(row, budgets):,.4g} needed"
+            f"{row['exposure_follower_hours']:,.4g} follower-hours seen, {_needed_hours(row, budgets):,.0f} needed"
             + _as_much_again(row, budgets)
             + (" without another mistake" if row["spurious"] else "")
         )
@@ -218,9 +218,14 @@ def _what_is_needed(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _as_much_again(row: Row, budgets: SweepBudgets) -> str:
-    """Say how much longer a log of the same cluster would have to be."""
-    seen = row["exposure_follower_hours"]
-    return f" (a log {_needed_hours(row, budgets) / seen:,.3g} times as long)" if seen else ""
+    """Say how long a log of the same cluster would have to be; without the length of this one, how much longer."""
+    seen, hours = row["exposure_follower_hours"], row.get("log_hours")
+    if not seen:
+        return ""
+    times = _needed_hours(row, budgets) / seen
+    return (
+        f" ({hours_text(hours * times)} of a cluster of this size)" if hours else f" (a log {times:,.1f} times as long)"
+    )
 
 
 def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> tuple[Row, str]:
@@ -232,7 +237,7 @@ def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudg
         nearest = min(fast, key=lambda row: (row["mistakes_per_follower_day"], row[LAG_TIME]))
         times = nearest["mistakes_per_follower_day"] / budgets.mistakes_per_follower_day
         parts.append(
-            f"Mistakes are over their budget wherever detection is not: {times:,.3g} times at {nearest[LAG_TIME]:,} ms "
+            f"Mistakes are over their budget wherever detection is not: {times:,.1f} times at {nearest[LAG_TIME]:,} ms "
             f"({_mistake_figures(nearest, budgets)})"
         )
     if calm or not fast:

@@ -62,7 +62,12 @@ def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
             for source, rows in score_inputs(engine, Results(**tables)).items()
         }
         scored = engine.listed(scores(engine, by_class, [("cluster_id", "topic")]))
-    rows = [{"sweep": named.name, "topic_class": row.pop("topic"), **with_mistake_rates(row)} for row in scored]
+        hours = _log_hours(engine)
+    rows = [
+        {"sweep": named.name, "topic_class": row.pop("topic"), "log_hours": hours[row["cluster_id"]]}
+        | with_mistake_rates(row)
+        for row in scored
+    ]
     rows.sort(key=lambda row: (curve_of_advice(row), row[LAG_TIME]))
     answers = [{"sweep": named.name, **row} for row in lag_time_advice(rows, named.grid.budgets)]
     _write(lake, SWEEP_SCORES, rows, named.name)
@@ -86,6 +91,16 @@ def _whatever_min_isr(engine: LakeEngine, rows: Rows) -> Rows:
     without = """regexp_replace(params_json, '"min_insync_replicas": [0-9]+, ', '') AS params_json"""
     columns = ", ".join(without if name == "params_json" else name for name in names)
     return engine(f"SELECT {columns} FROM {{rows}} AS given", rows=rows)
+
+
+def _log_hours(engine: LakeEngine) -> dict[str, float]:
+    """Return how long the log of each cluster is."""
+    text = """
+        SELECT cluster_id, (max(unix_micros(end_time)) - min(unix_micros(start_time))) / 3.6e9 AS hours
+        FROM {terms} AS terms GROUP BY cluster_id
+    """
+    terms = engine.table("leader_epochs", ["cluster_id", "start_time", "end_time"])
+    return {row["cluster_id"]: row["hours"] for row in engine.listed(engine(text, terms=terms))}
 
 
 def _classes(engine: LakeEngine, grid: SweepGrid) -> Rows:

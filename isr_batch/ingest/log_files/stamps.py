@@ -3,8 +3,9 @@
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from difflib import get_close_matches
 from functools import cached_property
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -112,8 +113,10 @@ def stamp_zone(text: str) -> tzinfo:
     offset = _offset_us(text)
     try:
         return ZoneInfo(text) if offset is None else timezone(timedelta(microseconds=offset))
-    except (ValueError, OSError) as error:
-        raise UsageError(f"{text} is not a time zone", "write it like Europe/Helsinki, UTC or +02:00") from error
+    except (KeyError, ValueError, OSError) as error:
+        close = get_close_matches(text, available_timezones(), n=1)
+        hint = f"did you mean {close[0]}?" if close else "write it like Europe/Helsinki, UTC or +02:00"
+        raise UsageError(f"{text} is not a time zone", hint) from error
 
 
 def _offset_us(text: str) -> int | None:

@@ -25,6 +25,7 @@ def test_a_browser_shows_it(sample_report: Path, tmp_path: Path) -> None:
             "document.querySelectorAll('section.cluster').length"
         )
         assert tab.value(FITS)
+        assert tab.value("document.querySelector('.timeline').getBoundingClientRect().bottom") < 2 * 800
         assert tab.value("document.querySelectorAll('.chart svg').length") == 0
         tab.value("document.querySelectorAll('details').forEach(e => { e.open = true; })")
         tab.wait_for("[...document.querySelectorAll('.chart')].every(e => e.querySelector('svg .mark-text'))")
@@ -38,6 +39,8 @@ def test_a_browser_shows_it(sample_report: Path, tmp_path: Path) -> None:
         tab.media("print", "dark")
         assert ink() == "rgb(0, 0, 0)"
         tab.screenshot(tmp_path / "print.png")
+        tab.size(718, 1000)  # A4 with margins
+        assert tab.value(FITS)
         tab.media("screen", "light")
         for width in (1280, 1920):
             tab.size(width, 900)
@@ -84,4 +87,20 @@ def test_a_bar_opens_its_shrink(sample_report: Path, tmp_path: Path) -> None:
         for kind in ("mousePressed", "mouseReleased"):
             tab.call("Input.dispatchMouseEvent", type=kind, x=at[0], y=at[1], button="left", clickCount=1)
         tab.wait_for(opened)
+        assert tab.complaints() == []
+
+
+def test_a_name_picks_out_what_points_at_the_broker(sample_report: Path, tmp_path: Path) -> None:
+    cards = "[...document.querySelectorAll('#cluster-0 .card')].filter(e => getComputedStyle(e).display !== 'none')"
+    with chromium.open_page(sample_report, tmp_path / "profile") as tab:
+        every, bars = (tab.value(f"{what}.length") for what in (cards, "document.querySelectorAll('#cluster-0 .bar')"))
+        name = "document.querySelectorAll('#cluster-0 button[data-broker]')[1]"
+        tab.value(f"{name}.click()")
+        picked = tab.value(f"{cards}.map(e => e.dataset.brokers).join()")
+        assert picked == "2,2,2"
+        assert 0 < tab.value("document.querySelectorAll('#cluster-0 .far').length") < bars
+        assert tab.value("document.querySelector('#cluster-0 .broker[data-broker=\"2\"]').open")
+        tab.value(f"{name}.click()")
+        assert tab.value(f"{cards}.length") == every
+        assert tab.value("document.querySelectorAll('.far').length") == 0
         assert tab.complaints() == []

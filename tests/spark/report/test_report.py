@@ -104,9 +104,12 @@ def test_it_says_what_a_leaders_death_would_have_cost_without_and_with_elr(page:
         if not row["without"]:
             assert "If a leader had died" not in section
             continue
-        off, on, alone = (f"{row[name]:,.3f} partition-seconds" for name in ("without", "with_elr", "alone"))
-        assert f"offline in {off} (leader alone: {alone})." in section
-        assert f"With them: in {on}; this cluster has them." in section
+        off, on, alone = (
+            f"{row[name]:,.3f} partition-seconds" if row[name] else "never" for name in ("without", "with_elr", "alone")
+        )
+        of_leader = f" (leader alone: {alone})" if alone != off else ""
+        assert f"offline for {off}{of_leader}." in section
+        assert f"With them: {on}; this cluster has them." in section
     assert "If a leader had died" not in sections_of(page)["quiet"]
 
 

@@ -187,7 +187,7 @@ def test_rows_for_the_terminal() -> None:
     assert len(rows) == 5
     assert [row["back_after_ms"] for row in rows] == ["462", "not in the log", "not in the log", "215", "at most 15326"]
     assert [rows[3][name] for name in COLUMNS] == [
-        "2026-11-21 16:30:51.034", "busy-0", 1, 2, 5103, 1, "215", 2, "leader", "strong"
+        "2026-11-21 16:30:51.034 UTC", "busy-0", 1, 2, 5103, 1, "215", 2, "leader", "strong"
     ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from isr_batch.explain.shrink_text import (
     shrink_headline,
     shrink_lines,
 )
-from isr_batch.phrases import utc_text_ms
+from isr_batch.shown_times import time_text_ms
 from isr_batch.window import DAY_US, AskedTime, parse_asked_time, parse_instant
 
 SECOND = 1_000_000
@@ -162,7 +162,7 @@ def test_other_runs_are_grouped() -> None:
 
 
 def test_instants() -> None:
-    assert utc_text_ms(NOW + 1999) == "2026-01-01 12:00:00.001"
+    assert time_text_ms(NOW + 1999) == "2026-01-01 12:00:00.001"
     for text in ("2026-01-01T12:00:00", "2026-01-01 12:00", "2026-01-01T13:00:00+01:00", "1767268800000"):
         assert parse_instant("--at", text) == NOW
     assert parse_instant("--at", "2026-01-01T12:00:00.000001Z") == NOW + 1

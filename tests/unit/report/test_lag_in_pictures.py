@@ -111,3 +111,22 @@ def test_no_lag_is_drawn_while_nothing_is_lacked_since_2_1() -> None:
     for rule, most_s in (("kafka-2.1", 0), ("kafka-0.10.2", 21)):
         cells = drawn("heat", fetched(fetches_us, set(), rule), own=f"('c', '{rule}')", rules=f"'{rule}'")
         assert max(cell["age_s"] for cell in cells) == most_s
+
+
+@settings(max_examples=10, deadline=None)
+@given(FETCHES, CUTS)
+def test_phases_of_a_run_are_those_of_its_single_fetches(fetches_us: list[int], cuts: set[int]) -> None:
+    """Each waits a second for records, and is in the queue for too short a time to be drawn."""
+    edge_us = END_US + 20_000_000
+    shown = ShrinkInQuery(0, "c", "t", 0, "kafka-0.10.2", PARAMS, END_US, END_US, START_US, edge_us)
+    rows = fetched(fetches_us, cuts, shown.rule)
+    for row in rows["fetch_log"]:
+        handled_us = round(row["handled_time"].timestamp() * 1_000_000)
+        row.update(arrival_time=at(handled_us - 10), processed_time=at(handled_us))
+        row.update(dict.fromkeys(("released_time", "completed_time"), at(handled_us + 1_000_000)))
+    rows["shrink_verdicts"] = [
+        {**OF_SET, "replica_id": 2, "rule": shown.rule, "params_json": PARAMS, "change_time": at(END_US)}
+    ]
+    lanes = drawn("lanes", rows, shrinks=f"({', '.join(map(repr, shown))})", rules="'kafka-0.10.2'")
+    bars = [(row["verdict"], row["from_us"], row["until_us"]) for row in lanes if row["lane"] == "fetch"]
+    assert bars == [("wait", us, min(us + 1_000_000, edge_us)) for us in fetches_us]

@@ -94,8 +94,10 @@ def test_too_short_a_log_is_not_enough_whatever_it_shows() -> None:
     (found,) = lag_time_advice([row(10_000, hours=12, **detected(3, 14_000)), row(30_000, hours=12)], BUDGETS)
     assert (found["answer"], found["recommended_lag_time_max_ms"]) == ("not enough data", None)
     assert found["needed_follower_hours"] == pytest.approx(HOURS_OF_NONE)  # 885
-    assert "12 follower-hours seen, 885.3 needed (a log 73.8 times as long)" in found["why"]
+    assert "12 follower-hours seen, 885 needed (a log 73.8 times as long)" in found["why"]
     assert found["replica_lag_time_max_ms"] == 10_000
+    (found,) = lag_time_advice([row(10_000, hours=12, log_hours=2.0)], BUDGETS)
+    assert "885 needed (7 days of a cluster of this size)" in found["why"]
 
 
 def test_a_few_mistakes_that_may_be_too_many_are_not_enough_data() -> None:

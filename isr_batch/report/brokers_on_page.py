@@ -1,0 +1,129 @@
+"""Describe each broker of a cluster as leader and as follower, with its silences, pauses and other troubles."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
+from isr_batch.incidents.sentences import CALLED, clock_format
+from isr_batch.lake.lake_sql import LakeSql
+from isr_batch.phrases import seconds_text, times_in_words
+from isr_batch.shown_times import time_text
+
+LISTED: Final = 12
+"""Maximum number of silences, and of troubles, that are listed for a broker."""
+
+
+def fetches_between_brokers(sql: LakeSql) -> list[Row]:
+    """Count the fetches of each cluster by leader and follower."""
+    return sql("""
+        SELECT cluster_id, leader_id, replica_id, CAST(sum(run_length) AS BIGINT) AS fetches
+        FROM fetch_log GROUP BY cluster_id, leader_id, replica_id
+    """)
+
+
+def brokers_on_page(
+    own: OwnShrinks, cluster: Row, fetches: Sequence[Row], incidents: Mapping[int, Sequence[tuple[str, str]]]
+) -> list[dict[str, Any]]:
+    """Describe the brokers that dropped a follower, were dropped, or were silent.
+
+    Parameters
+    ----------
+    own : OwnShrinks
+    cluster_id : str
+    fetches : sequence of dict
+        Result of `fetches_between_brokers`.
+    incidents : mapping of int to sequence of (str, str)
+        Title and anchor of the incidents that point at a broker.
+
+    Returns
+    -------
+    list of dict
+        ``broker``, ``row`` of the table that compares them, ``silences``, ``troubles`` and ``incidents``.
+    """
+    cluster_id, form = cluster["cluster_id"], clock_format(cluster)
+    pairs = [row for row in own.pairs if row["cluster_id"] == cluster_id]
+    fetched = [row for row in fetches if row["cluster_id"] == cluster_id]
+    silences, troubles = _silences(own, cluster_id), _troubles(own, cluster_id, form)
+    named = {row[side] for row in pairs for side in ("leader_id", "replica_id")}
+    brokers: list[dict[str, Any]] = [
+        {
+            "broker": broker,
+            "row": {
+                "broker": str(broker),
+                "as leader: fetches served": _share(fetched, "leader_id", broker, "fetches"),
+                "drops made": _drops(pairs, "leader_id", broker),
+                "as follower: fetches sent": _share(fetched, "replica_id", broker, "fetches"),
+                "times dropped": _drops(pairs, "replica_id", broker),
+                "silent": _lengths([(until - since) // 1000 for since, until in silences[broker]]),
+                "JVM paused": _lengths([one["ms"] for one in troubles[broker] if one["kind"] == "pause"]),
+            },
+            "silences": [
+                f"{time_text(since, form)} for {seconds_text([(until - since) // 1000])}"
+                for since, until in silences[broker][:LISTED]
+            ],
+            "troubles": [one["says"] for one in troubles[broker][:LISTED]],
+            "more": max(0, len(silences[broker]) - LISTED) + max(0, len(troubles[broker]) - LISTED),
+            "incidents": list(incidents.get(broker, ())),
+        }
+        for broker in sorted(named | {*silences} | {*incidents})
+    ]  # fmt: skip
+    for heading in [*(brokers[0]["row"] if brokers else ())]:
+        if not any(one["row"][heading] for one in brokers):
+            for one in brokers:
+                del one["row"][heading]
+    return brokers
+
+
+def _share(rows: Sequence[Row], side: str, broker: int, number: str) -> str:
+    every = sum(row[number] for row in rows)
+    of_broker = sum(row[number] for row in rows if row[side] == broker)
+    return f"{100 * of_broker / every:.0f} %" if every else ""
+
+
+def _drops(pairs: Sequence[Row], side: str, broker: int) -> str:
+    """Write the share of the leaders' drops, and their number by verdict."""
+    counts: Counter[str] = Counter()
+    for row in pairs:
+        counts[row["verdict"]] += row["drops"] if row[side] == broker else 0
+    said = ", ".join(f"{counts[verdict]:,} {CALLED[verdict]}" for verdict in VERDICTS if counts[verdict])
+    return f"{_share(pairs, side, broker, 'drops')}: {said}" if said else _share(pairs, side, broker, "drops")
+
+
+def _lengths(times_ms: Sequence[int]) -> str:
+    return f"{times_in_words(len(times_ms))}, {seconds_text(times_ms)}" if times_ms else ""
+
+
+def _of_cluster(rows: pa.Table, cluster_id: str, by: str) -> list[Row]:
+    found: list[Row] = rows.filter(pc.equal(rows["cluster_id"], cluster_id)).sort_by(by).to_pylist()
+    return found
+
+
+def _us(rows: pa.Table, *names: str) -> pa.Table:
+    """Add instants as microseconds since 1970."""
+    for name in names:
+        rows = rows.append_column(f"{name}_us", rows[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
+    return rows
+
+
+def _silences(own: OwnShrinks, cluster_id: str) -> dict[int, list[tuple[int, int]]]:
+    events = own.tables["broker_events"]
+    silent = _us(events.filter(pc.equal(events["kind"], "silent")), "event_time", "end_time")
+    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for row in _of_cluster(silent, cluster_id, "event_time_us"):
+        found[row["broker_id"]].append((row["event_time_us"], row["end_time_us"]))
+    return found
+
+
+def _troubles(own: OwnShrinks, cluster_id: str, form: str) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = defaultdict(list)
+    for row in _of_cluster(_us(own.tables["broker_troubles"], "from_time", "until_time"), cluster_id, "from_time_us"):
+        ms = (row["until_time_us"] - row["from_time_us"]) // 1000
+        lasts = f" for {seconds_text([ms])}" if ms else ""
+        what = f"{row['kind'].replace('_', ' ')}{lasts}: {row['what']}"
+        says = f"{time_text(row['from_time_us'], form)} {what} [{row['source_file']}:{row['source_line']}]"
+        found[row["broker_id"]].append({"kind": row["kind"], "ms": ms, "says": says})
+    return found

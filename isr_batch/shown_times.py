@@ -1,0 +1,60 @@
+"""Write instants for people, in the time zone that the command was asked for; by default UTC."""
+
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SHOWN: dict[str, tzinfo] = {"UTC": UTC}
+"""The zone by its name. One command writes all its instants in one zone."""
+
+
+def show_times_in(name: str, zone: tzinfo) -> None:
+    """Choose the time zone of all instants written from now on."""
+    _SHOWN.clear()
+    _SHOWN[name] = zone
+
+
+def zone_name() -> str:
+    """Name the time zone; where an instant is shown, this is next to it."""
+    return next(iter(_SHOWN))
+
+
+def zone_note() -> list[str]:
+    """Name the zone in a sentence for texts that otherwise leave it out, unless it is UTC."""
+    return [] if zone_name() == "UTC" else [f"Times are in {zone_name()}."]
+
+
+def shown_zone() -> tzinfo:
+    """Return the time zone."""
+    return _SHOWN[zone_name()]
+
+
+def in_shown_zone(time: datetime) -> datetime:
+    """Convert an instant; without a zone it is in UTC."""
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(shown_zone())
+
+
+def time_text(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Write an instant given in microseconds since 1970."""
+    return f"{in_shown_zone(_EPOCH + timedelta(seconds=us // 1_000_000)):{form}}"
+
+
+def time_text_ms(us: int) -> str:
+    """Write an instant, truncated to milliseconds."""
+    return day_and_time(_EPOCH + timedelta(microseconds=us))
+
+
+def day_and_time(time: datetime) -> str:
+    """Write an instant to the millisecond."""
+    return f"{in_shown_zone(time):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+
+
+def time_of_day(time: datetime) -> str:
+    """Write a time of day to the millisecond."""
+    return f"{in_shown_zone(time):%H:%M:%S.%f}"[:-3]
+
+
+def offset_us(us: int) -> int:
+    """Return how far the time zone is ahead of UTC at an instant, for charts, which know UTC only."""
+    ahead = in_shown_zone(_EPOCH + timedelta(microseconds=us)).utcoffset() or timedelta()
+    return ahead // timedelta(microseconds=1)
