@@ -1,7 +1,7 @@
-"""Answers to a recording under states of evidence, held to its faults: what an operator has is rarely all logs.
+"""Answers to a recording under states of evidence, held to its faults and to the tables: few operators have all logs.
 
-``python -m tests.answers_bench RECORDING [RECORDING ...]`` prints the matrix that docs/answers.md has. A recording is
-a folder with logs and timeline.jsonl.
+``python -m tests.answers_bench RECORDING [RECORDING ...]`` prints a line for each recording as it goes, and the matrix
+that docs/answers.md has. A recording is a folder with logs and timeline.jsonl.
 """
 
 import gzip
@@ -21,11 +21,17 @@ from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.replay import replay
 from isr_batch.scoring.broker_check import validate
-from tests.recorded_faults import count_by_kind, drops_of_lake, recorded_faults
+from isr_batch.scoring.eligible_leaders import write_eligible_leaders
+from isr_batch.scoring.late_checks import find_late_checks
+from isr_batch.scoring.scores import write_scores
+from tests.figures_in_answers import check_figures
+from tests.recorded_faults import count_by_kind, drops_of_leaders, recorded_faults
 from udfs.batches.rule_runs import RuleRun
 from udfs.rules import rule_of_release
 
 LOGS: Final = ("request", "server", "state-change")
+OTHER_RULE: Final = "kip-501-pending"
+"""Replayed where all logs are there, for the sentences about a better rule."""
 
 
 class LogLine(NamedTuple):
@@ -80,18 +86,33 @@ def _lines(path: Path) -> list[str]:
         return stream.readlines()
 
 
-def drops_in_answer(folder: Path, lake_root: Path) -> list[dict[str, Any]]:
-    """Drops that an answer to the logs of a folder names, without Spark."""
+def no_spark() -> Any:
+    """Refuse a session: the logs are few."""
+    raise RuntimeError("the logs are few")
 
-    def no_spark() -> Any:
-        raise RuntimeError("the logs are few")
 
-    lake = Lake(no_spark, str(lake_root), "bench")
+def lake_of_logs(folder: Path, root: Path, *others: str) -> Lake:
+    """Do what `run` does with the logs of a folder, without Spark; without follower fetches nothing is replayed.
+
+    Parameters
+    ----------
+    folder, root : Path
+        The logs, and where the lake will be.
+    *others : str
+        Rules to replay, as well as that of the brokers.
+    """
+    lake = Lake(no_spark, str(root), "bench")
     ingest_broker_logs(lake, folder, "recorded")
-    if any(folder.glob("broker-*/request.log")):
-        replay(lake, [RuleRun(_rule_of_brokers(lake))])
+    if lake.files("fetch_log"):
+        runs = [RuleRun(rule) for rule in (_rule_of_brokers(lake), *others)]
+        replay(lake, runs)
+        if find_late_checks(lake):
+            replay(lake, runs)
+        if others:
+            write_eligible_leaders(lake, "auto")
+            write_scores(lake)
         validate(lake)
-    return drops_of_lake(str(lake_root)).get("recorded", [])
+    return lake
 
 
 def _rule_of_brokers(lake: Lake) -> str:
@@ -99,18 +120,32 @@ def _rule_of_brokers(lake: Lake) -> str:
     return rule_of_release(apache_release(next(version for version in named if version)))
 
 
-def bench(recording: Path, states: Mapping[str, Keep] = STATES) -> Matrix:
+class Benched(NamedTuple):
+    """How often answers were right, by state and kind of fault, and what they said that tables do not bear out."""
+
+    matrix: Matrix
+    wrong: list[str]
+
+    def in_a_line(self, name: str) -> str:
+        """Sum up a recording: right, not known and wrong in each state."""
+        totals = {state: sum(kinds.values(), Counter()) for state, kinds in self.matrix.items()}
+        counts = (f"{state} {_cell(counts)}" for state, counts in totals.items())
+        return f"{name}: {', '.join(counts)}; {len(self.wrong)} sentences that tables do not bear out\n"
+
+
+def bench(recording: Path, states: Mapping[str, Keep] = STATES) -> Benched:
     """Answer under each state of evidence; a drop that an answer does not name, though others do, is untold."""
     faults = recorded_faults(recording / "timeline.jsonl")
-    found: Matrix = {}
+    found = Benched({}, [])
     for state, keep in states.items():
         with tempfile.TemporaryDirectory() as place:
-            drops = drops_in_answer(with_evidence(recording, keep, Path(place, "logs")), Path(place, "lake"))
-        found[state] = count_by_kind(faults, drops)
-    all_drops = {
-        kind: max(of.get(kind, Counter()).total() for of in found.values()) for of in found.values() for kind in of
-    }
-    for of_state in found.values():
+            logs = with_evidence(recording, keep, Path(place, "logs"))
+            lake = lake_of_logs(logs, Path(place, "lake"), *([OTHER_RULE] if state == "all logs" else []))
+            found.matrix[state] = count_by_kind(faults, drops_of_leaders(lake).get("recorded", []))
+            found.wrong.extend(f"{state}: {sentence}" for sentence in check_figures(lake).wrong)
+    every = found.matrix.values()
+    all_drops = {kind: max(of.get(kind, Counter()).total() for of in every) for of in every for kind in of}
+    for of_state in every:
         for kind, most in all_drops.items():
             of_kind = of_state.setdefault(kind, Counter())
             of_kind["untold"] += most - of_kind.total()
@@ -135,10 +170,25 @@ def as_markdown(matrix: Matrix) -> str:
         cells = []
         for of_state in matrix.values():
             counts = sum(of_state.values(), Counter()) if kind == "all" else of_state.get(kind, Counter())
-            cells.append(" / ".join(str(counts[what]) for what in ("right", "untold", "wrong")))
+            cells.append(_cell(counts))
         lines.append(f"| {kind} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
+def _cell(counts: Counter[str]) -> str:
+    return " / ".join(str(counts[what]) for what in ("right", "untold", "wrong"))
+
+
+def main(recordings: Iterable[Path]) -> None:
+    """Print the lines and the matrix, and the sentences that tables do not bear out."""
+    matrices = []
+    for recording in recordings:
+        found = bench(recording)
+        matrices.append(found.matrix)
+        sys.stdout.write(found.in_a_line(recording.name) + "".join(f"  {said}\n" for said in found.wrong))
+        sys.stdout.flush()
+    sys.stdout.write(as_markdown(added(matrices)))
+
+
 if __name__ == "__main__":
-    sys.stdout.write(as_markdown(added(bench(Path(path)) for path in sys.argv[1:])))
+    main(Path(path) for path in sys.argv[1:])

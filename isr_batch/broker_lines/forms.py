@@ -210,6 +210,14 @@ that prints it has stopped leading."""
 VERSION: Final = Form("Kafka version ?: ", r"Kafka version ?: (\S+)", "version VARCHAR")
 STARTED: Final = r"kafka\.Log4jController`? MBean"
 STARTING: Final = r"Transition from SHUTDOWN to STARTING|\] INFO starting \(kafka\.server\.KafkaServer\)"
+_LIFECYCLE = r"\[BrokerLifecycleManager id=\d+\]"
+OWN_STATES: Final = {
+    "fenced": rf"{_LIFECYCLE} Successfully registered broker",
+    "unfenced": rf"{_LIFECYCLE} The broker has been unfenced",
+    "shutting_down": rf"{_LIFECYCLE} Beginning controlled shutdown|\] INFO Terminating process due to signal",
+}
+"""A broker's states with a KRaft controller, in its own lines; it registers as a fenced broker. Logging may end before
+the line of a controlled shutdown is written, but not before that of the signal, which ZooKeeper brokers print too."""
 CHECKS_SCHEDULED: Final = r"\[LogDirFailureHandler\]: Starting|\[ExpirationReaper-\d+(-Produce)?\], Starting"
 """Lines right before isr-expiration is scheduled; up to 0.11 the nearest one is that of the replica manager's
 purgatory."""
@@ -285,7 +293,8 @@ SERVER_LINES: Final = "|".join((
     *(form.mark for form in (
         SHRINK, EXPAND, ISR_UPDATED, WRITE_FAILED, START_OFFSET, CREATED, TOPIC_CONFIGURED, DELETED, VERSION,
     )),
-    "Log4jController", STARTING, CHECKS_SCHEDULED, *TROUBLES.values(), *OWN_TROUBLES.values(), _NOT_ENOUGH,
+    "Log4jController", STARTING, CHECKS_SCHEDULED, *OWN_STATES.values(),
+    *TROUBLES.values(), *OWN_TROUBLES.values(), _NOT_ENOUGH,
 ))  # fmt: skip
 """Marks of the lines of interest in server.log that have a timestamp."""
 STATE_CHANGE_LINES: Final = "|".join(

@@ -29,6 +29,8 @@ _NEEDED = {
     "PARTITION_CHANGE_RECORD": ("topicId", "partitionId"),
 }
 _UNKNOWN = -1
+_LINE_LATE_US = 5_000_000
+"""A broker's line about a deletion comes at most this long after the controller's record."""
 
 
 def metadata_records(sql: ArrowSql, lines: pa.Table) -> pa.Table:
@@ -187,6 +189,31 @@ def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table
         )
         SELECT topic, states.* EXCLUDE (topic_id) FROM states JOIN topic_names USING (topic_id)
         """,
+        metadata=metadata,
+        topic_names=topic_names,
+    )
+
+
+def with_deletions(sql: ArrowSql, logged: pa.Table, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
+    """Add the deletions of topics that no line of a replica's broker shows to ``logged``, rows of `forms.DELETED`."""
+    return sql(
+        f"""
+        WITH replicas AS (
+            SELECT DISTINCT data.topicId AS topic_id, data.partitionId AS partition_id,
+                unnest(data.replicas) AS broker_id
+            FROM metadata WHERE type IN ('PARTITION_RECORD', 'PARTITION_CHANGE_RECORD')
+        ), removed AS (
+            SELECT data.topicId AS topic_id, at_us AS stamp_us, source_file, source_line
+            FROM metadata WHERE type = 'REMOVE_TOPIC_RECORD'
+        ), recorded AS (
+            SELECT * EXCLUDE (topic_id) FROM removed JOIN replicas USING (topic_id) JOIN topic_names USING (topic_id)
+        )
+        SELECT * FROM logged
+        UNION ALL BY NAME
+        SELECT r.* FROM recorded r ANTI JOIN logged l ON r.broker_id = l.broker_id AND r.topic = l.topic
+            AND r.partition_id = l.partition_id AND abs(r.stamp_us - l.stamp_us) <= {_LINE_LATE_US}
+        """,
+        logged=logged,
         metadata=metadata,
         topic_names=topic_names,
     )

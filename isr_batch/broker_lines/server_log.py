@@ -10,6 +10,7 @@ from isr_batch.broker_lines.forms import (
     LEADER,
     OF_PARTITION,
     OUT_OF_SYNC,
+    OWN_STATES,
     SHRINK,
     STARTED,
     STARTING,
@@ -144,6 +145,19 @@ def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
         WINDOW of_broker AS (PARTITION BY broker_id ORDER BY stamp_us, source_line)
         QUALIFY first OR NOT coalesce(
             lag(first) OVER of_broker AND stamp_us - lag(stamp_us) OVER of_broker <= {_SAME_START_US}, false)
+        """,
+        server=server,
+    )
+
+
+def own_states(sql: ArrowSql, server: pa.Table) -> pa.Table:
+    """List the states (fenced, unfenced, shutting_down) that KRaft brokers log: broker_id, kind, at_us."""
+    kinds = " ".join(f"WHEN {matches('message', said)} THEN {quoted(kind)}" for kind, said in OWN_STATES.items())
+    return sql(
+        f"""
+        WITH lines AS (SELECT broker_id, CASE {kinds} END AS kind, stamp_us AS at_us FROM server)
+        FROM lines WHERE at_us IS NOT NULL AND kind IS NOT NULL
+            AND broker_id IN (SELECT broker_id FROM lines WHERE kind = 'unfenced')
         """,
         server=server,
     )

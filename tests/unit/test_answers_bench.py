@@ -1,5 +1,6 @@
 """Which broker and time an answer names, with all logs and with some missing, held to the faults of recordings."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +8,8 @@ from typing import Final
 
 import pytest
 
-from tests.answers_bench import Matrix, bench
+from isr_batch.lake.arrow_read import read_columns
+from tests.answers_bench import Benched, Matrix, bench, lake_of_logs, with_evidence
 from tests.spark.broker_logs import TRACES, traces
 
 NETWORK: Final = Path(__file__).parents[1] / "golden" / "network"
@@ -23,7 +25,7 @@ Record = Callable[[str, object], None]
 
 def test_answers_point_at_the_broker_at_fault(record_property: Record) -> None:
     found = bench(NETWORK)
-    record_property("answers", _plain(found))
+    record_property("answers", _plain(found.matrix))
     _hold(found)
 
 
@@ -31,23 +33,39 @@ def test_answers_point_at_the_broker_at_fault(record_property: Record) -> None:
 @pytest.mark.nightly
 @pytest.mark.traces
 @pytest.mark.parametrize("name", OTHERS)
-def test_so_they_do_about_other_recordings(name: str, record_property: Record) -> None:
+def test_so_they_do_about_other_recordings(
+    name: str, record_property: Record, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = bench(TRACES / name)
-    record_property("answers to others", _plain(found))
+    with capsys.disabled():
+        sys.stdout.write(f"\n{found.in_a_line(name)}")
+    record_property("answers to others", _plain(found.matrix))
     _hold(found)
+
+
+def test_restarts_are_replayed_without_the_metadata_log(tmp_path: Path) -> None:
+    """The brokers' own lines say when they shut down, register and are unfenced."""
+    logs = with_evidence(Path(__file__).parents[2] / "data" / "samples" / "restart", bool, tmp_path / "logs")
+    lake = lake_of_logs(logs, tmp_path / "lake")
+    assert Counter(read_columns(lake, "replay_check", ["status"])["status"].to_pylist()) == Counter(matched=120)
 
 
 def _plain(found: Matrix) -> dict[str, dict[str, dict[str, int]]]:
     return {state: {kind: dict(counts) for kind, counts in kinds.items()} for state, kinds in found.items()}
 
 
-def _hold(found: Matrix) -> None:
-    totals = {state: sum(kinds.values(), Counter()) for state, kinds in found.items()}
+def _hold(found: Benched) -> None:
+    assert found.wrong == []
+    totals = {state: sum(kinds.values(), Counter()) for state, kinds in found.matrix.items()}
     whole = totals["all logs"]
     assert whole["right"] >= RIGHT * whole.total() > 0, whole
     assert whole["wrong"] <= WRONG * whole.total(), whole
     for state, counts in totals.items():
         assert counts["wrong"] <= WRONG_WITH_LESS * counts.total(), (state, counts)
-    for state, kinds in found.items():
+    for state, kinds in found.matrix.items():
         for kind, counts in kinds.items():
-            assert counts["right"] <= found["all logs"][kind]["right"], ("more logs, a worse answer", state, kind)
+            assert counts["right"] <= found.matrix["all logs"][kind]["right"], (
+                "more logs, a worse answer",
+                state,
+                kind,
+            )

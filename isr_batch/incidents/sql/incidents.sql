@@ -6,7 +6,7 @@ WITH grouped AS (
     cluster_id, fault_id, incident,
     min(change_us) AS first_us,
     max(change_us) AS last_us,
-    min(change_us - 1000 * coalesce(lag_ms, 0)) AS since_us,
+    min(coalesce(replayed_us, change_us) - 1000 * coalesce(lag_ms, 0)) AS since_us,
     if(count(*) FILTER (cause <> 'unknown' AND restored_us IS NULL) = 0, max(restored_us), NULL) AS restored_us,
     count_if(verdict = 'spurious') AS spurious,
     count_if(cause = 'answer_not_delivered') AS undelivered,

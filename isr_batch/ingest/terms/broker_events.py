@@ -230,16 +230,21 @@ def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
 
 
 def broker_events(sources: Sources, silent: pa.Table, checks: pa.Table) -> pa.Table:
-    """Build the columns of broker_events: broker_id, kind, at_us, end_us; ``checks`` is from `check_events`."""
+    """Build the columns of broker_events: broker_id, kind, at_us, end_us; ``checks`` is from `check_events`.
+
+    States are those of the metadata log; without it, those that the brokers log of themselves.
+    """
     return sources.sql(
         """
         SELECT broker_id, 'started' AS kind, stamp_us AS at_us, stamp_us AS end_us FROM starts
         UNION ALL SELECT broker_id, 'silent', from_us, until_us FROM silent
         UNION ALL SELECT broker_id, kind, at_us, end_us FROM checks
         UNION ALL SELECT broker_id, kind, at_us, at_us FROM changes
+        UNION ALL SELECT broker_id, kind, at_us, at_us FROM own WHERE NOT EXISTS (FROM changes)
         """,
         starts=server_log.process_starts(sources.sql, sources.server),
         silent=silent,
         checks=checks,
         changes=metadata_log.metadata_brokers(sources.sql, sources.metadata),
+        own=server_log.own_states(sources.sql, sources.server),
     )

@@ -114,8 +114,13 @@ class Sources:
     @cached_property
     def made_again(self) -> pa.Table:
         """`isr_batch.ingest.requests.in_force.topics_made_again`."""
-        deleted = rows_of(self.sql, self.server, forms.DELETED)
-        return topics_made_again(self.sql, self.led, self.accepted, deleted)
+        return topics_made_again(self.sql, self.led, self.accepted, self.deleted)
+
+    @cached_property
+    def deleted(self) -> pa.Table:
+        """`metadata_log.with_deletions` of the rows of `forms.DELETED`."""
+        logged = rows_of(self.sql, self.server, forms.DELETED)
+        return metadata_log.with_deletions(self.sql, logged, self.metadata, self.topics)
 
     @cached_property
     def min_isr_settings(self) -> pa.Table:
@@ -247,7 +252,7 @@ def term_starts(sources: Sources) -> pa.Table:
         """,
         led=sources.led,
         followed=rows_of(sources.sql, sources.state_changes, forms.FOLLOWER),
-        deleted=rows_of(sources.sql, sources.server, forms.DELETED),
+        deleted=sources.deleted,
         accepted=sources.accepted,
         lines=rows_of(sources.sql, sources.server, forms.START_OFFSET),
     )

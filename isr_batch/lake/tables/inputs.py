@@ -160,7 +160,7 @@ BROKER_EVENTS = Table(
             kind STRING NOT NULL -- started; silent (the broker did nothing although a request waited, or although its
                 -- followers fetched from other brokers); quiet (no follower fetched from it, and the reason is
                 -- unknown); check (a run of isr-expiration, due at event_time, that ran at end_time); fenced, unfenced
-                -- or shutting_down (by the controller)
+                -- or shutting_down (by the metadata log, or else by the broker's own server.log)
         """),
         DATE,
     ),

@@ -290,3 +290,17 @@ def test_a_request_with_an_impossible_number_begins_no_term(sql: ArrowSql) -> No
         request, acted = ORDERS["2.1"]
         odd = request.replace(number, number.split("=")[0] + "=99999999999")
         assert server_log_zookeeper.zookeeper_accepted(sql, lines(odd, acted)).num_rows == 0
+
+
+def test_states_that_a_broker_logs_of_itself(sql: ArrowSql) -> None:
+    logger = "[BrokerLifecycleManager id=1]"
+    texts = (
+        f"{logger} Successfully registered broker 1 with broker epoch 21",
+        f"{logger} The broker has been unfenced. Transitioning from RECOVERY to RUNNING.",
+        f"{logger} Beginning controlled shutdown.",
+        "Terminating process due to signal SIGTERM",
+    )
+    rows = server_log.own_states(sql, lines(*texts)).sort_by("at_us").to_pylist()
+    assert [row["kind"] for row in rows] == ["fenced", "unfenced", "shutting_down", "shutting_down"]
+    # Without a KRaft controller, no replica is kept out of the ISR for a signal.
+    assert server_log.own_states(sql, lines(texts[-1])).num_rows == 0

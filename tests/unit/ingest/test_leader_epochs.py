@@ -17,6 +17,7 @@ PROCESSES = pa.schema([
     ("broker_id", pa.int32()), ("process", pa.int32()), ("last_led_us", pa.int64()), ("broker_version", pa.string()),
     ("check_origin_ms", pa.int64()), ("check_origin_source", pa.string()),
 ])  # fmt: skip
+DELETED = "Log for partition t-x-1 is renamed to /d/t-x-1.37ef-delete and is scheduled for deletion"
 STARTED = "Registered `kafka:type=kafka.Log4jController` MBean"
 
 
@@ -79,9 +80,22 @@ def test_a_term_ends_where_the_broker_deletes_its_log(sql: ArrowSql) -> None:
     assert [row["made_again"] for row in rows] == [0, 1]
 
 
+def test_so_it_does_where_only_the_metadata_log_has_the_deletion(sql: ArrowSql) -> None:
+    whole = {"partitionId": 1, "leader": 1, "leaderEpoch": 0, "replicas": [1, 2], "isr": [1, 2]}
+    records = record_lines(
+        record(4, 1, "PARTITION_RECORD", topicId=TOPIC_ID, **whole),
+        record(12, 2, "REMOVE_TOPIC_RECORD", topicId=TOPIC_ID),
+    )
+    states = lines(leads(5, 0), leads(20, 0))
+    for server in (lines((0, STARTED)), lines((0, STARTED), (12.2, DELETED))):
+        rows = terms(sources(sql, server, states, records), processes(None, 50))
+        end = 12 if server.num_rows == 1 else 12.2
+        assert [(row["start_us"] / SECOND, row["end_us"] / SECOND) for row in rows] == [(5, end), (20, 50)]
+        assert [row["made_again"] for row in rows] == [0, 1]
+
+
 def test_a_topic_made_again_has_the_replicas_that_it_was_made_with(sql: ArrowSql) -> None:
     """Its epochs are those of the topic before it."""
-    deleted = "Log for partition t-x-1 is renamed to /d/t-x-1.37ef-delete and is scheduled for deletion"
     other = "X_8NR7hHQCm-qPWlwcEcKw"
     whole = {"partitionId": 1, "leader": 1, "leaderEpoch": 0}
     records = record_lines(
@@ -90,7 +104,7 @@ def test_a_topic_made_again_has_the_replicas_that_it_was_made_with(sql: ArrowSql
         record(19, 3, "TOPIC_RECORD", name="t-x", topicId=other),
         record(19, 4, "PARTITION_RECORD", topicId=other, replicas=[1, 2], isr=[1, 2], **whole),
     )
-    known = sources(sql, lines((0, STARTED), (12, deleted)), lines(leads(5, 0), leads(20, 0)), records)
+    known = sources(sql, lines((0, STARTED), (12, DELETED)), lines(leads(5, 0), leads(20, 0)), records)
     known = replace(known, topics=pa.table({"topic_id": [TOPIC_ID, other], "topic": ["t-x", "t-x"]}))
     rows = terms(known, processes(None, 50))
     assert [row["assigned"] for row in rows] == [[1, 2, 3], [1, 2]]
