@@ -121,16 +121,16 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
         With every mistake of every layer.
     """
     mistakes: list[str] = []
-    layers = _layers(env or os.environ.get(ENV_VARIABLE), options or {}, conf or _conf_folder(), mistakes)
+    layers = _settings_layers(env or os.environ.get(ENV_VARIABLE), options or {}, conf or _conf_folder(), mistakes)
     merged: Tree = {}
     for _, layer in layers:
-        merged = _merge(merged, layer)
+        merged = _merge_settings(merged, layer)
     try:
         settings = Settings(**merged)
         replay = _read_params(settings.replay, layers, mistakes)
         settings = settings.model_copy(update={"replay": replay})
     except ValidationError as error:
-        mistakes += [_mistake(details["loc"], details, layers) for details in error.errors()]
+        mistakes += [_settings_mistake(details["loc"], details, layers) for details in error.errors()]
     if mistakes:
         count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
         raise UsageError(
@@ -144,11 +144,11 @@ def _conf_folder() -> Path | None:
     return next((folder for folder in (Path("conf"), shipped("conf")) if (folder / "base.yaml").is_file()), None)
 
 
-def _layers(env: str | None, options: Tree, conf: Path | None, mistakes: list[str]) -> list[tuple[str, Tree]]:
+def _settings_layers(env: str | None, options: Tree, conf: Path | None, mistakes: list[str]) -> list[tuple[str, Tree]]:
     layers = []
     for path in [conf / "base.yaml", *([conf / f"{env}.yaml"] if env else [])] if conf else []:
         if path.is_file():
-            layers.append((str(path), _read_yaml(path, mistakes)))
+            layers.append((str(path), _read_settings_yaml(path, mistakes)))
         elif path.stem == env:
             names = sorted(other.stem for other in path.parent.glob("*.yaml"))
             mistakes.append(f"environment {env}: there is no {path}; {did_you_mean(env, names)}")
@@ -167,7 +167,7 @@ def _layers(env: str | None, options: Tree, conf: Path | None, mistakes: list[st
     return [*layers, ("options", options)]
 
 
-def _read_yaml(path: Path, mistakes: list[str]) -> Tree:
+def _read_settings_yaml(path: Path, mistakes: list[str]) -> Tree:
     try:
         content = load_yaml(path)
     except yaml.YAMLError as error:
@@ -179,15 +179,17 @@ def _read_yaml(path: Path, mistakes: list[str]) -> Tree:
     return content or {}
 
 
-def _merge(below: Tree, above: Mapping[str, Any]) -> Tree:
+def _merge_settings(below: Tree, above: Mapping[str, Any]) -> Tree:
     merged = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _merge(merged[key], value) if both else value
+        merged[key] = _merge_settings(merged[key], value) if both else value
     return merged
 
 
-def _mistake(location: tuple[int | str, ...], details: Mapping[str, Any], layers: list[tuple[str, Tree]]) -> str:
+def _settings_mistake(
+    location: tuple[int | str, ...], details: Mapping[str, Any], layers: list[tuple[str, Tree]]
+) -> str:
     where = f"{_layer_of(location, layers)}: {'.'.join(str(part) for part in location)}"
     if details["type"] == "extra_forbidden":
         model: type[BaseModel] = Settings

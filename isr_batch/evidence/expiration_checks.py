@@ -152,7 +152,7 @@ def _number_storms(checks: Sequence[ExpirationCheck]) -> None:
             if (
                 find(m) != find(n)
                 and brokers & (checks[m].bursts.keys() | {checks[m].leader_id})
-                and _together(check, checks[m])
+                and _checks_at_same_time(check, checks[m])
             ):
                 root[max(find(m), find(n))] = min(find(m), find(n))
     numbers = {old: new for new, old in enumerate(dict.fromkeys(find(n) for n in range(len(checks))))}
@@ -160,7 +160,7 @@ def _number_storms(checks: Sequence[ExpirationCheck]) -> None:
         check.storm = numbers[find(n)]
 
 
-def _together(one: ExpirationCheck, other: ExpirationCheck) -> bool:
+def _checks_at_same_time(one: ExpirationCheck, other: ExpirationCheck) -> bool:
     return any(a.same_time(b) for a in one.bursts.values() for b in other.bursts.values())
 
 

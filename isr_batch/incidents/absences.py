@@ -84,16 +84,16 @@ def _with_numbers(spans: pa.Table) -> pa.Table:
 
 def fetches_of_spans(lake: Lake) -> FetchesOfSpans | None:
     """Return a reader of the fetches in progress during spans of time; None if the log is too large."""
-    return partial(_fetches, lake) if stored_bytes(lake, FETCH_LOG.name) <= sizes.ABSENCE_BYTES else None
+    return partial(_fetches_around_drops, lake) if stored_bytes(lake, FETCH_LOG.name) <= sizes.ABSENCE_BYTES else None
 
 
-def _fetches(lake: Lake, spans: pa.Table) -> pa.Table:
-    days = _day(min(spans["from_us"].to_pylist())), _day(max(spans["until_us"].to_pylist()))
+def _fetches_around_drops(lake: Lake, spans: pa.Table) -> pa.Table:
+    days = _day_of_absence(min(spans["from_us"].to_pylist())), _day_of_absence(max(spans["until_us"].to_pylist()))
     with engine_for_a_partition(lake) as engine:
         # The day of a fetch is the one on which it was handled.
         found = engine.fetches(engine.rows(spans), (days[0] - timedelta(days=1), days[1] + timedelta(days=1)))
         return without_zones(engine.arrow(found))
 
 
-def _day(at_us: int) -> date:
+def _day_of_absence(at_us: int) -> date:
     return datetime.fromtimestamp(at_us / 1_000_000, UTC).date()

@@ -57,7 +57,7 @@ def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> In
         As the command names it.
     """
     rows = {
-        "What": _sentence("; ".join(_statements(incident)[1:])),
+        "What": _sentence("; ".join(_card_statements(incident)[1:])),
         "Why": _why(drops),
         "How sure": _how_sure(drops),
         "Cost": _cost(incident, drops),
@@ -75,10 +75,10 @@ def incident_title(incident: Row) -> str:
     """Name the broker that an incident points at, and what it did."""
     if incident["fault_id"] is None:
         return f"{count_of(incident['unknown'], 'follower')} dropped; the logs do not say why"
-    return f"Broker {incident['fault_id']} {_statements(incident)[0]}"
+    return f"Broker {incident['fault_id']} {_card_statements(incident)[0]}"
 
 
-def _statements(incident: Row) -> list[str]:
+def _card_statements(incident: Row) -> list[str]:
     if incident["fault_id"] is None:
         return []
     # Lines in its own log explain the rest, and come after it.
@@ -95,25 +95,25 @@ def incident_markdown(card: IncidentCard, cluster_id: str, picture: str = "") ->
     picture : str, optional
         Path of its picture.
     """
-    lines = [f"**{_marked(cluster_id)}: {_marked(card.title)}**", ""]
-    lines += [f"- {heading}: {_marked(text)}" for heading, text in _rows(card)]
+    lines = [f"**{_markdown_text(cluster_id)}: {_markdown_text(card.title)}**", ""]
+    lines += [f"- {heading}: {_markdown_text(text)}" for heading, text in _card_rows(card)]
     if card.evidence:
-        lines.append(f"- Evidence: {', '.join(_code(line) for line in card.evidence)}")
+        lines.append(f"- Evidence: {', '.join(_markdown_code(line) for line in card.evidence)}")
     if card.command:
-        lines.append(f"- In full: {_code(card.command)}")
+        lines.append(f"- In full: {_markdown_code(card.command)}")
     if picture:
-        lines += ["", f"![{_marked(card.title)}](<{printable(picture).replace('>', '%3E')}>)"]
+        lines += ["", f"![{_markdown_text(card.title)}](<{printable(picture).replace('>', '%3E')}>)"]
     return "\n".join(lines) + "\n"
 
 
 def incident_text(card: IncidentCard, cluster_id: str, picture: str = "") -> str:
     """Write a card as plain text; parameters as `incident_markdown`."""
-    rows = [*_rows(card), ("Evidence", ", ".join(card.evidence)), ("Picture", picture), ("In full", card.command)]
+    rows = [*_card_rows(card), ("Evidence", ", ".join(card.evidence)), ("Picture", picture), ("In full", card.command)]
     lines = [f"{cluster_id}: {card.title}", *(f"  {heading}: {text}" for heading, text in rows if text)]
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
-def _rows(card: IncidentCard) -> list[tuple[str, str]]:
+def _card_rows(card: IncidentCard) -> list[tuple[str, str]]:
     counts = ", ".join(f"{number:,} {CALLED[verdict]}" for verdict, number in card.counts)
     return [("When", f"{card.when} UTC"), ("Dropped followers", counts), *card.rows]
 
@@ -126,11 +126,11 @@ def _sentence(statements: str) -> str:
     return f"{said[0].upper()}{said[1:]}."
 
 
-def _marked(text: str) -> str:
+def _markdown_text(text: str) -> str:
     return printable(text).translate(_MARKUP)
 
 
-def _code(text: str) -> str:
+def _markdown_code(text: str) -> str:
     fence = "``" if "`" in text else "`"
     return f"{fence}{printable(text)}{fence}"
 
@@ -190,7 +190,7 @@ def what_to_check(incident: Row) -> str:
         return f"{link}: replication throttles, packet loss; ReplicaFetcher errors in server.log of broker {broker}."
     if incident["spurious"] + incident["genuine"] == 0:
         return (
-            _of_the_controller(incident, host)
+            _check_next_of_controller(incident, host)
             if incident["excluded"]
             else f"{host}: server.log, and why it is suspected."
         )
@@ -200,10 +200,10 @@ def what_to_check(incident: Row) -> str:
         return f"{link}: the network, and whether the follower read its socket (its CPU, ReplicaFetcher lines)."
     if not (incident["silent_ms"] or incident["unreached"] or incident["stopped"]):
         return "Nothing on this host: the rule dropped followers that were well."
-    return f"{host}: {_on_the_host(incident)}."
+    return f"{host}: {_check_next_on_host(incident)}."
 
 
-def _on_the_host(incident: Row) -> str:
+def _check_next_on_host(incident: Row) -> str:
     if incident["unreached"] and not incident["silent_ms"]:
         return "its network interface and listener; ReplicaFetcher errors in server.log of the others"
     if incident["genuine_cause"] == "follower_slow" and not incident["silent_ms"]:
@@ -215,7 +215,7 @@ def _on_the_host(incident: Row) -> str:
     return f"{gc}stalls of the disk, CPU steal and limits, swap, a migrated machine (sar, dmesg)"
 
 
-def _of_the_controller(incident: Row, host: str) -> str:
+def _check_next_of_controller(incident: Row, host: str) -> str:
     if incident["reassigned"] == incident["excluded"]:
         return "Nothing, if this reassignment was planned."
     if "fenced" in (incident["events"] or ()):

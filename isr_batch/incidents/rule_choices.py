@@ -139,14 +139,14 @@ def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> lis
     """
     rows = _over_topics([row for row in scores if row["cluster_id"] == cluster_id])
     ran = _ran(own, cluster_id)
-    choices = [_choice(group, rows, ran) for group in alike_choices(rows)]
+    choices = [_rule_choice(group, rows, ran) for group in alike_choices(rows)]
     yours = [one for one in choices if one.yours]
     best = [
         one for one in choices
-        if not one.yours and not any(_beats(other, one) for other in choices)
-        and all(one.spurious < mine.spurious or _beats(one, mine) for mine in yours)
+        if not one.yours and not any(_choice_beats(other, one) for other in choices)
+        and all(one.spurious < mine.spurious or _choice_beats(one, mine) for mine in yours)
     ]  # fmt: skip
-    best.sort(key=lambda one: (one.reference, *_figures(one), one.lag_time_ms))
+    best.sort(key=lambda one: (one.reference, *_figures_of_choice(one), one.lag_time_ms))
     return [*yours, *best][:MOST]
 
 
@@ -156,10 +156,10 @@ def _over_topics(rows: Iterable[Row]) -> list[Row]:
     for row in rows:
         params = {name: value for name, value in json.loads(row["params_json"]).items() if name != MIN_ISR}
         groups.setdefault((row["rule"], json.dumps(params)), []).append(row)
-    return [_together(group) | {"params_json": params} for (_, params), group in groups.items()]
+    return [_scores_together(group) | {"params_json": params} for (_, params), group in groups.items()]
 
 
-def _together(group: Sequence[Row]) -> Row:
+def _scores_together(group: Sequence[Row]) -> Row:
     """Sum up scores. For maxima, the largest is used."""
     sums = ("shrinks", "spurious", "genuine", "excluded", "unknown", "misses", "relinquishes", *COSTS)
     largest = max((row["detection_ms_p99"] for row in group if row["detection_ms_p99"] is not None), default=None)
@@ -179,10 +179,10 @@ def _ran(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
     return ran or {(own.rule, one["lag_time_ms"]) for one in own.clusters if one["cluster_id"] == cluster_id}
 
 
-def _choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]) -> RuleChoice:
+def _rule_choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]) -> RuleChoice:
     first = group[0]
     rules = [REGISTRY[row["rule"]] for row in group if row["rule"] in REGISTRY]
-    under_min_isr_s, offline_s, stalled_s = (_span([row[cost] for row in group]) for cost in COSTS)
+    under_min_isr_s, offline_s, stalled_s = (_cost_span([row[cost] for row in group]) for cost in COSTS)
     return RuleChoice(
         [name_of_choice(row, rows) for row in group],
         [name_of_choice(row, rows) for row in group if (row["rule"], row["T"]) in ran],
@@ -192,7 +192,7 @@ def _choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]
     )  # fmt: skip
 
 
-def _span(values: Sequence[float | None]) -> Span | None:
+def _cost_span(values: Sequence[float | None]) -> Span | None:
     known = [value for value in values if value is not None]
     return (min(known), max(known)) if known else None
 
@@ -208,7 +208,7 @@ def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
     return " ".join([row["rule"], *others])
 
 
-def _figures(one: RuleChoice) -> tuple[float, ...]:
+def _figures_of_choice(one: RuleChoice) -> tuple[float, ...]:
     """Return the figures by which groups are compared; less is better."""
     never = float("inf")
     return (
@@ -218,8 +218,8 @@ def _figures(one: RuleChoice) -> tuple[float, ...]:
     )  # fmt: skip
 
 
-def _beats(one: RuleChoice, other: RuleChoice) -> bool:
-    figures = [_figures(each) for each in (one, other)]
+def _choice_beats(one: RuleChoice, other: RuleChoice) -> bool:
+    figures = [_figures_of_choice(each) for each in (one, other)]
     # A rule that no broker can run must not hide one that brokers can run.
     return (
         one.reference <= other.reference

@@ -57,12 +57,12 @@ def _releases(found: LogFolder) -> Iterator[str]:
     if any(file.kind == REQUEST for file in files) and all(found.seen(file).whole for file in files):
         if not versions and not found.given.release:
             yield release_not_logged_sentence()
-        elif not unknown and not any(found.seen(file).has_lag_time for file in files) and _no_lag_time(found):
+        elif not unknown and not any(found.seen(file).has_lag_time for file in files) and _lacks_lag_time(found):
             releases = [found.given.release] if found.given.release else sorted(map(vendor_release, versions), key=str)
             yield assumed_lag_time_sentence(max(map(default_lag_time_ms, releases)))
 
 
-def _no_lag_time(found: LogFolder) -> bool:
+def _lacks_lag_time(found: LogFolder) -> bool:
     return found.given.replica_lag_time_max_ms is None and any(
         broker.replica_lag_time_max_ms is None for broker in found.brokers.values()
     )

@@ -51,7 +51,7 @@ def given_logs(places: Sequence[str]) -> Iterator[Path]:
         folder.mkdir()
         if named:
             for name, source in named:
-                _copy_stream(source, folder / name)
+                _copy_given_stream(source, folder / name)
         else:
             _copy_store(places[0], folder)
         yield folder
@@ -65,15 +65,15 @@ def _stream(place: str) -> tuple[str, str] | None:
     return (found[1], found[2]) if found else None
 
 
-def _copy_stream(source: str, folder: Path) -> None:
+def _copy_given_stream(source: str, folder: Path) -> None:
     folder.mkdir()
     to = folder / "stdout.log"
     if source == STDIN:
-        _copy(sys.stdin.buffer, to)
+        _copy_given_bytes(sys.stdin.buffer, to)
         return
     try:
         with Path(source).open("rb") as stream:
-            _copy(stream, to)
+            _copy_given_bytes(stream, to)
     except OSError as error:
         raise NoInputError(f"{source} cannot be read: {error.strerror}", _HOW) from error
 
@@ -94,12 +94,12 @@ def _copy_store(address: str, folder: Path) -> None:
                 to = folder / name
                 to.parent.mkdir(parents=True, exist_ok=True)
                 with files.open_input_stream(info.path, compression=None) as stream:
-                    _copy(stream, to)
+                    _copy_given_bytes(stream, to)
     except (OSError, pa.ArrowInvalid, ValueError) as error:
         reason = str(error).strip().splitlines()[-1][:200]
         raise NoInputError(f"{address} cannot be read: {reason}", "check the address and the credentials") from error
 
 
-def _copy(stream: IO[bytes] | Any, to: Path) -> None:  # noqa: ANN401 pyarrow's streams have no type
+def _copy_given_bytes(stream: IO[bytes] | Any, to: Path) -> None:  # noqa: ANN401 pyarrow's streams have no type
     with to.open("wb") as written:
         shutil.copyfileobj(stream, written, _COPIED_BYTES)

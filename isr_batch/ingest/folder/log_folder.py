@@ -137,19 +137,19 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
         found.given = read_cluster_settings(folder / CLUSTER_FILE)
     candidates: list[Candidate] = []
     properties: dict[Path, dict[str, str]] = {}
-    for path in _files(found, root, folder, folder, (set(), 0)):
+    for path in _files_of_folder(found, root, folder, folder, (set(), 0)):
         own_folder = path.parent == folder
         if own_folder and path.name == CLUSTER_FILE:
-            _add_file(found, PROPERTIES, None, folder, path)
+            _add_log_file(found, PROPERTIES, None, folder, path)
         elif path.suffix == ".properties":
             properties[path] = read_properties(path)
         elif own_folder and TEXT_NAME.fullmatch(path.name) and is_listing(path):
-            _add_file(found, SNAPSHOT, None, folder, path)
+            _add_log_file(found, SNAPSHOT, None, folder, path)
         elif own_folder and METADATA_NAME.fullmatch(path.name):
-            _add_file(found, METADATA, None, folder, path)
+            _add_log_file(found, METADATA, None, folder, path)
         else:
             candidates += _candidates(found, folder, path, options)
-    _add_candidates(found, folder, candidates, properties, options)
+    _add_candidate_logs(found, folder, candidates, properties, options)
     _find_brokers_of_jvms(found)
     if not any(file.broker_id is not None or file.kind in {METADATA, SNAPSHOT} for file in found.files) and (
         not found.unreadable
@@ -167,14 +167,18 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
     return found
 
 
-def _files(found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple[set[Inode], int]) -> Iterator[Path]:
+def _files_of_folder(
+    found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple[set[Inode], int]
+) -> Iterator[Path]:
     """List the files of a folder and its subfolders; each folder is listed once, by its own name, not by a link."""
     folders, depth = visited
     try:
         stat = folder.stat()
         if (stat.st_dev, stat.st_ino) in folders:
             found.left_out.append(
-                Refused(_printable(_name(top, folder)), "a link to a folder that is read anyway", None)
+                Refused(
+                    _printable_log_name(_name_in_folder(top, folder)), "a link to a folder that is read anyway", None
+                )
             )
             return
         folders.add((stat.st_dev, stat.st_ino))
@@ -182,7 +186,9 @@ def _files(found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
-        found.refused.append(Refused(_printable(_name(top, folder)), "unreadable folder", error.strerror))
+        found.refused.append(
+            Refused(_printable_log_name(_name_in_folder(top, folder)), "unreadable folder", error.strerror)
+        )
         return
     for entry in entries:
         if entry.name.startswith("."):
@@ -191,15 +197,17 @@ def _files(found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple
         reason = _why_not(root, entry)
         if reason == "not a file" and entry.is_dir() and not is_log:
             if depth < MAX_DEPTH:
-                yield from _files(found, root, entry, top, (folders, depth + 1))
+                yield from _files_of_folder(found, root, entry, top, (folders, depth + 1))
         elif reason:
             known = is_log or METADATA_NAME.fullmatch(entry.name) or entry.is_dir()
-            (found.refused if known else found.left_out).append(Refused(_printable(_name(top, entry)), reason, None))
+            (found.refused if known else found.left_out).append(
+                Refused(_printable_log_name(_name_in_folder(top, entry)), reason, None)
+            )
         else:
             yield entry
 
 
-def _name(top: Path, path: Path) -> str:
+def _name_in_folder(top: Path, path: Path) -> str:
     return path.name if path.parent == top else str(path.relative_to(top))
 
 
@@ -210,18 +218,18 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
         try:
             paths = archive_members(paths[0])
         except BadFileError as bad:
-            found.refused.append(Refused(_name(folder, path), bad.reason, bad.detail))
+            found.refused.append(Refused(_name_in_folder(folder, path), bad.reason, bad.detail))
             return
     for each in paths:
         member = member_name(each)
-        name = f"{_name(folder, path)}!/{member}" if member else _name(folder, path)
-        if _printable(name) != name:
-            found.refused.append(Refused(_printable(name), "file name is not text", None))
+        name = f"{_name_in_folder(folder, path)}!/{member}" if member else _name_in_folder(folder, path)
+        if _printable_log_name(name) != name:
+            found.refused.append(Refused(_printable_log_name(name), "file name is not text", None))
             continue
         if GC_NAME.fullmatch(base := Path(name).name):
             found.files.append(LogFile(GC, None, name, each, default=GC))
             continue
-        if refused := _by_its_name(name, each):
+        if refused := _refused_by_name(name, each):
             found.left_out.append(refused)
             continue
         kind = next((kind for kind, pattern in LOG_NAMES.items() if pattern.fullmatch(base)), None)
@@ -232,14 +240,14 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
                 reason, detail = "nothing of use in it", str(look.layout)
                 if isinstance(look.layout, UnreadableLayout):
                     reason, detail = look.layout.reason, look.layout.detail
-                found.left_out.append(Refused(_printable(label), reason, detail))
+                found.left_out.append(Refused(_printable_log_name(label), reason, detail))
                 continue
             own_folder = (folder / name).parent
-            shown = _printable(_name(folder, own_folder)) if own_folder != folder else ""
+            shown = _printable_log_name(_name_in_folder(folder, own_folder)) if own_folder != folder else ""
             yield Candidate(label, own_folder, shown, look, kind or SERVER, kind is not None, source, seen)
 
 
-def _by_its_name(name: str, path: str) -> Refused | None:
+def _refused_by_name(name: str, path: str) -> Refused | None:
     if NOT_NEEDED.fullmatch(Path(name).name):
         return Refused(name, "not needed", "nothing in it is about fetches or the ISR")
     if DOCUMENT.fullmatch(Path(name).name) and not is_export_file(path):
@@ -247,7 +255,7 @@ def _by_its_name(name: str, path: str) -> Refused | None:
     return None
 
 
-def _add_candidates(
+def _add_candidate_logs(
     found: LogFolder,
     folder: Path,
     candidates: list[Candidate],
@@ -265,30 +273,30 @@ def _add_candidates(
         if own or broker_id not in found.brokers:
             numbers = (number_setting(own, name) for name in (LAG_TIME, MIN_ISR, FETCHERS))
             found.brokers[broker_id] = Broker(broker_id, *numbers)
-        _add_candidate(found, each, broker_id, options)
+        _add_candidate_log(found, each, broker_id, options)
     used = {each.folder for each in candidates}
     for path in sorted(properties):
         broker_id = int_setting(broker_id_of(properties[path]))
         if path.parent in used and broker_id is not None and broker_id in found.brokers:
-            _add_file(found, PROPERTIES, broker_id, folder, path)
+            _add_log_file(found, PROPERTIES, broker_id, folder, path)
 
 
-def _add_candidate(found: LogFolder, each: Candidate, broker_id: int, options: LogOptions) -> None:
+def _add_candidate_log(found: LogFolder, each: Candidate, broker_id: int, options: LogOptions) -> None:
     layout = each.look.layout
     if isinstance(layout, UnreadableLayout):
         if layout.reason not in {"empty file", "binary file"} and each.known_name:
-            found.unreadable.append(Refused(_printable(each.name), layout.reason, layout.detail))
+            found.unreadable.append(Refused(_printable_log_name(each.name), layout.reason, layout.detail))
         layout = KAFKAS_OWN
     zone = options.zone(broker_id)
     if zone:
         layout = replace(layout, zone=zone)
     kinds = [kind for kind in KINDS if each.seen.kinds[kind]] or [each.default]
     if layout.whole_seconds and each.seen.of_use[REQUEST]:
-        found.refused.append(Refused(_printable(each.name), WHOLE_SECONDS, _TOO_COARSE))
+        found.refused.append(Refused(_printable_log_name(each.name), WHOLE_SECONDS, _TOO_COARSE))
         kinds = _read_kinds(kinds, layout)
     for number, kind in enumerate(kinds):
         found.files.append(LogFile(
-            kind, broker_id, _printable(each.name), each.look.path, None, layout, each.default, each.source,
+            kind, broker_id, _printable_log_name(each.name), each.look.path, None, layout, each.default, each.source,
             alone=len(kinds) == 1 and not layout.whole_seconds, first=number == 0,
         ))  # fmt: skip
 
@@ -358,14 +366,16 @@ def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Co
     return listed
 
 
-def _add_file(found: LogFolder, kind: str, broker_id: int | None, folder: Path, path: Path) -> None:
-    found.files.append(LogFile(kind, broker_id, _printable(_name(folder, path)), str(path.resolve()), default=kind))
+def _add_log_file(found: LogFolder, kind: str, broker_id: int | None, folder: Path, path: Path) -> None:
+    found.files.append(
+        LogFile(kind, broker_id, _printable_log_name(_name_in_folder(folder, path)), str(path.resolve()), default=kind)
+    )
 
 
 def _why_not(root: Path, path: Path) -> str | None:
     """Say why a file must not be opened, without opening it: opening a FIFO would block."""
     try:
-        if _printable(str(path.resolve())) != str(path.resolve()):
+        if _printable_log_name(str(path.resolve())) != str(path.resolve()):
             return "file name is not text"
         if not path.resolve().is_relative_to(root):
             return "link out of the folder"
@@ -374,6 +384,6 @@ def _why_not(root: Path, path: Path) -> str | None:
         return "broken link"
 
 
-def _printable(name: str) -> str:
+def _printable_log_name(name: str) -> str:
     # For the system, names are bytes; a name that is not UTF-8 would fail wherever it is written.
     return name.encode(errors="surrogateescape").decode(errors="replace")

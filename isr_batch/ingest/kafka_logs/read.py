@@ -362,12 +362,12 @@ def _sources(  # noqa: PLR0913, PLR0917 all that is read
         """,
         recorded=metadata_log.metadata_topics(sql, records),
         noted=rows_of(sql, state_changes, TOPIC_ID).select(["topic_id", "topic"]),
-        listed=_pairs(listed_ids, topic_id=pa.string(), topic=pa.string()),
+        listed=_table_of_pairs(listed_ids, topic_id=pa.string(), topic=pa.string()),
     )
     min_isr = sql(
         "SELECT * FROM recorded UNION ALL BY NAME SELECT * FROM listed",
         recorded=metadata_log.metadata_min_isr(sql, records),
-        listed=_pairs(listed_min_isr, topic=pa.string(), min_insync_replicas=pa.int32()),
+        listed=_table_of_pairs(listed_min_isr, topic=pa.string(), min_insync_replicas=pa.int32()),
     )
     settings = broker_settings(sql, server, list(found.brokers.values()), found.given, oldest)
     sources = leader_epochs.Sources(
@@ -376,7 +376,7 @@ def _sources(  # noqa: PLR0913, PLR0917 all that is read
     return sources, listings
 
 
-def _pairs(rows: list[tuple[str, Any]], **types: pa.DataType) -> pa.Table:
+def _table_of_pairs(rows: list[tuple[str, Any]], **types: pa.DataType) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(types, row, strict=True)) for row in rows], pa.schema(types))
 
 

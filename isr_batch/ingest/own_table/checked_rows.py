@@ -102,7 +102,9 @@ def checked_rows(
     is_csv : bool
         Whether rows may have a `CORRUPT` text.
     """
-    types = {column.name: column.type for column in table.columns if column.name in {*values, *_filled(table)}}
+    types = {
+        column.name: column.type for column in table.columns if column.name in {*values, *_columns_of_every_row(table)}
+    }
     read = ", ".join(
         f"TRY_CAST({values[name].value} AS {_SQL_TYPES[kind]}) AS {name}"
         if name in values
@@ -136,10 +138,10 @@ def checked_rows(
     problems = _problems(table, columns, values, types)
     reason = "CASE" + "".join(f" WHEN {when} THEN {quoted(why)}" for when, why, _ in problems) + " END"
     detail = "CASE" + "".join(f" WHEN {when} THEN {what}" for when, _, what in problems) + " END"
-    in_order = _in_order(table)
+    in_order = _instants_in_order(table)
     text = f"SELECT *, {reason} AS reason, {detail} AS detail FROM ({text})"
     shown = f"coalesce(_corrupt, CAST(to_json({{{raw}}}) AS VARCHAR))" if raw else "_corrupt"
-    constants, same_as = _constants(values, types), _same_as(table, values)
+    constants, same_as = _constant_columns(values, types), _same_as(table, values)
     kept = [name for name in types if name not in {*constants, *same_as}]
     outcome = ", ".join(f"{in_order.get(name, name)} AS {name}" for name in kept)
     text = (
@@ -153,7 +155,7 @@ def checked_rows(
     return Checked(table, text, schema, constants, same_as)
 
 
-def _constants(values: Mapping[str, ColumnValue], types: Mapping[str, str]) -> dict[str, object]:
+def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str]) -> dict[str, object]:
     defaults = {"leader_epoch": NO_EPOCH, "error_code": 0, "made_by": "leader"}
     given = {name: value.constant for name, value in values.items() if value.source is None}
     absent = {name: defaults.get(name) for name in types if name not in values and name not in INSTANTS}
@@ -179,7 +181,7 @@ def _same_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
     return same
 
 
-def _filled(table: Table) -> tuple[str, ...]:
+def _columns_of_every_row(table: Table) -> tuple[str, ...]:
     """Return the columns that every row has, whether they are mapped or not."""
     if table is FETCH_LOG:
         return ("leader_epoch", *INSTANTS, "leader_log_end_offset", "high_watermark", "error_code")
@@ -220,7 +222,7 @@ def _back_us(table: Table) -> str:
     return f"greatest({', '.join(f'{earlier} - {later}' for earlier, later in pairwise(INSTANTS))})"
 
 
-def _in_order(table: Table) -> dict[str, str]:
+def _instants_in_order(table: Table) -> dict[str, str]:
     """Return SQL that makes instants equal if rounding has put them out of order."""
     if table is not FETCH_LOG:
         return {}

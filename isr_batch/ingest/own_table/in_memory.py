@@ -87,7 +87,9 @@ def input_tables(
     for section, each in read.items():
         rows = [arrow_schema(each.checked.table).empty_table()]
         for cluster_id in clusters:
-            rows += _days(sql, read, section, RowsOfCluster(each.checked, cluster_id, _source_of_log_ends(mapping)))
+            rows += _rows_by_day(
+                sql, read, section, RowsOfCluster(each.checked, cluster_id, _source_of_log_ends(mapping))
+            )
         nullable = pa.schema([field.with_nullable(True) for field in rows[0].schema])
         lake.put(each.checked.table, pa.concat_tables(part.cast(nullable) for part in rows))
     return lake
@@ -97,7 +99,7 @@ def _source_of_log_ends(mapping: TableMapping) -> str:
     return "appends" if mapping.appends else "inferred"
 
 
-def _days(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, target: RowsOfCluster) -> list[pa.Table]:
+def _rows_by_day(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, target: RowsOfCluster) -> list[pa.Table]:
     """Return the distinct rows of a cluster with all columns of their table, grouped by day."""
     given = read[section].of_cluster(target.cluster_id)
     if not given.num_rows:

@@ -96,7 +96,7 @@ def accepted_requests(lines: pa.Table) -> pa.Table:
     highest: dict[tuple[int, str, int], int] = {}
     for line in lines.sort_by("stamp_us").to_pylist():
         source = {name: line[name] for name in ("broker_id", "source_file", "source_line", "stamp_us")}
-        for state, error in _partitions(line["message"]):
+        for state, error in _partitions_of_request(line["message"]):
             key = line["broker_id"], state["topic"], state["partition_id"]
             is_new = state["leader_epoch"] > highest.get(key, -1)
             if error == 0 or (error is None and is_new):
@@ -128,7 +128,7 @@ def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=PARTLY_READ)
 
 
-def _partitions(message: str) -> Iterator[tuple[dict[str, Any], int | None]]:
+def _partitions_of_request(message: str) -> Iterator[tuple[dict[str, Any], int | None]]:
     """Return each partition of a request with its error code in the response; None if the log has no responses."""
     answer = _ANSWER.search(message)
     errors = _errors(message[answer.end() :]) if answer else {}
@@ -144,7 +144,8 @@ def _partitions(message: str) -> Iterator[tuple[dict[str, Any], int | None]]:
         if topic:
             yield {
                 "topic": topic, "partition_id": int(index), "leader_id": int(leader), "leader_epoch": int(epoch),
-                "isr": _ints(isr), "partition_epoch": int(partition_epoch), "replicas": _ints(replicas),
+                "isr": _ints_in_request(isr), "partition_epoch": int(partition_epoch),
+                "replicas": _ints_in_request(replicas),
             }, errors.get((topic, index), errors.get((topic_id, index), _NOT_ANSWERED)) if answer else None  # fmt: skip
 
 
@@ -163,5 +164,5 @@ def _errors(answer: str) -> dict[tuple[str | None, str], int]:
     return errors
 
 
-def _ints(numbers: str) -> list[int]:
+def _ints_in_request(numbers: str) -> list[int]:
     return [int(number) for number in numbers.split(",") if number]
