@@ -55,7 +55,7 @@ def examine_machine(settings: Settings) -> list[DoctorCheck]:
         _check_delta_jars,
         _check_numba,
         lambda: _check_memory(settings.spark.driver_memory),
-        _time_zone,
+        _check_time_zone,
         _check_disk,
         lambda: _check_writable("working folder", Path.cwd()),
         lambda: _check_writable("scratch folder", _scratch_of_spark()),
@@ -104,7 +104,7 @@ def _spark() -> DoctorCheck:
     return DoctorCheck("spark", seen, "" if found == [wanted] else f"unset SPARK_HOME, or point it at Spark {wanted}")
 
 
-def _time_zone() -> DoctorCheck:
+def _check_time_zone() -> DoctorCheck:
     """Check the zone's name: all times are UTC, but Python and Java resolve an unknown zone name differently."""
     name = os.environ.get("TZ", "")
     if not name:

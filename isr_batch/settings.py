@@ -33,7 +33,7 @@ PREFIX: Final = "ISR_BATCH__"
 Tree = dict[str, Any]
 
 
-def _switch(value: object) -> object:
+def _settings_switch(value: object) -> object:
     """Convert ``on`` and ``off`` back to text, because YAML reads them as truth values."""
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
@@ -65,7 +65,7 @@ class ReplaySettings(_Section):
         default=["all"], min_length=1
     )
     params: dict[str, dict[str, int | str]] = {}
-    elr: Annotated[Literal["auto", "off", "on"], BeforeValidator(_switch)] = "auto"
+    elr: Annotated[Literal["auto", "off", "on"], BeforeValidator(_settings_switch)] = "auto"
 
 
 class ValidationSettings(_Section):
@@ -190,7 +190,7 @@ def _merge_settings(below: Tree, above: Mapping[str, Any]) -> Tree:
 def _settings_mistake(
     location: tuple[int | str, ...], details: Mapping[str, Any], layers: list[tuple[str, Tree]]
 ) -> str:
-    where = f"{_layer_of(location, layers)}: {'.'.join(str(part) for part in location)}"
+    where = f"{_settings_layer_of(location, layers)}: {'.'.join(str(part) for part in location)}"
     if details["type"] == "extra_forbidden":
         model: type[BaseModel] = Settings
         for part in location[:-1]:
@@ -203,7 +203,7 @@ def _settings_mistake(
     return f"{where}: {message[0].lower()}{message[1:]}, not {details['input']!r}"
 
 
-def _layer_of(location: tuple[int | str, ...], layers: list[tuple[str, Tree]]) -> str:
+def _settings_layer_of(location: tuple[int | str, ...], layers: list[tuple[str, Tree]]) -> str:
     """Find the topmost layer that sets a key."""
     for name, layer in reversed(layers):
         node: object = layer
@@ -224,7 +224,7 @@ def _read_params(replay: ReplaySettings, layers: list[tuple[str, Tree]], mistake
         return replay
     from udfs.rules import COMMON_PARAMS, REGISTRY  # takes numba, which most looks at the settings need not wait for
 
-    where = _layer_of(("replay", "rules"), layers)
+    where = _settings_layer_of(("replay", "rules"), layers)
     mistakes += [
         f"{where}: replay.rules: no rule {name}; {did_you_mean(name, REGISTRY)}"
         for name in replay.rules
@@ -232,7 +232,7 @@ def _read_params(replay: ReplaySettings, layers: list[tuple[str, Tree]], mistake
     ]
     read: dict[str, dict[str, int | str]] = {}
     for rule, params in replay.params.items():
-        where = _layer_of(("replay", "params", rule), layers)
+        where = _settings_layer_of(("replay", "params", rule), layers)
         if rule not in REGISTRY:
             mistakes.append(f"{where}: replay.params: no rule {rule}; {did_you_mean(rule, REGISTRY)}")
             continue

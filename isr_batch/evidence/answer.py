@@ -49,20 +49,20 @@ def evidence_answer(
     rows = [row for row in every if not row["retry"]]
     by_leader = [row for row in rows if row["made_by"] == LEADER and row["storm_time"] is not None]
     found = storms_in_rows(every)
-    on_purpose = _on_purpose([row for row in rows if row["made_by"] == LEADER and row["storm_time"] is None])
-    begin = [_line_of_first_storm(by_leader, found)] if found else []
-    lines = [*begin, *missing, *filter(None, [on_purpose, _unexplained(rows)])] or [NO_SHRINK]
+    on_purpose = _dropped_on_purpose([row for row in rows if row["made_by"] == LEADER and row["storm_time"] is None])
+    begin = [_answer_of_first_storm(by_leader, found)] if found else []
+    lines = [*begin, *missing, *filter(None, [on_purpose, _dropped_unexplained(rows)])] or [NO_SHRINK]
     largest = sorted(sorted(found, key=lambda storm: -storm.replicas)[:STORMS])
-    lines += [*map(_line_about_storm, largest), *notes]
+    lines += [*map(_answer_about_storm, largest), *notes]
     lines += filter(None, (
         answer_line_how_far_behind(by_leader), answer_back_in_isr(by_leader), answer_avoiding_lag_time(by_leader),
-        answer_under_min_isr(rows), _else_in_server_log(every),
+        answer_under_min_isr(rows), _answer_of_all_else(every),
     ))  # fmt: skip
     end = "The replay's tables show the followers' fetches and the decisions of other rules."
     return [*lines[:9], end if request_log else WITHOUT_REQUEST_LOG]
 
 
-def _on_purpose(rows: Sequence[Row]) -> str:
+def _dropped_on_purpose(rows: Sequence[Row]) -> str:
     """List the replicas whose drop no lag rule explains."""
     if not rows:
         return ""
@@ -72,14 +72,14 @@ def _on_purpose(rows: Sequence[Row]) -> str:
     healthy = sum(row["records_behind"] == 0 for row in rows)
     left = f"{count_of(len(rows), 'replica')} of broker {whom} left the ISR"
     return (
-        f"{left} at {first:%Y-%m-%d} {time_of_day(first)} to {_last_drop_time(first, last)} UTC, "
+        f"{left} at {first:%Y-%m-%d} {time_of_day(first)} to {_answer_last_time(first, last)} UTC, "
         f"{least_to_largest(lags)} ms after they were last caught up: that is below "
         f"replica.lag.time.max.ms ({least_to_largest(lag_times)}), so no rule of lag explains it. {ON_PURPOSE} "
         f"{healthy or 'None'} of them had nothing to fetch."
     )
 
 
-def _unexplained(rows: Sequence[Row]) -> str:
+def _dropped_unexplained(rows: Sequence[Row]) -> str:
     """List the replicas that may have been dropped by the leader or the controller."""
     unknown = [row for row in rows if row["made_by"] == UNKNOWN]
     if not unknown:
@@ -91,7 +91,7 @@ def _unexplained(rows: Sequence[Row]) -> str:
     )
 
 
-def _line_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
+def _answer_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
     suspects: Counter[str] = Counter()
     for storm in found:
         suspects[storm_suspect(storm)] += storm.replicas
@@ -103,7 +103,7 @@ def _line_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
     )
     most = suspects.most_common(1)[0][0]
     also = f" Most of the shrinks point at {most}." if most != storm_suspect(first) else ""
-    until = _last_drop_time(first.first, max(row["change_time"] for row in rows))
+    until = _answer_last_time(first.first, max(row["change_time"] for row in rows))
     return (
         f"{count_of(len(rows), 'replica')} left the ISR in {count_of(len(found), 'storm')}, from "
         f"{first.first:%Y-%m-%d} {time_of_day(first.first)} to {until} UTC. First to drop out was "
@@ -111,7 +111,7 @@ def _line_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
     )
 
 
-def _line_about_storm(storm: Storm) -> str:
+def _answer_about_storm(storm: Storm) -> str:
     if storm.whole_after_ms is None:
         whole = "not all were seen to come back"
     else:
@@ -182,7 +182,7 @@ def answer_under_min_isr(rows: Sequence[Row]) -> str:
     return "Whether a partition was under min ISR is not in these logs." if unknown == len(rows) and rows else ""
 
 
-def _else_in_server_log(rows: Sequence[Row]) -> str:
+def _answer_of_all_else(rows: Sequence[Row]) -> str:
     """Say what else is in the log: the controller's removals, failed writes, trouble of followers, what came before."""
     counts = Counter(
         what
@@ -194,11 +194,15 @@ def _else_in_server_log(rows: Sequence[Row]) -> str:
         )
         if what
     )
-    parts = [_controller_removals(rows), _failed_writes(rows), *(f"{number} {what}" for what, number in counts.items())]
+    parts = [
+        _answer_of_removals(rows),
+        _answer_of_failed_writes(rows),
+        *(f"{number} {what}" for what, number in counts.items()),
+    ]
     return f"Also: {'; '.join(filter(None, parts))}." if any(parts) else ""
 
 
-def _controller_removals(rows: Iterable[Row]) -> str:
+def _answer_of_removals(rows: Iterable[Row]) -> str:
     removed = [row for row in rows if row["made_by"] == CONTROLLER]
     back = [row["returned_ms"] for row in removed if row["returned_ms"] is not None]
     came = f", {len(back)} back after {least_to_largest(back)} ms" if back else ""
@@ -207,7 +211,7 @@ def _controller_removals(rows: Iterable[Row]) -> str:
     return f"{len(removed)} removed by the controller ({whom}){came}" if removed else ""
 
 
-def _failed_writes(rows: Iterable[Row]) -> str:
+def _answer_of_failed_writes(rows: Iterable[Row]) -> str:
     failed = [row for row in rows if row["write_outcome"] == FAILED]
     longest = max(failed, key=lambda row: row["failing_ms"] or 0, default=None)
     went_on = (
@@ -220,10 +224,10 @@ def _failed_writes(rows: Iterable[Row]) -> str:
 
 def answer_table(evidence: pa.Table, most: int = 40) -> list[Row]:
     """Make rows for the terminal, in `COLUMNS`; the first ones by time."""
-    return [_shrink_for_terminal(row) for row in evidence.slice(0, most).to_pylist()]
+    return [_answer_row(row) for row in evidence.slice(0, most).to_pylist()]
 
 
-def _shrink_for_terminal(row: Row) -> Row:
+def _answer_row(row: Row) -> Row:
     back = row["returned_ms"]
     if row["write_outcome"] == FAILED:
         said = "write failed"
@@ -240,5 +244,5 @@ def _shrink_for_terminal(row: Row) -> Row:
     }  # fmt: skip
 
 
-def _last_drop_time(first: datetime, last: datetime) -> str:
+def _answer_last_time(first: datetime, last: datetime) -> str:
     return time_of_day(last) if first.date() == last.date() else f"{last:%Y-%m-%d} {time_of_day(last)}"

@@ -46,7 +46,7 @@ def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | N
         As ``sql/who.sql`` says.
     """
     windows = sql(text_of(_PACKAGE, "windows", check_us=CHECK_US), **tables)
-    spans = _with_numbers(sql(text_of(_PACKAGE, "spans", least=LEAST), windows=windows, **tables))
+    spans = _with_ids_as_numbers(sql(text_of(_PACKAGE, "spans", least=LEAST), windows=windows, **tables))
     if not spans.num_rows or not fetches_of:
         return sql("SELECT *, CAST(NULL AS VARCHAR) AS who FROM windows", windows=windows)
     absences = sql(text_of(_PACKAGE, "absences"), spans=spans, fetches=fetches_of(spans))
@@ -69,13 +69,13 @@ def find_undelivered(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans |
     pa.Table
         ``dropped`` as ``sql/undelivered.sql`` gives it.
     """
-    spans = _with_numbers(sql(text_of(_PACKAGE, "held_spans"), **tables))
+    spans = _with_ids_as_numbers(sql(text_of(_PACKAGE, "held_spans"), **tables))
     if not spans.num_rows or not fetches_of:
         return tables["dropped"]
     return sql(text_of(_PACKAGE, "undelivered"), held_spans=spans, fetches=fetches_of(spans), **tables)
 
 
-def _with_numbers(spans: pa.Table) -> pa.Table:
+def _with_ids_as_numbers(spans: pa.Table) -> pa.Table:
     """Give ids the type that tables of fetches have."""
     for name in _NUMBERS:
         spans = spans.set_column(spans.column_names.index(name), name, spans[name].cast(pa.int32()))

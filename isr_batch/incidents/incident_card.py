@@ -57,16 +57,16 @@ def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> In
         As the command names it.
     """
     rows = {
-        "What": _sentence("; ".join(_card_statements(incident)[1:])),
-        "Why": _why(drops),
-        "How sure": _how_sure(drops),
-        "Cost": _cost(incident, drops),
+        "What": _card_sentence("; ".join(_card_statements(incident)[1:])),
+        "Why": _card_why(drops),
+        "How sure": _card_how_sure(drops),
+        "Cost": _card_cost(incident, drops),
         "Check next": what_to_check(incident),
     }
     return IncidentCard(
         incident_title(incident), incident_time(incident),
         [(verdict, incident[verdict]) for verdict in VERDICTS if incident[verdict]],
-        [(heading, text) for heading, text in rows.items() if text], _evidence(incident, drops),
+        [(heading, text) for heading, text in rows.items() if text], _card_evidence(incident, drops),
         listed_explain_command(incident, lake) if incident["rule"] else "",
     )  # fmt: skip
 
@@ -118,7 +118,7 @@ def _card_rows(card: IncidentCard) -> list[tuple[str, str]]:
     return [("When", f"{card.when} UTC"), ("Dropped followers", counts), *card.rows]
 
 
-def _sentence(statements: str) -> str:
+def _card_sentence(statements: str) -> str:
     """Begin with a subject, and end with a full stop."""
     if not statements:
         return ""
@@ -135,15 +135,15 @@ def _markdown_code(text: str) -> str:
     return f"{fence}{printable(text)}{fence}"
 
 
-def _why(drops: Sequence[Row]) -> str:
+def _card_why(drops: Sequence[Row]) -> str:
     """Count the causes of the drops that a rule made."""
     causes = Counter(row["cause"] for row in drops if row["verdict"] in {"spurious", "genuine"})
     said = [f"{CAUSES_IN_STORY[cause]} ({number:,})" for cause, number in causes.most_common()]
     said = [text.replace("it ", "the follower ", 1) if text.startswith("it ") else text for text in said]
-    return _sentence(listed(said)) if said else ""
+    return _card_sentence(listed(said)) if said else ""
 
 
-def _how_sure(drops: Sequence[Row]) -> str:
+def _card_how_sure(drops: Sequence[Row]) -> str:
     """Say how many verdicts are certain, and how near the replay's drops are to those of the brokers."""
     judged = [row for row in drops if row["certainty"]]
     if not judged:
@@ -164,7 +164,7 @@ def _how_sure(drops: Sequence[Row]) -> str:
     return f"{sure}. The replay of {judged[0]['rule']} drops {same}, {near}."
 
 
-def _cost(incident: Row, drops: Sequence[Row]) -> str:
+def _card_cost(incident: Row, drops: Sequence[Row]) -> str:
     """Say for how long followers were out of the ISRs of how many partitions."""
     where = count_of(incident["partitions"], "partition")
     made = [row for row in drops if row["verdict"] in {"spurious", "genuine"}]
@@ -190,7 +190,7 @@ def what_to_check(incident: Row) -> str:
         return f"{link}: replication throttles, packet loss; ReplicaFetcher errors in server.log of broker {broker}."
     if incident["spurious"] + incident["genuine"] == 0:
         return (
-            _check_next_of_controller(incident, host)
+            _card_next_of_controller(incident, host)
             if incident["excluded"]
             else f"{host}: server.log, and why it is suspected."
         )
@@ -200,10 +200,10 @@ def what_to_check(incident: Row) -> str:
         return f"{link}: the network, and whether the follower read its socket (its CPU, ReplicaFetcher lines)."
     if not (incident["silent_ms"] or incident["unreached"] or incident["stopped"]):
         return "Nothing on this host: the rule dropped followers that were well."
-    return f"{host}: {_check_next_on_host(incident)}."
+    return f"{host}: {_card_next_on_host(incident)}."
 
 
-def _check_next_on_host(incident: Row) -> str:
+def _card_next_on_host(incident: Row) -> str:
     if incident["unreached"] and not incident["silent_ms"]:
         return "its network interface and listener; ReplicaFetcher errors in server.log of the others"
     if incident["genuine_cause"] == "follower_slow" and not incident["silent_ms"]:
@@ -215,7 +215,7 @@ def _check_next_on_host(incident: Row) -> str:
     return f"{gc}stalls of the disk, CPU steal and limits, swap, a migrated machine (sar, dmesg)"
 
 
-def _check_next_of_controller(incident: Row, host: str) -> str:
+def _card_next_of_controller(incident: Row, host: str) -> str:
     if incident["reassigned"] == incident["excluded"]:
         return "Nothing, if this reassignment was planned."
     if "fenced" in (incident["events"] or ()):
@@ -223,7 +223,7 @@ def _check_next_of_controller(incident: Row, host: str) -> str:
     return f"Whether the stop of broker {incident['fault_id']} was planned."
 
 
-def _evidence(incident: Row, drops: Sequence[Row]) -> list[str]:
+def _card_evidence(incident: Row, drops: Sequence[Row]) -> list[str]:
     """Name the first lines of each log, those of healthy followers before others, and those of pauses and troubles."""
     printed: dict[str, list[int]] = defaultdict(list)
     for row in sorted(drops, key=lambda row: (VERDICTS.index(row["verdict"]), row["source_line"] or 0)):

@@ -86,7 +86,7 @@ def order_scores_for_choices(rows: pa.Table) -> list[Row]:
     found: list[Row] = rows.to_pylist()
     for row in found:
         row["T"] = json.loads(row["params_json"])[LAG_TIME]
-        row["lost_records"] = _lost_records(row)
+        row["lost_records"] = _lost_records_of_choice(row)
     return sorted(
         found,
         key=lambda row: (
@@ -99,7 +99,7 @@ def order_scores_for_choices(rows: pa.Table) -> list[Row]:
     )
 
 
-def _lost_records(row: Row) -> int | None:
+def _lost_records_of_choice(row: Row) -> int | None:
     """Largest number of acknowledged records lost by a leader's death; None if it is unknown what an heir lacks."""
     lost, offline_s = row["lost_if_leader_dies_records_max"], row["offline_if_leader_dies_seconds"]
     if lost is None and (row["under_min_isr_seconds"] or 0) > (offline_s or 0):
@@ -111,13 +111,16 @@ def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
     """Group rule runs of a cluster by lag time, DECISIONS and price; the groups in the order of their first run."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        price = (_tenths(row["under_min_isr_seconds"]), _tenths(row["offline_if_leader_dies_seconds"]))
+        price = (
+            _price_in_tenths(row["under_min_isr_seconds"]),
+            _price_in_tenths(row["offline_if_leader_dies_seconds"]),
+        )
         key = (row["T"], *(row[name] for name in DECISIONS), *price, row["lost_records"])
         groups.setdefault(key, []).append(row)
     return [*groups.values()]
 
 
-def _tenths(seconds: float | None) -> float:
+def _price_in_tenths(seconds: float | None) -> float:
     """Round a price, so that a moment makes no difference; an unknown price is infinite."""
     return float("inf") if seconds is None else round(seconds, 1)
 
@@ -213,7 +216,7 @@ def _figures_of_choice(one: RuleChoice) -> tuple[float, ...]:
     never = float("inf")
     return (
         one.spurious, one.misses, never if one.detection_ms is None else one.detection_ms,
-        _tenths(one.under_min_isr_s[0]), _tenths(one.offline_s and one.offline_s[0]),
+        _price_in_tenths(one.under_min_isr_s[0]), _price_in_tenths(one.offline_s and one.offline_s[0]),
         never if one.lost_records is None else one.lost_records, one.relinquishes,
     )  # fmt: skip
 

@@ -40,13 +40,13 @@ def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
     cluster : dict
         One of ``own.clusters``.
     """
-    return _sentences_of_cluster(own, cluster) + _assumed(cluster)
+    return _sentences_of_cluster(own, cluster) + _sentences_of_assumptions(cluster)
 
 
 def brief_headline(own: OwnShrinks, cluster: Row) -> list[str]:
     """Return the part of the headline that names a broker."""
     said = _sentences_of_cluster(own, cluster)
-    return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _assumed(cluster)
+    return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _sentences_of_assumptions(cluster)
 
 
 def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
@@ -56,8 +56,8 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
     dropped = counts["spurious"] + counts["genuine"] + counts["unknown"]
     who = "your brokers" if cluster["logged"] else f"{own.rule}, replayed,"
     nobody = f"{'Your brokers' if cluster['logged'] else who} dropped no follower."
-    form = _form(cluster)
-    left = _left(cluster)
+    form = _form_of_moments(cluster)
+    left = _sentences_of_unjudged_leaving(cluster)
     perhaps = "dropped or may have dropped" if left else "dropped"
     every = dropped + cluster["unknown_makers"]
     said = [_sentence_healthy(every, counts, incidents, f"{who} {perhaps}", form)] if dropped else left or [nobody]
@@ -65,18 +65,18 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
     if dropped and not judged:
         none = f"None of the {dropped} followers that {who} dropped can"
         begin = none if dropped > 1 else f"The follower that {who} dropped cannot"
-        said = [f"{begin} be judged by the replay{_unjudged(cluster, form)}."]
+        said = [f"{begin} be judged by the replay{_sentence_unjudged(cluster, form)}."]
     if counts["genuine"]:
-        said.append(_genuine(counts["genuine"], incidents, form))
+        said.append(_sentence_genuine(counts["genuine"], incidents, form))
     if counts["excluded"]:
         removed = f"{counts['excluded']} {_was_or_were(counts['excluded'])} removed by the controller"
         said.append(f"{removed}: {_moments_by_broker(incidents, 'excluded', form)}.")
     if counts["unknown"]:
-        cannot = f"{counts['unknown']} cannot be judged{_unjudged(cluster, form)}" if judged else ""
-        if unjudged := "; ".join(filter(None, [cannot, _suspects(incidents, form)])):
+        cannot = f"{counts['unknown']} cannot be judged{_sentence_unjudged(cluster, form)}" if judged else ""
+        if unjudged := "; ".join(filter(None, [cannot, _sentences_of_suspects(incidents, form)])):
             said.append(f"{unjudged}.")
     said += left if dropped else []
-    said += _happened(own, cluster)
+    said += _sentences_of_what_happened(own, cluster)
     if cluster["changes"]:
         said.append(f"The replay agrees with the brokers on {cluster['matched']:,} of {cluster['changes']:,} changes.")
     elif cluster["logged"] and dropped:
@@ -84,7 +84,7 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
     return said
 
 
-def _left(cluster: Row) -> list[str]:
+def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
     """Count replicas that left an ISR when no log shows whether the leader or the controller removed them."""
     if not cluster["unknown_makers"]:
         return []
@@ -95,19 +95,19 @@ def _left(cluster: Row) -> list[str]:
 def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
     """Say what no incident says: drops that cannot be judged, starts of brokers, changed settings, assumptions."""
     incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
-    said = _left(cluster)
+    said = _sentences_of_unjudged_leaving(cluster)
     if not any(one["spurious"] + one["genuine"] for one in incidents):
         said = _sentences_of_cluster(own, cluster)[:1]
     unknown = sum(one["unknown"] for one in incidents)
-    why = _unjudged(cluster, _form(cluster))
+    why = _sentence_unjudged(cluster, _form_of_moments(cluster))
     if unknown and why and not said:
         said.append(f"{unknown:,} cannot be judged{why}.")
-    return said + _happened(own, cluster) + _assumed(cluster)
+    return said + _sentences_of_what_happened(own, cluster) + _sentences_of_assumptions(cluster)
 
 
-def _happened(own: OwnShrinks, cluster: Row) -> list[str]:
+def _sentences_of_what_happened(own: OwnShrinks, cluster: Row) -> list[str]:
     """Name starts of brokers and changes of min.insync.replicas."""
-    said, form = [], _form(cluster)
+    said, form = [], _form_of_moments(cluster)
     mine = (row for row in own.events if row["cluster_id"] == cluster["cluster_id"] and row["kind"] == "started")
     later = sorted((row["from_us"], row["broker_id"]) for row in mine if row["from_us"] > cluster["first_us"])
     if started := [f"broker {broker} at {utc_text(us, form)}" for us, broker in later]:
@@ -121,7 +121,7 @@ def _happened(own: OwnShrinks, cluster: Row) -> list[str]:
     return said
 
 
-def _assumed(cluster: Row) -> list[str]:
+def _sentences_of_assumptions(cluster: Row) -> list[str]:
     """List what the logs do not show, and the option that states it."""
     if cluster["of_table"]:
         return _assumed_of_table(cluster)
@@ -201,7 +201,7 @@ def _sentence_healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom:
     return f"{of}: {'; '.join(parts)}."
 
 
-def _genuine(number: int, incidents: Sequence[Row], form: str) -> str:
+def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
     """Say which leader followers did not reach, and which of them stopped, by their fetches from others."""
     begin = f"{number} {_was_or_were(number)} really"
     if sum(one["stopped"] for one in incidents) == number:
@@ -228,13 +228,13 @@ def _moments_by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
     for broker, of_broker, _ in _incidents_of_brokers(incidents, kind):
         alike: dict[str, list[Row]] = {}
         for one in of_broker:
-            alike.setdefault(_narrow(one, kind), []).append(one)
+            alike.setdefault(_narrowing_words(one, kind), []).append(one)
         said = [f"{_moments(of, form)} ({sum(one[kind] for one in of)}{narrow})" for narrow, of in alike.items()]
         parts.append(f"broker {broker} {', '.join(said)}")
     return "; ".join(parts)
 
 
-def _narrow(incident: Row, kind: str) -> str:
+def _narrowing_words(incident: Row, kind: str) -> str:
     """Further facts of an incident, after a number."""
     if kind == "excluded":
         all_of_them = incident["reassigned"] == incident["excluded"]
@@ -263,13 +263,13 @@ def _moments(incidents: Sequence[Row], form: str) -> str:
     return f"at {listed(begun)}"
 
 
-def _form(cluster: Row) -> str:
+def _form_of_moments(cluster: Row) -> str:
     """Write instants without their day if it is the same for all."""
     day = "%Y-%m-%d"
     return "%H:%M:%S" if utc_text(cluster["first_us"], day) == utc_text(cluster["last_us"], day) else f"{day} %H:%M:%S"
 
 
-def _suspects(incidents: Sequence[Row], form: str) -> str:
+def _sentences_of_suspects(incidents: Sequence[Row], form: str) -> str:
     """Say which broker the lines of server.log point at, for drops that the replay cannot judge."""
     unknown = [one for one in incidents if one["unknown"] and one["fault_id"] is not None]
     if not unknown:
@@ -279,7 +279,7 @@ def _suspects(incidents: Sequence[Row], form: str) -> str:
     return f"server.log alone points at {_moments_by_broker(unknown, 'unknown', form)}{spurious}"
 
 
-def _unjudged(cluster: Row, form: str) -> str:
+def _sentence_unjudged(cluster: Row, form: str) -> str:
     """Say which time no request log covers, and how many drops are in it."""
     parts = []
     if cluster["before_requests"]:

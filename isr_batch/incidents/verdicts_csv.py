@@ -38,11 +38,11 @@ def verdicts_csv(own: OwnShrinks, lake: str) -> str:
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
     lines.writerow(HEAD)
-    lines.writerows(map(_guarded, _csv_cells(one, lake)) for one in own.drops.to_pylist())
+    lines.writerows(map(_csv_text_guarded, _csv_cells(one, lake)) for one in own.drops.to_pylist())
     return text.getvalue()
 
 
-def _guarded(cell: object) -> object:
+def _csv_text_guarded(cell: object) -> object:
     """Put an apostrophe before text that a spreadsheet would evaluate: topic and folder names are untrusted."""
     if not isinstance(cell, str):
         return cell

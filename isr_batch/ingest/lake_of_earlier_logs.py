@@ -194,7 +194,7 @@ def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, ea
     numbers = pa.concat_tables([earlier_logs.numbers, logs.numbers])
     recent = (pc.max(numbers["completed_us"]).as_py() or 0) - KEPT_US
     numbers = numbers.filter(pc.greater_equal(numbers["completed_us"], recent))
-    lines = _still_needed(small.sql, pa.concat_tables([earlier_logs.lines, logs.lines.kept]))
+    lines = _lines_still_needed(small.sql, pa.concat_tables([earlier_logs.lines, logs.lines.kept]))
     requests = pa.concat_tables([earlier_logs.kept_requests, logs.last_requests])
     since = (pc.max(requests["stamp_us"]).as_py() or 0) - KEPT_US
     requests = requests.filter(pc.greater_equal(requests["stamp_us"], since))
@@ -211,7 +211,7 @@ def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, ea
         replace_arrow(small.lake, small.sql, table, kept.cast(arrow_schema(table)), rows_of_cluster(cluster_id))
 
 
-def _still_needed(sql: ArrowSql, lines: pa.Table) -> pa.Table:
+def _lines_still_needed(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     """Drop old lines of each broker from before its last start, because no term continues across a restart."""
     return sql(
         f"""

@@ -102,7 +102,7 @@ def pack_stale_days(lake: Lake) -> int:
     with ArrowSql() as sql:
         small = SmallTables(lake, sql)
         to = small.takes(FETCH_SEGMENTS, bounds, where)
-        files = {table.name: _data_files(lake, table, stale) for table in (FETCH_LOG, APPEND_LOG)}
+        files = {table.name: _files_to_pack(lake, table, stale) for table in (FETCH_LOG, APPEND_LOG)}
         few = _pieces_of_few(files) if to and lake.engine.wanted != "spark" else None
         if few is not None:
             _load_kernels()
@@ -140,7 +140,7 @@ def damaged_segments_explained() -> Iterator[None]:
         ) from error
 
 
-def _data_files(lake: Lake, table: Table, days: Sequence[date]) -> list[DataFile] | None:
+def _files_to_pack(lake: Lake, table: Table, days: Sequence[date]) -> list[DataFile] | None:
     """List the files with the rows of some days; None if Spark has to read them."""
     there = lake.direct(table.name)
     if there is None:
@@ -158,7 +158,7 @@ def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
         batch
         for name, of_table in read.items()
         for make, columns in [_OF[name]]
-        for batch in make(rows for file in of_table for rows in _rows_of(Part(file, 0, 1), columns))
+        for batch in make(rows for file in of_table for rows in _rows_to_pack(Part(file, 0, 1), columns))
     )
 
 
@@ -187,16 +187,16 @@ def _chunks_of_days(lake: Lake, table: Table, where: str, files: FilesOfTables) 
     if of_table is None:
         rows = lake.read(table.name).where(where).select(*columns)
         return rows.mapInArrow(make, from_arrow_schema(PIECES))
-    shares = _shares(of_table)
+    shares = _shares_of_packing(of_table)
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         mine = [part for batch in numbers for number in batch.column("id") for part in shares[number.as_py()]]
-        return make(batch for part in mine for batch in _rows_of(part, columns))
+        return make(batch for part in mine for batch in _rows_to_pack(part, columns))
 
     return lake.spark.range(0, len(shares), 1, max(1, len(shares))).mapInArrow(read, from_arrow_schema(PIECES))
 
 
-def _shares(files: Sequence[DataFile]) -> list[list[Part]]:
+def _shares_of_packing(files: Sequence[DataFile]) -> list[list[Part]]:
     """Divide files into shares of about SHARE_BYTES, one per task; a large file has several parts."""
     shares: list[list[Part]] = []
     room = 0
@@ -211,7 +211,7 @@ def _shares(files: Sequence[DataFile]) -> list[list[Part]]:
     return shares
 
 
-def _rows_of(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _rows_to_pack(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a part of a file."""
     return rows_of_groups(part.file.store, part.file.path, columns, (part.number, part.parts), CHUNK_ROWS)
 

@@ -153,7 +153,7 @@ def _fleet_rows(
 
     by_leader = f"made_by = {BY_RULE}"
     printed = {name: f"CASE WHEN {by_leader} AND kind = {SHRINK} THEN {name} END" for name in SHRINK_PRINTS}
-    release = _release(fleet)
+    release = _release_of_scenario(fleet)
     return {
         FETCH_LOG.name: of_table(
             FETCH_LOG, "fetches", ("topic", "leader_id", "replica_id", *FETCH_COLUMNS),
@@ -202,7 +202,7 @@ def _planted_rows(fleet: FleetOfGroups, cluster_id: str) -> pa.Table:
     return pa.Table.from_pylist(planted, pa.schema([(name, kinds.get(name, pa.string())) for name in names]))
 
 
-def _release(fleet: FleetOfGroups) -> str | None:
+def _release_of_scenario(fleet: FleetOfGroups) -> str | None:
     """Find the first release with the rule that was in the loop; None if no release has it."""
     first = {rule.id: numbers for numbers, rule in RELEASED_RULES}.get(fleet.rule or BASELINE)
     return ".".join(map(str, first)) if first and not fleet.params else None

@@ -148,7 +148,7 @@ def _leader_change(random: np.random.Generator, from_us: int, lag_us: int, leade
     return PlantedFault("leader change", leader, from_us, until_us, "", steps)
 
 
-def _restart(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
+def _restarted_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Restart a follower with a controlled shutdown: the controller removes it from the ISR until it is back."""
     who = _follower_at_random(random, leader)
     until_us = from_us + 2 * lag_us
@@ -172,7 +172,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "slow-queue": _slow_queue,
     "stopped-leader": _stopped_leader,
     "leader-change": _leader_change,
-    "rolling-restart": _restart,
+    "rolling-restart": _restarted_follower,
 }
 FLEETS: Final = ("quiet-fleet", *MAKERS, "mixed-fleet")
 

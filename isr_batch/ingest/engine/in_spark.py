@@ -126,7 +126,7 @@ class InSpark:
             return cast_rows(work(worker_sql(), **tables), schema)
         together = self._together(keys, tables)
         schemas = {name: rows.schema for name, rows in tables.items()}
-        return Spread(together, partial(_of_keys, work, schemas, schema), schema)
+        return Spread(together, partial(_worked_by_key, work, schemas, schema), schema)
 
     def ordered(self, rows: Rows, keys: Sequence[str], order: Sequence[str]) -> Rows:  # noqa: D102
         together = self._together(keys, {"rows": rows})
@@ -186,7 +186,8 @@ class InSpark:
         first, *_ = tables.values()
         types = pa.schema([pa.field(key, first.schema.field(key).type) for key in keys])
         every, *others = (
-            self._packets(rows, partial(_in_buckets, name, types, self.buckets)) for name, rows in tables.items()
+            self._packets(rows, partial(_packets_in_buckets, name, types, self.buckets))
+            for name, rows in tables.items()
         )
         for other in others:
             every = every.unionAll(other)
@@ -278,7 +279,7 @@ def _both_in_spark(first: OfBatches, then: OfBatches, batches: Iterator[pa.Recor
     return then(first(batches))
 
 
-def _some(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
+def _some_batches(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
     """Combine batches up to a maximum number of rows."""
     parts: list[pa.RecordBatch] = []
     for batch in batches:
@@ -298,12 +299,12 @@ def _mapped_in_spark(work: OfBatches, schema: pa.Schema, batches: Iterator[pa.Re
 def _answered_in_spark(
     query: str, small: dict[str, pa.Table], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    for rows in _some(batches):
+    for rows in _some_batches(batches):
         yield from cast_rows(worker_sql()(query, rows=rows, **small), schema).to_batches()
 
 
 def _meeting_in_spark(condition: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for rows in _some(batches):
+    for rows in _some_batches(batches):
         yield from meeting(worker_sql(), rows, condition).to_batches()
 
 
@@ -327,7 +328,7 @@ def _packet_for_spark(bucket: int, name: str, rows: pa.Table) -> pa.RecordBatch:
 
 
 def _packed_for_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for rows in _some(batches, PACKET_ROWS):
+    for rows in _some_batches(batches, PACKET_ROWS):
         for begin in range(0, rows.num_rows, PACKET_ROWS):
             yield _packet_for_spark(0, "", rows.slice(begin, PACKET_ROWS))
 
@@ -336,19 +337,19 @@ def _packed_with(
     asked: Mapping[str, Query], batches: Iterator[pa.RecordBatch], *, with_rows: bool
 ) -> Iterator[pa.RecordBatch]:
     """Make packets of rows, and of the results of queries on them."""
-    for rows in _some(batches):
+    for rows in _some_batches(batches):
         answers = {name: cast_rows(worker_sql()(query.text, rows=rows), query.schema) for name, query in asked.items()}
         for name, table in (({"": rows} if with_rows else {}) | answers).items():
             for begin in range(0, table.num_rows, PACKET_ROWS):
                 yield _packet_for_spark(0, name, table.slice(begin, PACKET_ROWS))
 
 
-def _in_buckets(
+def _packets_in_buckets(
     name: str, keys: pa.Schema, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Group rows into packets by the hash of their keys."""
     query = f"SELECT CAST(hash({', '.join(keys.names)}) % {buckets} AS INTEGER) AS bucket FROM rows"
-    for rows in _some(batches):
+    for rows in _some_batches(batches):
         number = worker_sql()(query, rows=cast_rows(rows, keys))["bucket"].to_numpy()
         sorted_ = rows.take(pa.array(np.argsort(number, kind="stable")))
         begin = 0
@@ -367,7 +368,7 @@ def _unpacked_in_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
             yield from pa.ipc.open_stream(held if held.address % 8 == 0 else packet.as_py())
 
 
-def _of_keys(
+def _worked_by_key(
     work: OfTables, schemas: dict[str, pa.Schema], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Pass the rows of a task to the function, one table per input."""

@@ -61,7 +61,7 @@ def find_clusters(
             if len(parts) > 1
         )
     )
-    if depth > BROKER_DEPTH and (shared or lone) and not any(map(_is_date, of_folder)):
+    if depth > BROKER_DEPTH and (shared or lone) and not any(map(_is_folder_of_date, of_folder)):
         clusters = {name: (folder / name, find_logs(folder / name, options)) for name in sorted(of_folder)}
         deeper = sorted({parts[0] for parts, _ in places} - set(clusters))
         next(iter(clusters.values()))[1].left_out.extend(
@@ -87,6 +87,6 @@ def _folder_ends_in_number(folder: str) -> bool:
     return folder[-1:].isdigit()
 
 
-def _is_date(folder: str) -> bool:
+def _is_folder_of_date(folder: str) -> bool:
     """Whether a folder is named after a year, a day or an hour."""
     return bool(re.search(DATE, folder) or re.fullmatch(r"(\w+=)?(20)?\d\d(-\d\d)?", folder))

@@ -133,7 +133,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
     """
     found = LogFolder(stamp_format=options.stamp_format)
     root = folder.resolve()
-    if _why_not(root, folder / CLUSTER_FILE) is None:
+    if _why_not_opened(root, folder / CLUSTER_FILE) is None:
         found.given = read_cluster_settings(folder / CLUSTER_FILE)
     candidates: list[Candidate] = []
     properties: dict[Path, dict[str, str]] = {}
@@ -148,7 +148,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
         elif own_folder and METADATA_NAME.fullmatch(path.name):
             _add_log_file(found, METADATA, None, folder, path)
         else:
-            candidates += _candidates(found, folder, path, options)
+            candidates += _candidate_logs(found, folder, path, options)
     _add_candidate_logs(found, folder, candidates, properties, options)
     _find_brokers_of_jvms(found)
     if not any(file.broker_id is not None or file.kind in {METADATA, SNAPSHOT} for file in found.files) and (
@@ -194,7 +194,7 @@ def _files_of_folder(
         if entry.name.startswith("."):
             continue
         is_log = any(name.fullmatch(entry.name) for name in LOG_NAMES.values())
-        reason = _why_not(root, entry)
+        reason = _why_not_opened(root, entry)
         if reason == "not a file" and entry.is_dir() and not is_log:
             if depth < MAX_DEPTH:
                 yield from _files_of_folder(found, root, entry, top, (folders, depth + 1))
@@ -211,7 +211,7 @@ def _name_in_folder(top: Path, path: Path) -> str:
     return path.name if path.parent == top else str(path.relative_to(top))
 
 
-def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions) -> Iterator[Candidate]:
+def _candidate_logs(found: LogFolder, folder: Path, path: Path, options: LogOptions) -> Iterator[Candidate]:
     """Look at a file, and at the files in an archive."""
     paths = [str(path.resolve())]
     if is_archive(path.name):
@@ -372,7 +372,7 @@ def _add_log_file(found: LogFolder, kind: str, broker_id: int | None, folder: Pa
     )
 
 
-def _why_not(root: Path, path: Path) -> str | None:
+def _why_not_opened(root: Path, path: Path) -> str | None:
     """Say why a file must not be opened, without opening it: opening a FIFO would block."""
     try:
         if _printable_log_name(str(path.resolve())) != str(path.resolve()):

@@ -40,7 +40,7 @@ def file_rows(found: LogFolder) -> list[dict[str, Any]]:
         rows.append({
             "file": file.name, "broker": file.broker_id, "logs": ", ".join(kinds[file.name]),
             "layout": str(file.layout) if file.kind in BROKER_KINDS else "",
-            "from": _to_the_second(seen.first), "until": _last_time_of_log(seen),
+            "from": _time_to_the_second(seen.first), "until": _last_time_of_log(seen),
             "mb": round(Path(file_on_disk(file.path)).stat().st_size / 1e6, 1),
         })  # fmt: skip
     return rows
@@ -103,10 +103,10 @@ def _analysable_by_logs(logs: set[str]) -> str:
 
 def _last_time_of_log(seen: SeenByLook) -> str:
     # The end of a compressed file is not examined.
-    return f"after {_to_the_second(seen.last)}" if seen.goes_on and seen.last else _to_the_second(seen.last)
+    return f"after {_time_to_the_second(seen.last)}" if seen.goes_on and seen.last else _time_to_the_second(seen.last)
 
 
-def _to_the_second(stamp: str | None) -> str:
+def _time_to_the_second(stamp: str | None) -> str:
     return (stamp or "")[:19]
 
 

@@ -104,7 +104,7 @@ def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> L
     chosen = rows.filter(pc.is_null(rows["lines"]))
     of_kind = {kind: chosen.filter(pc.equal(chosen["kind"], kind)) for kind in (SERVER, STATE_CHANGE, METADATA, GC)}
     server, state_changes = (
-        _once(sql, of_kind[kind]) if _overlapping(found.of_kind(kind)) else of_kind[kind]
+        _once(sql, of_kind[kind]) if _brokers_with_overlapping_logs(found.of_kind(kind)) else of_kind[kind]
         for kind in (SERVER, STATE_CHANGE)
     )
     records = metadata_log.parse_metadata(sql, metadata_log.metadata_records(sql, of_kind[METADATA]))
@@ -160,7 +160,7 @@ def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLog
 
 
 def _read_lines_of_interest(engine: Engine, files: Sequence[LogFile]) -> pa.Table:
-    overlapping = frozenset(_overlapping([file for file in files if file.kind == STATE_CHANGE]))
+    overlapping = frozenset(_brokers_with_overlapping_logs([file for file in files if file.kind == STATE_CHANGE]))
     return engine.collect(
         engine.map(lines.read_lines(engine, list(files)), partial(_choose_lines_of_interest, overlapping), _FOUND)
     )
@@ -224,7 +224,7 @@ def _with_stamps_of_exceptions(value: pa.StringArray, of_server: pa.BooleanArray
     return pa.array(filled, stamps.type)
 
 
-def _overlapping(files: Sequence[LogFile]) -> list[int | None]:
+def _brokers_with_overlapping_logs(files: Sequence[LogFile]) -> list[int | None]:
     """List the brokers with several files of one kind, which may be overlapping copies."""
     return [broker for broker, times in Counter(file.broker_id for file in files).items() if times > 1]
 

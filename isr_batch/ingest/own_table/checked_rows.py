@@ -128,7 +128,7 @@ def checked_rows(
             f"SELECT *, {f'CASE{unreadable} END' if unreadable else 'NULL'} AS _unreadable "
             f"FROM (SELECT {read}, {corrupt} AS _corrupt FROM rows{where})"
         ),
-        *_completions(table),
+        *_completed_values(table),
     ]
     text = steps[0]
     for step in steps[1:]:
@@ -141,7 +141,7 @@ def checked_rows(
     in_order = _instants_in_order(table)
     text = f"SELECT *, {reason} AS reason, {detail} AS detail FROM ({text})"
     shown = f"coalesce(_corrupt, CAST(to_json({{{raw}}}) AS VARCHAR))" if raw else "_corrupt"
-    constants, same_as = _constant_columns(values, types), _same_as(table, values)
+    constants, same_as = _constant_columns(values, types), _same_instants_as(table, values)
     kept = [name for name in types if name not in {*constants, *same_as}]
     outcome = ", ".join(f"{in_order.get(name, name)} AS {name}" for name in kept)
     text = (
@@ -163,7 +163,7 @@ def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str
     return {name: value for name, value in (absent | given).items() if name not in derived}
 
 
-def _same_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
+def _same_instants_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
     """Return, for each instant of a fetch that is not mapped, the mapped instant that replaces it."""
     if table is not FETCH_LOG:
         return {}
@@ -192,7 +192,7 @@ def _columns_of_every_row(table: Table) -> tuple[str, ...]:
     return tuple(name for name in table.column_names if name not in {"leader_epoch", "event_date"})
 
 
-def _completions(table: Table) -> list[str]:
+def _completed_values(table: Table) -> list[str]:
     """Return SQL that fills in missing values: a list of steps, where a step may use columns of the steps before it."""
     if table is APPEND_LOG:
         ends = "CASE WHEN log_end_offset IS NOT NULL THEN coalesce(log_end_source, 'appends') END AS log_end_source"

@@ -151,7 +151,7 @@ def _unfit_column(kind: pa.DataType, what: str) -> SchemaError:
     return SchemaError(f"is {kind}, which cannot be read as {what}")
 
 
-def _exact(column: str, kind: pa.DataType) -> str:
+def _exact_as_sql(column: str, kind: pa.DataType) -> str:
     """Write SQL that reads text or fractional numbers as decimals, without loss of precision."""
     if not _is_text_type(kind):
         return f"TRY_CAST({column} AS DECIMAL(38, 9))"
@@ -164,7 +164,7 @@ def _integer_as_sql(column: str, kind: pa.DataType) -> str:
     if pa.types.is_integer(kind):
         return f"TRY_CAST({column} AS BIGINT)"
     if _is_text_type(kind) or _is_fractional_type(kind):
-        exact = _exact(column, kind)
+        exact = _exact_as_sql(column, kind)
         return f"CASE WHEN {exact} = floor({exact}) THEN TRY_CAST({exact} AS BIGINT) END"
     raise _unfit_column(kind, "a whole number")
 
@@ -195,12 +195,12 @@ def _instant_as_sql(given: InstantSource, column: str, kind: pa.DataType) -> str
     if given.unit == "iso":
         if not _is_text_type(kind):
             raise _unfit_column(kind, "text with a time")
-        return _instant_of_text(column, given.time_zone)
+        return _instant_of_text_as_sql(column, given.time_zone)
     if pa.types.is_integer(kind):
         whole = f"CAST({column} AS BIGINT)"
         return f"TRY({whole} // 1000)" if given.unit == "ns" else f"TRY({whole} * {_US_OF_UNIT[given.unit]})"
     if _is_text_type(kind) or _is_fractional_type(kind):
-        exact = _exact(column, kind)
+        exact = _exact_as_sql(column, kind)
         if given.unit == "ns":
             return f"TRY(CAST(CAST(floor({exact}) AS HUGEINT) // 1000 AS BIGINT))"
         return f"TRY(CAST(round({exact} * {_US_OF_UNIT[given.unit]}) AS BIGINT))"
@@ -212,7 +212,7 @@ def _instant_in_zone(naive: str, time_zone: str | None) -> str:
     return naive if time_zone in (None, "UTC") else f"timezone({quoted(time_zone or '')}, {naive})"
 
 
-def _instant_of_text(column: str, time_zone: str | None) -> str:
+def _instant_of_text_as_sql(column: str, time_zone: str | None) -> str:
     """Write SQL that parses ISO 8601 text with date, hours and minutes; a comma may precede the fraction."""
     text = f"replace(trim({column}), ',', '.')"
     for short, full in ((r"(:.*[+-]\d{2})$", r"\1:00"), (r"([+-]\d{2})(\d{2})$", r"\1:\2")):

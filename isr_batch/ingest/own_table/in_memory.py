@@ -80,10 +80,10 @@ def input_tables(
     lake = MemoryLake({})
     for table in (*INPUT_TABLES, GIVEN_TERMS):
         lake.ensure(table)
-    lake.put(MAPPED_CLUSTERS, _same_in_all(MAPPED_CLUSTERS, pa.table({"cluster_id": clusters}),
+    lake.put(MAPPED_CLUSTERS, _columns_same_in_all(MAPPED_CLUSTERS, pa.table({"cluster_id": clusters}),
                                            mapped_cluster(mapping) | {"ingest_run": ""}))  # fmt: skip
     refused = pa.concat_tables(each.refused for each in read.values())
-    lake.put(QUARANTINE, _same_in_all(QUARANTINE, refused, {"rows_kept": False, "ingest_run": ""}))
+    lake.put(QUARANTINE, _columns_same_in_all(QUARANTINE, refused, {"rows_kept": False, "ingest_run": ""}))
     for section, each in read.items():
         rows = [arrow_schema(each.checked.table).empty_table()]
         for cluster_id in clusters:
@@ -125,7 +125,7 @@ def _rows_by_day(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, tar
     ]  # fmt: skip
 
 
-def _same_in_all(table: Table, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
+def _columns_same_in_all(table: Table, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
     """Add the columns of a table that have the same value, or null, in all rows."""
     schema = arrow_schema(table)
     columns = [

@@ -328,7 +328,7 @@ def mapping_of(tree: dict[str, Any], where: object) -> TableMapping:
     UsageError
         If there are mistakes; the message lists them all, and ``where`` they are.
     """
-    mistakes = _across(tree)
+    mistakes = _mistakes_across_sections(tree)
     try:
         mapping = TableMapping.model_validate(tree)
     except ValidationError as error:
@@ -358,7 +358,7 @@ def _mapping_with_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
     return moved
 
 
-def _across(tree: dict[str, Any]) -> list[str]:
+def _mistakes_across_sections(tree: dict[str, Any]) -> list[str]:
     """Find mistakes across sections; the pydantic model finds all others."""
 
     def mapped(section: str) -> Mapping[str, Any]:

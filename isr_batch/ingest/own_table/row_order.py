@@ -34,7 +34,7 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
         For each row in this order, whether it is the first of the rows that are equal in every column.
     """
     times = _numbered_values(rows[time])
-    sets = _codes([_numbered_values(rows[name]) for name in keys])
+    sets = _codes_of_rows([_numbered_values(rows[name]) for name in keys])
     # Rows come nearly in order of time, for which a stable sort needs little; one of 16 bits is a radix sort.
     order = np.argsort(times, kind="stable")
     order = order[np.argsort(sets[order], kind="stable")]
@@ -88,7 +88,7 @@ def _numbered_values(column: pa.ChunkedArray) -> npt.NDArray[np.integer]:
     return np.asarray(values)
 
 
-def _codes(columns: Sequence[npt.NDArray[np.integer]]) -> npt.NDArray[np.integer]:
+def _codes_of_rows(columns: Sequence[npt.NDArray[np.integer]]) -> npt.NDArray[np.integer]:
     """Number the combinations of values of several columns, from 0."""
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:

@@ -168,8 +168,10 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     )
     of_terms = terms.select([*PARTITION, "leader_epoch", "log_stretch", "start_offset", "start_us"])
     # A leader may begin its term again at a higher offset, which must not hide earlier appends of the same epoch.
-    went_on = {row[:-1] for row in _keys_of_terms(of_terms) if last.goes_on(row[0], row[-1])}
-    of_terms = of_terms.filter(pa.array([row[:-1] not in went_on for row in _keys_of_terms(of_terms)], pa.bool_()))
+    went_on = {row[:-1] for row in _term_keys_of_appends(of_terms) if last.goes_on(row[0], row[-1])}
+    of_terms = of_terms.filter(
+        pa.array([row[:-1] not in went_on for row in _term_keys_of_appends(of_terms)], pa.bool_())
+    )
     starts = begun.select(["topic", "partition_id", "leader_epoch", "start_offset", "in_force_us", "made_again"])
     named = with_log_stretch(last.named_offsets(), in_force, stretches, "named_us")
     asked_before = pa.Table.from_pylist(last.last_reads(), _ASKED).drop_columns("log_stretch")
@@ -190,7 +192,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     )  # fmt: skip
 
 
-def _keys_of_terms(terms: pa.Table) -> list[tuple[Any, ...]]:
+def _term_keys_of_appends(terms: pa.Table) -> list[tuple[Any, ...]]:
     names = [*PARTITION, "leader_epoch", "start_us"]
     return list(zip(*(terms[name].to_pylist() for name in names), strict=True))
 
@@ -227,7 +229,7 @@ def _append_log_rows(  # noqa: PLR0913, PLR0917 all that names a log end offset
         FROM once WHERE answered AND base_offset IS NULL
         """,
         answered=_appends_with_base_offset(sql, once, between),
-        unanswered=_unanswered(sql, once, between, _seen_in(sql, between, once, fetched, shrinks)),
+        unanswered=_unanswered_appends(sql, once, between, _appends_seen_in(sql, between, once, fetched, shrinks)),
         once=once,
     )
 
@@ -252,7 +254,7 @@ def _appends_with_base_offset(sql: ArrowSql, once: pa.Table, between: pa.Table) 
     )
 
 
-def _seen_in(
+def _appends_seen_in(
     sql: ArrowSql, between: pa.Table, once: pa.Table, fetched: pa.Table, shrinks: pa.Table
 ) -> pa.Table:  # fmt: skip
     """Find the file that shows the end of each range without a response: term, offset, seen_in.
@@ -282,7 +284,7 @@ def _seen_in(
     )
 
 
-def _unanswered(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Table) -> pa.Table:
+def _unanswered_appends(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Table) -> pa.Table:
     """Assign each range that no response names to the requests of that time; without such requests, to no producer.
 
     Several requests share a range in proportion to their sizes, so their borders may be off by ``log_end_error``

@@ -45,7 +45,7 @@ PARTLY_READ = arrow_columns("source_file STRING, source_line BIGINT, reason STRI
 _LINE = r'Completed request:(?:RequestHeader\(apiKey=LEADER_AND_ISR,|\{api_key=4,|.*"requestApiKey":4,)'
 
 
-def _member(name: str, value: str) -> str:
+def _member_pattern(name: str, value: str) -> str:
     """Write the pattern of a member, as text or as JSON."""
     return rf'"?{name}"?[:=]"?{value}"?'
 
@@ -53,20 +53,21 @@ def _member(name: str, value: str) -> str:
 _TOPIC_NAME = "topic(?:_?[nN]ame)?"
 # A number of more digits, which no broker prints, would not fit: its partition is passed over, as `partly_read` says.
 _NAME, _NUMBER, _NUMBERS = r"([\w.-]+)", r"(-?\d{1,9})(?!\d)", r"\[((?:\d{1,9}(?:,(?=\d)|(?=\])))*)\]"
-_INDEX = _member("partition(?:_?[iI]ndex)?", _NUMBER)
+_INDEX = _member_pattern("partition(?:_?[iI]ndex)?", _NUMBER)
 _STATES = ",".join((
-    rf"\{{(?:{_member(_TOPIC_NAME, _NAME)},)?{_INDEX}", _member("controller_?[eE]poch", r"\d+"),
-    _member("leader", _NUMBER), _member("leader_?[eE]poch", _NUMBER), _member("isr", _NUMBERS),
-    _member("(?:zk_?[vV]ersion|partition_?[eE]poch)", _NUMBER), _member("replicas", _NUMBERS),
+    rf"\{{(?:{_member_pattern(_TOPIC_NAME, _NAME)},)?{_INDEX}", _member_pattern("controller_?[eE]poch", r"\d+"),
+    _member_pattern("leader", _NUMBER), _member_pattern("leader_?[eE]poch", _NUMBER), _member_pattern("isr", _NUMBERS),
+    _member_pattern("(?:zk_?[vV]ersion|partition_?[eE]poch)", _NUMBER), _member_pattern("replicas", _NUMBERS),
 ))  # fmt: skip
 _ASKED = re.compile(
-    rf'{_STATES}|{_member(_TOPIC_NAME, _NAME)},(?:{_member("topicId", _NAME)},)?"?partition_?[sS]tates', re.ASCII
+    rf'{_STATES}|{_member_pattern(_TOPIC_NAME, _NAME)},(?:{_member_pattern("topicId", _NAME)},)?"?partition_?[sS]tates',
+    re.ASCII,
 )
-_CONTROLLER_EPOCH = re.compile(_member("controller_?[eE]poch", ""))
-_ANSWER = re.compile(rf',"?response"?[:=]\{{{_member("error_?[cC]ode", _NUMBER)}', re.ASCII)
+_CONTROLLER_EPOCH = re.compile(_member_pattern("controller_?[eE]poch", ""))
+_ANSWER = re.compile(rf',"?response"?[:=]\{{{_member_pattern("error_?[cC]ode", _NUMBER)}', re.ASCII)
 _ANSWERED = re.compile(
-    rf'{_member("topicId", _NAME)},"partitionErrors|\{{(?:{_member(_TOPIC_NAME, _NAME)},)?{_INDEX},'
-    rf"{_member('error_?[cC]ode', _NUMBER)}",
+    rf'{_member_pattern("topicId", _NAME)},"partitionErrors|\{{(?:{_member_pattern(_TOPIC_NAME, _NAME)},)?{_INDEX},'
+    rf"{_member_pattern('error_?[cC]ode', _NUMBER)}",
     re.ASCII,
 )
 

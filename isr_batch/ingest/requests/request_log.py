@@ -94,7 +94,7 @@ def request_stamps_and_hashes(text: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Parse the timestamp of each log line, in epoch microseconds (null if it has none), and compute its XXH64."""
     load_kernels()
     found = cut.room_for_cut_lines(len(text))
-    cut.cut_lines(*_bytes_of(text), found)
+    cut.cut_lines(*_bytes_of_lines(text), found)
     return _known_request_numbers(found.stamp_us), pa.array(found.line_hash)
 
 
@@ -103,7 +103,7 @@ class _RequestBlock:
 
     def __init__(self, block: pa.RecordBatch) -> None:
         self.block = block
-        self.text, edges = _bytes_of(block.column("value"))
+        self.text, edges = _bytes_of_lines(block.column("value"))
         self.cut = cut.room_for_cut_lines(block.num_rows)
         cut.cut_lines(self.text, edges, self.cut)
         self.begins = np.where(self.cut.line_class == cut.JSON, self.cut.begin, -1)
@@ -175,7 +175,7 @@ class _RequestBlock:
             "partitions": self._pieces(),
             "reason": pc.coalesce(problem, pa.array(reasons, pa.string()).take(code)),
             "detail": pc.coalesce(block.column("detail"), self._versions()),
-            "raw": _scattered(texts, shown),
+            "raw": _scattered_values(texts, shown),
             "line_hash": pa.array(self.cut.line_hash, mask=unusable),
         }
         return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in REQUESTS], schema=REQUESTS)
@@ -192,10 +192,10 @@ class _RequestBlock:
         unknown = self.codes == scan.VERSION
         pairs = zip(self.read.api_key[unknown], self.read.api_version[unknown], strict=True)
         texts = [f"API {key}, version {version}" for key, version in pairs]
-        return _scattered(pa.array(texts, pa.string()), unknown)
+        return _scattered_values(pa.array(texts, pa.string()), unknown)
 
 
-def _bytes_of(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+def _bytes_of_lines(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
     """Return the bytes of strings, and the start of each; a null has no bytes.
 
     The array is always read-only: for a writable one, numba would compile again.
@@ -214,7 +214,7 @@ def _known_request_numbers(numbers: Ints) -> pa.Array:
     return pa.array(numbers, mask=numbers == NULL)
 
 
-def _scattered(some: pa.Array, where: npt.NDArray[np.bool_]) -> pa.Array:
+def _scattered_values(some: pa.Array, where: npt.NDArray[np.bool_]) -> pa.Array:
     """Spread the values of some rows over all; null elsewhere."""
     return some.take(pa.array(np.cumsum(where) - 1, mask=~where))
 
@@ -225,7 +225,7 @@ def _client_ids_of_requests(text: npt.NDArray[np.uint8], client: Ints) -> pa.Arr
     edges = np.concatenate([[0], np.cumsum(ends - begins)])
     where = np.repeat(begins - edges[:-1], ends - begins) + np.arange(edges[-1])
     buffers = [None, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(text[where])]
-    return _scattered(unescaped(pa.Array.from_buffers(pa.string(), len(begins), buffers)), there)
+    return _scattered_values(unescaped(pa.Array.from_buffers(pa.string(), len(begins), buffers)), there)
 
 
 _FETCHED = _request_columns(

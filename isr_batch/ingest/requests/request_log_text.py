@@ -154,12 +154,12 @@ def request_text_as_json(text: str) -> tuple[str, str | None]:
             answered = _replaced_in_text(response, _ANSWERED)
             if api == PRODUCE_API:  # whose answer has called it index since 2.8
                 answered = answered.replace("partition=", "index=")
-    header = _header(said.partition(_MESSAGE)[0]) if api == FETCH else ""
+    header = _header_of_text_line(said.partition(_MESSAGE)[0]) if api == FETCH else ""
     json = f'{{"requestHeader":{{"requestApiKey":{api}{header}}},"request":{asked},"response":{answered},{durations}}}'
     return (json if durations else ""), None
 
 
-def _header(text: str) -> str:
+def _header_of_text_line(text: str) -> str:
     """Extract API version, correlation id and client id; only for fetches, which are matched across lines."""
 
     def value(pattern: re.Pattern[str], quote: str = "") -> str:

@@ -47,7 +47,7 @@ FOLLOWERS = pa.schema([
 ])  # fmt: skip
 
 
-def followers_seen(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[str, Any]]:
+def followers_seen_mid_term(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[str, Any]]:
     """Count the fetches of each follower by leader, partition, leader epoch and stretch.
 
     Returns

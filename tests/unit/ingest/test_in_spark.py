@@ -24,7 +24,7 @@ def rows(count: int, number_type: pa.DataType) -> pa.Table:
 
 def by_bucket(name: str, table: pa.Table, buckets: int) -> dict[int, pa.Table]:
     parts: dict[int, list[pa.RecordBatch]] = defaultdict(list)
-    for packet in in_spark._in_buckets(name, KEYS, buckets, iter(table.to_batches(max_chunksize=700))):
+    for packet in in_spark._packets_in_buckets(name, KEYS, buckets, iter(table.to_batches(max_chunksize=700))):
         (bucket,), (of_table,) = packet["bucket"].to_pylist(), packet["of_table"].to_pylist()
         assert of_table == name
         found = list(in_spark._unpacked_in_spark(iter([packet])))
@@ -62,11 +62,11 @@ def test_a_function_of_keys_gets_all_tables_of_a_task() -> None:
         return sql("SELECT a.number, b.number AS other FROM a JOIN b USING (number)", a=a, b=b)
 
     first, other, schema = rows(50, pa.int32()), rows(0, pa.int32()), pa.schema([("number", pa.int64())])
-    packets = list(in_spark._in_buckets("a", KEYS, 1, iter(first.to_batches())))
+    packets = list(in_spark._packets_in_buckets("a", KEYS, 1, iter(first.to_batches())))
     schemas = {"a": first.schema, "b": other.schema}
-    assert not sum(batch.num_rows for batch in in_spark._of_keys(joined, schemas, schema, iter(packets)))
-    packets += in_spark._in_buckets("b", KEYS, 1, iter(first.slice(7, 3).to_batches()))
-    found = table_of_batches(in_spark._of_keys(joined, schemas, schema, iter(packets)), schema)
+    assert not sum(batch.num_rows for batch in in_spark._worked_by_key(joined, schemas, schema, iter(packets)))
+    packets += in_spark._packets_in_buckets("b", KEYS, 1, iter(first.slice(7, 3).to_batches()))
+    found = table_of_batches(in_spark._worked_by_key(joined, schemas, schema, iter(packets)), schema)
     assert sorted(found["number"].to_pylist()) == [7, 8, 9]
 
 
