@@ -146,7 +146,7 @@ def _listen_for_compiling() -> None:
     event.register("numba:compile", _Listener())
 
 
-def keep_compiled(functions: Sequence[Callable[..., object]]) -> None:
+def keep_compiled_by_numba(functions: Sequence[Callable[..., object]]) -> None:
     """Let entry points of ``udfs`` load their machine code from numba's cache, and save what they compile.
 
     Where no folder can be written, they compile as they would without.

@@ -58,7 +58,7 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
     try:
         # Variable substitution would insert settings and environment variables into the text.
         spark.conf.set("spark.sql.variable.substitute", "false")
-        with errors_of_query():
+        with errors_of_read_only_query():
             plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001 (no public way)
         _ReadOnlyCheck(spark, names).plan(plan)
     except AttributeError as error:
@@ -68,7 +68,7 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
 
 
 @contextmanager
-def errors_of_query() -> Iterator[None]:
+def errors_of_read_only_query() -> Iterator[None]:
     """Turn every error of a user's query into a UsageError, including those for which PySpark has no class.
 
     Raises

@@ -49,11 +49,11 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
         raise UsageError("the query has a byte that is not text", "write it in UTF-8")
     if not unrestricted and not _is_query_for_spark(lake):
         return _answered_by_duckdb(lake, text)
-    from isr_batch.lake.read_only_sql import errors_of_query, require_query
+    from isr_batch.lake.read_only_sql import errors_of_read_only_query, require_query
 
     if not unrestricted:
         require_query(lake.spark, text, lake.names())
-    with errors_of_query():
+    with errors_of_read_only_query():
         return lake.query(text)
 
 

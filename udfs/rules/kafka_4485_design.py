@@ -24,7 +24,7 @@ from udfs.rules.kafka_0_10_2 import begin_term, record_caught_up
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """A fetch that failed changes nothing."""
+    """A failed fetch changes nothing; any other shows whether the follower belongs to the pseudo-ISR."""
     if fetch.error_code != 0:
         return NOTHING
     record_caught_up(follower, fetch)

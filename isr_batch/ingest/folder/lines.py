@@ -145,7 +145,7 @@ def count_lines(path: str, beginnings: Sequence[int], selected: Selection) -> tu
             _whole_lines(taken.watch(), BLOCK_BYTES), LogKindFinder(selected.default)
         )
     else:
-        found = (codes for _, codes in _sorted_lines(taken.watch(), selected, 1, BLOCK_BYTES, is_mixed=True))
+        found = (codes for _, codes in _lines_of_stream(taken.watch(), selected, 1, BLOCK_BYTES, is_mixed=True))
     for codes in found:
         if codes is not None:
             numbers = np.bincount(codes, minlength=len(BROKER_KINDS)).tolist()
@@ -224,7 +224,7 @@ def lines_of_file(  # noqa: PLR0913 a file, and how it is read
     wanted = None if selected.kind is None else BROKER_KINDS.index(selected.kind)
     empty = part.first_line == 1
     stream = content_chunks(path, part.start, part.end)
-    for found, codes in _sorted_lines(stream, selected, part.first_line, block_bytes, is_mixed=wanted is not None):
+    for found, codes in _lines_of_stream(stream, selected, part.first_line, block_bytes, is_mixed=wanted is not None):
         if isinstance(found, BadFileError):
             if selected.first:
                 yield _line_with_problem(broker_id, name, None, found.reason, found.detail)
@@ -247,7 +247,7 @@ def lines_of_file(  # noqa: PLR0913 a file, and how it is read
         yield _line_with_problem(broker_id, name, None, "empty file", None)
 
 
-def _sorted_lines(
+def _lines_of_stream(
     stream: Iterator[bytes], selected: Selection, first_line: int, block_bytes: int, *, is_mixed: bool
 ) -> Iterator[tuple[LinesInKafkasLayout | LongLine | BadFileError, Codes | None]]:
     """Yield the lines of the source in Kafka's own layout, and problems; if mixed, with the code of each line's log."""

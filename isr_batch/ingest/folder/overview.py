@@ -87,11 +87,11 @@ def capabilities(found: LogFolder) -> Iterator[Capability]:
     if found.of_kind(METADATA):
         yield Capability("metadata log", "every ISR change, and whether leader or controller made it", "")
     yield from (Capability("listing", said, "") for said in listing_sentences(found))
-    if releases := _releases(found.given.release, versions):
+    if releases := _releases_of_folder(found.given.release, versions):
         yield Capability("release", ", ".join(releases), "")
 
 
-def _releases(given: str | None, versions: Iterable[str]) -> list[str]:
+def _releases_of_folder(given: str | None, versions: Iterable[str]) -> list[str]:
     return [given] if given else [release for release in map(vendor_release, sorted(versions)) if release]
 
 

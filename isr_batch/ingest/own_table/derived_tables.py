@@ -110,7 +110,7 @@ def _terms_and_events(
         silences = with_growth_of_logs(lake, sql, cluster, silences, stale)
         silences = silences_until_changes(sql, silences, seen)
         checks, origins = checks_of_changes(sql, seen, silences, led)
-        terms.append(_with_check_origins(led, origins))
+        terms.append(_derived_check_origins(led, origins))
         for found in (silences, checks):
             times = {f"{name}_time": found[f"{name}_us"].cast(pa.int64()).cast(_INSTANT) for name in ("event", "end")}
             made = pa.table({
@@ -121,7 +121,7 @@ def _terms_and_events(
     return pa.concat_tables(terms), pa.concat_tables(events)
 
 
-def _with_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Table:
+def _derived_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Table:
     """Fill in, for terms without a given value, an instant at which checks ran, as shrinks show it."""
     found = pa.array([origins.get(leader) for leader in terms["leader_id"].to_pylist()], pa.int64())
     is_new = pc.and_(pc.equal(terms["check_origin_source"], "unknown"), pc.is_valid(found))
