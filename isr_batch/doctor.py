@@ -48,17 +48,17 @@ class DoctorCheck:
 def examine_machine(settings: Settings) -> list[DoctorCheck]:
     """Check everything that a command needs, without starting Spark."""
     checks: list[Callable[[], DoctorCheck]] = [
-        _python,
-        _java,
+        _check_python,
+        _check_java,
         _spark,
-        _pins,
-        _delta_jars,
-        _kernel,
-        lambda: _memory(settings.spark.driver_memory),
-        _time_zone,
-        _disk,
-        lambda: _writable("working folder", Path.cwd()),
-        lambda: _writable("scratch folder", _scratch()),
+        _check_pins,
+        _check_delta_jars,
+        _check_numba,
+        lambda: _check_memory(settings.spark.driver_memory),
+        _check_time_zone,
+        _check_disk,
+        lambda: _check_writable("working folder", Path.cwd()),
+        lambda: _check_writable("scratch folder", _scratch_of_spark()),
     ]
     return [check() for check in checks]
 
@@ -76,13 +76,13 @@ def require_healthy_machine(checks: Iterable[DoctorCheck]) -> None:
         raise UsageError(f"checks failed: {', '.join(wrong)}")
 
 
-def _python() -> DoctorCheck:
+def _check_python() -> DoctorCheck:
     fits = (3, 11) <= sys.version_info[:2] <= (3, 13)
     what_to_do = "" if fits else "make the environment with Python 3.11, 3.12 or 3.13"
     return DoctorCheck("python", platform.python_version(), what_to_do)
 
 
-def _java() -> DoctorCheck:
+def _check_java() -> DoctorCheck:
     home, java = os.environ.get("JAVA_HOME"), java_command()
     install = f"install Java {MIN_JAVA} or newer, or point JAVA_HOME at one"
     if not java:
@@ -104,7 +104,7 @@ def _spark() -> DoctorCheck:
     return DoctorCheck("spark", seen, "" if found == [wanted] else f"unset SPARK_HOME, or point it at Spark {wanted}")
 
 
-def _time_zone() -> DoctorCheck:
+def _check_time_zone() -> DoctorCheck:
     """Check the zone's name: all times are UTC, but Python and Java resolve an unknown zone name differently."""
     name = os.environ.get("TZ", "")
     if not name:
@@ -116,12 +116,12 @@ def _time_zone() -> DoctorCheck:
     return DoctorCheck("time zone", f"TZ={name}; all times here are UTC")
 
 
-def _scratch() -> Path:
+def _scratch_of_spark() -> Path:
     return Path(os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir())
 
 
-def _disk() -> DoctorCheck:
-    folder = _scratch()
+def _check_disk() -> DoctorCheck:
+    folder = _scratch_of_spark()
     try:
         free = shutil.disk_usage(folder).free / 2**30
     except OSError as error:
@@ -130,7 +130,7 @@ def _disk() -> DoctorCheck:
     return DoctorCheck("disk", f"{free:.1f} GB free for scratch in {folder}", what_to_do)
 
 
-def _pins() -> DoctorCheck:
+def _check_pins() -> DoctorCheck:
     try:
         pins = [re.fullmatch(r"([\w-]+)==([\w.]+).*", text) for text in requires("isr-batch") or []]
     except PackageNotFoundError:
@@ -141,7 +141,7 @@ def _pins() -> DoctorCheck:
     return DoctorCheck("pinned packages", seen, f"`make setup`: {', '.join(wrong)}" if wrong else "")
 
 
-def _delta_jars() -> DoctorCheck:
+def _check_delta_jars() -> DoctorCheck:
     from isr_batch.session import delta_jars  # takes Spark, which may be what is missing
 
     jars = delta_jars()
@@ -152,7 +152,7 @@ def _delta_jars() -> DoctorCheck:
     )
 
 
-def _kernel() -> DoctorCheck:
+def _check_numba() -> DoctorCheck:
     import numba  # takes a second
 
     try:
@@ -162,7 +162,7 @@ def _kernel() -> DoctorCheck:
     return DoctorCheck("numba", f"{numba.__version__} compiles", "" if answer == 42 else "numba computes nonsense")  # noqa: PLR2004
 
 
-def _memory(driver_memory: str) -> DoctorCheck:
+def _check_memory(driver_memory: str) -> DoctorCheck:
     total = memory_bytes() / 2**30
     heap = float(driver_memory[:-1]) / (1024 if driver_memory[-1] in "mM" else 1)
     needed = heap + PYTHON_MEMORY_GB
@@ -173,7 +173,7 @@ def _memory(driver_memory: str) -> DoctorCheck:
     )
 
 
-def _writable(name: str, folder: Path) -> DoctorCheck:
+def _check_writable(name: str, folder: Path) -> DoctorCheck:
     try:
         with tempfile.TemporaryFile(dir=folder):
             return DoctorCheck(name, str(folder))

@@ -136,7 +136,7 @@ def explained_error(error: BaseException) -> IsrBatchError | None:
     if isinstance(error, IsrBatchError):
         return error
     text = f"{type(error).__name__}: {error}"
-    if fault := _of_disk(str(error)) or store_fault(text):
+    if fault := _disk_error(str(error)) or store_fault(text):
         return StorageError(*fault)
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
         return out_of_memory_error(in_java="java.lang." in text)
@@ -148,7 +148,7 @@ def explained_error(error: BaseException) -> IsrBatchError | None:
             f"{file} cannot be compiled: {said[:MOST_SAID]}",
             "functions of a rule use numbers and the fields of udfs/records.py, and no objects: docs/add-a-rule.md",
         )
-    return _of_path(error)
+    return _path_error(error)
 
 
 def _is_of_numba(error: BaseException) -> bool:
@@ -165,7 +165,7 @@ def _of_path(error: BaseException) -> IsrBatchError | None:
     return None
 
 
-def _of_disk(text: str) -> tuple[str, str] | None:
+def _disk_error(text: str) -> tuple[str, str] | None:
     for line in _OF_SYSTEM.findall(text):
         fault_line = line.strip().removeprefix("Caused by: ")
         if _NO_ROOM.search(line):

@@ -19,10 +19,10 @@ them."""
 def memory_bytes() -> int:
     """Return the memory of this machine or container in bytes."""
     own = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([own, *filter(None, map(_limit_in, (CGROUP / name for name in _LIMITS)))])
+    return min([own, *filter(None, map(_memory_limit_in, (CGROUP / name for name in _LIMITS)))])
 
 
-def _limit_in(file: Path) -> int | None:
+def _memory_limit_in(file: Path) -> int | None:
     try:
         return int(file.read_text(encoding="ascii"))
     except (OSError, ValueError):  # the file is missing, or has "max"

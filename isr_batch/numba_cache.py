@@ -52,7 +52,7 @@ class SourcesLocator:
         # A rule on trial does not take the place of what all other commands use.
         kind = room or ("trial" if RULE_FILE in os.environ else "replay")
         name = f"isr-batch-{kind}-{digest_of(room)[:32]}"
-        for parent in _parents():
+        for parent in _cache_folders():
             if is_ours_alone(parent / name):
                 return cls(parent / name, function.__module__)
         return cls(SHIPPED / name, function.__module__) if (SHIPPED / name).is_dir() else None
@@ -75,7 +75,7 @@ class SourcesLocator:
         return self.module
 
 
-def _parents() -> Iterator[Path]:
+def _cache_folders() -> Iterator[Path]:
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR)
     beside = Path(udfs.__file__).parent / "__pycache__"
@@ -142,16 +142,16 @@ def _say_compiling() -> None:
 
 
 @lru_cache
-def _listen() -> None:
+def _listen_for_compiling() -> None:
     event.register("numba:compile", _Listener())
 
 
-def keep_compiled(functions: Sequence[Callable[..., object]]) -> None:
+def keep_compiled_by_numba(functions: Sequence[Callable[..., object]]) -> None:
     """Let entry points of ``udfs`` load their machine code from numba's cache, and save what they compile.
 
     Where no folder can be written, they compile as they would without.
     """
-    _listen()
+    _listen_for_compiling()
     others, config.CACHE_LOCATOR_CLASSES = config.CACHE_LOCATOR_CLASSES, f"{__name__}.{SourcesLocator.__name__}"
     try:
         for function in functions:

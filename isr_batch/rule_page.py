@@ -44,20 +44,20 @@ def functions_of_rule(rule: Rule) -> list[RuleFunction]:
     for field in fields(Rule):
         function = getattr(rule, field.name)
         if isinstance(function, Kernel) and function is not field.default:
-            for called in _called_by(function.py_func):
+            for called in _kernels_called_by(function.py_func):
                 names.setdefault(called, called.__name__)
             names[function.py_func] = field.name
-    return [_described(function, name) for function, name in names.items()]
+    return [_rule_function(function, name) for function, name in names.items()]
 
 
-def _called_by(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+def _kernels_called_by(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     for value in global_values(function).values():
         if isinstance(value, Kernel):
-            yield from _called_by(value.py_func)
+            yield from _kernels_called_by(value.py_func)
             yield value.py_func
 
 
-def _described(function: Callable[..., Any], name: str) -> RuleFunction:
+def _rule_function(function: Callable[..., Any], name: str) -> RuleFunction:
     what = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
     used = global_values(function).items()
     constants = {name: value for name, value in used if isinstance(value, Number)}

@@ -33,7 +33,7 @@ PREFIX: Final = "ISR_BATCH__"
 Tree = dict[str, Any]
 
 
-def _switch(value: object) -> object:
+def _settings_switch(value: object) -> object:
     """Convert ``on`` and ``off`` back to text, because YAML reads them as truth values."""
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
@@ -65,7 +65,7 @@ class ReplaySettings(_Section):
         default=["all"], min_length=1
     )
     params: dict[str, dict[str, int | str]] = {}
-    elr: Annotated[Literal["auto", "off", "on"], BeforeValidator(_switch)] = "auto"
+    elr: Annotated[Literal["auto", "off", "on"], BeforeValidator(_settings_switch)] = "auto"
 
 
 class ValidationSettings(_Section):
@@ -121,16 +121,16 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
         With every mistake of every layer.
     """
     mistakes: list[str] = []
-    layers = _layers(env or os.environ.get(ENV_VARIABLE), options or {}, conf or _conf_folder(), mistakes)
+    layers = _settings_layers(env or os.environ.get(ENV_VARIABLE), options or {}, conf or _conf_folder(), mistakes)
     merged: Tree = {}
     for _, layer in layers:
-        merged = _merge(merged, layer)
+        merged = _merge_settings(merged, layer)
     try:
         settings = Settings(**merged)
         replay = _read_params(settings.replay, layers, mistakes)
         settings = settings.model_copy(update={"replay": replay})
     except ValidationError as error:
-        mistakes += [_mistake(details["loc"], details, layers) for details in error.errors()]
+        mistakes += [_settings_mistake(details["loc"], details, layers) for details in error.errors()]
     if mistakes:
         count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
         raise UsageError(
@@ -144,11 +144,11 @@ def _conf_folder() -> Path | None:
     return next((folder for folder in (Path("conf"), shipped("conf")) if (folder / "base.yaml").is_file()), None)
 
 
-def _layers(env: str | None, options: Tree, conf: Path | None, mistakes: list[str]) -> list[tuple[str, Tree]]:
+def _settings_layers(env: str | None, options: Tree, conf: Path | None, mistakes: list[str]) -> list[tuple[str, Tree]]:
     layers = []
     for path in [conf / "base.yaml", *([conf / f"{env}.yaml"] if env else [])] if conf else []:
         if path.is_file():
-            layers.append((str(path), _read_yaml(path, mistakes)))
+            layers.append((str(path), _read_settings_yaml(path, mistakes)))
         elif path.stem == env:
             names = sorted(other.stem for other in path.parent.glob("*.yaml"))
             mistakes.append(f"environment {env}: there is no {path}; {did_you_mean(env, names)}")
@@ -167,7 +167,7 @@ def _layers(env: str | None, options: Tree, conf: Path | None, mistakes: list[st
     return [*layers, ("options", options)]
 
 
-def _read_yaml(path: Path, mistakes: list[str]) -> Tree:
+def _read_settings_yaml(path: Path, mistakes: list[str]) -> Tree:
     try:
         content = load_yaml(path)
     except yaml.YAMLError as error:
@@ -179,16 +179,18 @@ def _read_yaml(path: Path, mistakes: list[str]) -> Tree:
     return content or {}
 
 
-def _merge(below: Tree, above: Mapping[str, Any]) -> Tree:
+def _merge_settings(below: Tree, above: Mapping[str, Any]) -> Tree:
     merged = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _merge(merged[key], value) if both else value
+        merged[key] = _merge_settings(merged[key], value) if both else value
     return merged
 
 
-def _mistake(location: tuple[int | str, ...], details: Mapping[str, Any], layers: list[tuple[str, Tree]]) -> str:
-    where = f"{_layer_of(location, layers)}: {'.'.join(str(part) for part in location)}"
+def _settings_mistake(
+    location: tuple[int | str, ...], details: Mapping[str, Any], layers: list[tuple[str, Tree]]
+) -> str:
+    where = f"{_settings_layer_of(location, layers)}: {'.'.join(str(part) for part in location)}"
     if details["type"] == "extra_forbidden":
         model: type[BaseModel] = Settings
         for part in location[:-1]:
@@ -201,7 +203,7 @@ def _mistake(location: tuple[int | str, ...], details: Mapping[str, Any], layers
     return f"{where}: {message[0].lower()}{message[1:]}, not {details['input']!r}"
 
 
-def _layer_of(location: tuple[int | str, ...], layers: list[tuple[str, Tree]]) -> str:
+def _settings_layer_of(location: tuple[int | str, ...], layers: list[tuple[str, Tree]]) -> str:
     """Find the topmost layer that sets a key."""
     for name, layer in reversed(layers):
         node: object = layer
@@ -222,7 +224,7 @@ def _read_params(replay: ReplaySettings, layers: list[tuple[str, Tree]], mistake
         return replay
     from udfs.rules import COMMON_PARAMS, REGISTRY  # takes numba, which most looks at the settings need not wait for
 
-    where = _layer_of(("replay", "rules"), layers)
+    where = _settings_layer_of(("replay", "rules"), layers)
     mistakes += [
         f"{where}: replay.rules: no rule {name}; {did_you_mean(name, REGISTRY)}"
         for name in replay.rules
@@ -230,7 +232,7 @@ def _read_params(replay: ReplaySettings, layers: list[tuple[str, Tree]], mistake
     ]
     read: dict[str, dict[str, int | str]] = {}
     for rule, params in replay.params.items():
-        where = _layer_of(("replay", "params", rule), layers)
+        where = _settings_layer_of(("replay", "params", rule), layers)
         if rule not in REGISTRY:
             mistakes.append(f"{where}: replay.params: no rule {rule}; {did_you_mean(rule, REGISTRY)}")
             continue

@@ -90,8 +90,8 @@ def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
     if day and (start or end):
         raise UsageError("--date is one day; --from and --to are a range", "give one or the other")
     if day:
-        return Window.of_day(_parse("--date", day))
-    days = (_parse("--from", start) if start else None, _parse("--to", end) if end else None)
+        return Window.of_day(_parse_day("--date", day))
+    days = (_parse_day("--from", start) if start else None, _parse_day("--to", end) if end else None)
     if days[0] and days[1] and days[0] >= days[1]:
         raise UsageError(
             f"there is no day from {start} to before {end}", "--to is exclusive: name the day after the last one"
@@ -164,7 +164,7 @@ def _midnight_us(day: str) -> int:
     return (date.fromisoformat(day) - date(1970, 1, 1)) // timedelta(microseconds=1)
 
 
-def _parse(option: str, text: str) -> date:
+def _parse_day(option: str, text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:

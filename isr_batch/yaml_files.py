@@ -37,7 +37,7 @@ def load_yaml(file: Path) -> Any:  # noqa: ANN401 (whatever the file has)
     if len(data) > MAX_BYTES:
         raise BadYamlError(problem=f"it has more than {MAX_BYTES >> 10} KiB")
     try:
-        loader = _Loader(data.decode("utf-8-sig"))
+        loader = _YamlLoader(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise BadYamlError(problem=f"it is not UTF-8: {error.reason}") from error
     try:
@@ -46,7 +46,7 @@ def load_yaml(file: Path) -> Any:  # noqa: ANN401 (whatever the file has)
         loader.dispose()
 
 
-class _Loader(yaml.SafeLoader):
+class _YamlLoader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.depth = self.nodes = 0
@@ -102,7 +102,7 @@ class _Loader(yaml.SafeLoader):
 
 
 # Dates stay text: for an invalid date, yaml would raise a Python error.
-_Loader.yaml_implicit_resolvers = {
+_YamlLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] in _TYPES]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }

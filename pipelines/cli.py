@@ -45,12 +45,12 @@ from pipelines.output import Output
 from pipelines.rules_cli import rules_app
 from pipelines.run_cli import (
     MATCH_COLUMNS,
-    compare_with_brokers,
-    look_for_late_checks,
+    compare_job_with_brokers,
+    look_for_late_checks_of_job,
     match_sentence,
     rules_of_job,
     run_command,
-    show_match,
+    show_match_of_job,
     show_rules,
     write_report_of_job,
 )
@@ -207,10 +207,10 @@ def validate_command(
     from isr_batch.scoring.broker_check import predict_broker_changes, require_match
 
     with recorded_job(job, "validate") as done:
-        if look_for_late_checks(job):
+        if look_for_late_checks_of_job(job):
             job.out.progress("These days are stale now: isr-batch backfill replays them with what was found")
-        matches = compare_with_brokers(job, done)
-        show_match(job, matches)
+        matches = compare_job_with_brokers(job, done)
+        show_match_of_job(job, matches)
         if without_pins:
             with job.out.step("replay without pins"):
                 predicted = predict_broker_changes(job.lake)

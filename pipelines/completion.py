@@ -21,15 +21,15 @@ def complete_rules(incomplete: str) -> list[str]:
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
     """Topics of the lake that begin so."""
-    return _of_terms(context, "topic", incomplete)
+    return _completions_of_terms(context, "topic", incomplete)
 
 
 def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
     """Brokers of the lake that lead a partition, and begin so."""
-    return _of_terms(context, "leader_id", incomplete)
+    return _completions_of_terms(context, "leader_id", incomplete)
 
 
-def _of_terms(context: typer.Context, column: str, incomplete: str) -> list[str]:
+def _completions_of_terms(context: typer.Context, column: str, incomplete: str) -> list[str]:
     folder = context.params.get("lake")
     if not folder:
         return []

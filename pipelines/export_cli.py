@@ -89,12 +89,12 @@ def export_incident_command(
     if picture:
         if not incident["rule"]:
             raise NoInputError("no rule made a shrink in this incident", "omit --picture, or choose another with --at")
-        _draw(job, incident, picture)
+        _draw_incident(job, incident, picture)
     write = incident_markdown if markdown else incident_text
     hand_over(write(card, incident["cluster_id"], str(picture or "")), file, job.out)
 
 
-def _draw(job: Job, incident: dict[str, Any], picture: Path) -> None:
+def _draw_incident(job: Job, incident: dict[str, Any], picture: Path) -> None:
     from isr_batch.explain.shrink_data import explain_shrink
     from isr_batch.explain.swimlane import draw_swimlane
     from isr_batch.explain.swimlane_data import swimlane_scene

@@ -130,7 +130,7 @@ def require_path_of_job(path: str, what_to_do: str) -> None:
     NoInputError
         When the file or folder does not exist.
     """
-    if not _elsewhere(path) and not Path(path).exists():
+    if not _is_lake_elsewhere(path) and not Path(path).exists():
         raise NoInputError(f"there is no {path}", what_to_do)
 
 
@@ -150,7 +150,7 @@ def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = Fa
         )
     if lake is not None:
         require_delta_path(absolute_address(lake))
-    if lake is None or _elsewhere(lake):
+    if lake is None or _is_lake_elsewhere(lake):
         return
     makes = "isr-batch run --logs DIR --lake LAKE makes a lake"
     if Path(lake).is_file():
@@ -161,7 +161,7 @@ def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = Fa
             raise NoInputError(f"{lake} has no tables", makes)
 
 
-def _elsewhere(path: str) -> bool:
+def _is_lake_elsewhere(path: str) -> bool:
     return is_address(path) or any(name in os.environ for name in _CLUSTER)
 
 
@@ -207,7 +207,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
         return spark
 
     # A folder of this machine can be asked many things without Spark; only that knows where another one lies.
-    on_disk = lake is not None and _is_here(lake)
+    on_disk = lake is not None and _is_lake_here(lake)
     tables = Lake(start if on_disk else start(), lake or catalog or "", new_run_id(), catalog=not lake)
     tables.engine = choice_of_settings(settings.spark, out.progress)
     require_catalog_schema(tables)
@@ -216,8 +216,8 @@ def open_job(  # noqa: PLR0913 two of them have a default
     return Job(out, settings, tables)
 
 
-def _is_here(path: str) -> bool:
-    return not _elsewhere(path) and "SPARK_HOME" not in os.environ
+def _is_lake_here(path: str) -> bool:
+    return not _is_lake_elsewhere(path) and "SPARK_HOME" not in os.environ
 
 
 def size_of_job(lake: str | None, logs: Path | None = None) -> int | None:

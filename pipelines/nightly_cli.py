@@ -42,7 +42,7 @@ def status_command(
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     from isr_batch.replay.days import days_status as of_days
 
-    job.out.table("Days", of_days(job.lake, window, _fingerprints(job.lake)), COLUMNS)
+    job.out.table("Days", of_days(job.lake, window, _fingerprints_of_packed_lake(job.lake)), COLUMNS)
 
 
 def backfill_command(
@@ -60,10 +60,10 @@ def backfill_command(
     runs = rule_runs(job.settings.replay)
     with recorded_job(job, "backfill", window) as done:
         # Asked again each time: a day that is done may show the next to be as it was.
-        while days := undone_days(job.lake, window, runs, _fingerprints(job.lake)):
+        while days := undone_days(job.lake, window, runs, _fingerprints_of_packed_lake(job.lake)):
             job.out.progress(f"{days[0]}: {len(days)} days to go")
             replay_window_of_job(job, done, Window.of_day(days[0]), runs, timelines=wanted)
-        job.out.table("Days", of_days(job.lake, window, _fingerprints(job.lake)), COLUMNS)
+        job.out.table("Days", of_days(job.lake, window, _fingerprints_of_packed_lake(job.lake)), COLUMNS)
 
 
 def maintain_command(
@@ -81,7 +81,7 @@ def maintain_command(
         job.out.table("Tables", tables, ("table", "files_before", "files_after", "bytes"))
 
 
-def _fingerprints(lake: "Lake") -> "InputFingerprints":
+def _fingerprints_of_packed_lake(lake: "Lake") -> "InputFingerprints":
     from isr_batch.replay.days import fingerprints
     from isr_batch.replay.packing import pack_stale_days
 

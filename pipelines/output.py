@@ -113,13 +113,13 @@ class Output:
 
             def show(found: WorkDone | None) -> None:
                 nonlocal running
-                progress.update(task, took=_clock(time.monotonic() - started))
+                progress.update(task, took=_clock_text(time.monotonic() - started))
                 key, amount, total, _ = found or WorkDone(None, 0, 0, "")
                 if key != running:
                     progress.reset(task, total=total or None, completed=int(amount))
                     running = key
                 progress.update(task, completed=amount, total=total or None)
-                progress.update(task, rate=_how_far(found, progress.tasks[0].speed) if found else "")
+                progress.update(task, rate=_progress_text(found, progress.tasks[0].speed) if found else "")
 
             with self._watching(POLLS, show):
                 yield
@@ -132,12 +132,12 @@ class Output:
 
         def show(found: WorkDone | None) -> None:
             now = time.monotonic()
-            text = f"{name}: {_clock(now - started)}"
+            text = f"{name}: {_clock_text(now - started)}"
             if found:
                 since, first = begun.setdefault(found.key, (now, found.done))
                 speed = (found.done - first) / (now - since) if now > since else 0
-                left = f", {_clock((found.total - found.done) / speed)} left" if speed else ""
-                text += f", {_how_far(found, speed)}{left}"
+                left = f", {_clock_text((found.total - found.done) / speed)} left" if speed else ""
+                text += f", {_progress_text(found, speed)}{left}"
             self._log.info(text)
 
         with self._watching(LINES, show):
@@ -204,7 +204,7 @@ class Output:
                 self._write_json({"table": title, **{name: row[name] for name in columns}})
             return
         given, rows = len(rows), rows[:MOST_SHOWN]
-        cells = [[_cell(row[name]) for name in columns] for row in rows]
+        cells = [[_table_cell(row[name]) for name in columns] for row in rows]
         numeric = [bool(rows) and all(isinstance(row[name], int | float | None) for row in rows) for name in columns]
         kept = [number or name == columns[0] for number, name in zip(numeric, columns, strict=True)]
         titles = [printable(name.replace("_", " ")) for name in columns]
@@ -301,16 +301,16 @@ def _is_cramped(cells: Sequence[Sequence[str]], widths: Sequence[int], room: int
     return sum(lines) > MANY_LINES * len(lines)
 
 
-def _clock(seconds: float) -> str:
+def _clock_text(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
-def _how_far(work: WorkDone, speed: float | None) -> str:
+def _progress_text(work: WorkDone, speed: float | None) -> str:
     rate = f", {speed:.1f} a second" if speed else ""
     return f"{work.done:,.0f} of {work.total:,.0f} {work.unit}{rate}"
 
 
-def _cell(value: object) -> str:
+def _table_cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, float):

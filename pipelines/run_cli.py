@@ -73,7 +73,7 @@ MATCH_COLUMNS = (
 )  # fmt: skip
 
 
-def compare_with_brokers(job: Job, done: "Run") -> "BrokerCheckSummary":
+def compare_job_with_brokers(job: Job, done: "Run") -> "BrokerCheckSummary":
     """Compare the replay with the changes that the brokers logged."""
     from isr_batch.lake.run_log import RunCounts
     from isr_batch.scoring.broker_check import validate
@@ -85,7 +85,7 @@ def compare_with_brokers(job: Job, done: "Run") -> "BrokerCheckSummary":
         return summary
 
 
-def look_for_late_checks(job: Job) -> int:
+def look_for_late_checks_of_job(job: Job) -> int:
     """Find late checks; returns how many."""
     from isr_batch.scoring.late_checks import find_late_checks
 
@@ -141,7 +141,7 @@ def show_rules(job: Job, rows: "Rows") -> None:
     job.out.table("Scores and costs of each rule", rows, LEDGER_COLUMNS)
 
 
-def show_match(job: Job, summary: "BrokerCheckSummary") -> None:
+def show_match_of_job(job: Job, summary: "BrokerCheckSummary") -> None:
     """Print how well the replay matches the brokers."""
     job.out.table("ISR changes of the replay and of the brokers", summary.rows, MATCH_COLUMNS)
 
@@ -234,13 +234,13 @@ def _replay_and_report(
     from isr_batch.scoring.broker_check import require_match
 
     replay_window_of_job(job, done, window, timelines=timelines)
-    if comparable and look_for_late_checks(job):
+    if comparable and look_for_late_checks_of_job(job):
         replay_window_of_job(job, done, window, timelines=timelines)
-    matches = compare_with_brokers(job, done) if comparable else None
+    matches = compare_job_with_brokers(job, done) if comparable else None
     if not job.out.brief:
         show_rules(job, rules_of_job(job))
         if matches:
-            show_match(job, matches)
+            show_match_of_job(job, matches)
     _answer_and_report(job, file, warnings)
     job.out.say(tables=job.lake.root, report=file, run=job.lake.run_id)
     if matches:

@@ -123,7 +123,7 @@ def compiled_text(function: Any) -> object:
         return function
     code = python.__code__
     constants = code.co_consts[1:] if code.co_consts[:1] == (python.__doc__,) else code.co_consts
-    return code.co_code, repr(constants), code.co_names, tuple(map(_value, global_values(python).values()))
+    return code.co_code, repr(constants), code.co_names, tuple(map(_value_as_text, global_values(python).values()))
 
 
 def global_values(function: Callable[..., Any]) -> dict[str, Any]:
@@ -132,5 +132,5 @@ def global_values(function: Callable[..., Any]) -> dict[str, Any]:
     return {name: function.__globals__[name] for name in used if name in function.__globals__}
 
 
-def _value(value: Any) -> object:
+def _value_as_text(value: Any) -> object:
     return (type(value), value) if isinstance(value, int | float | np.int64) else compiled_text(value)

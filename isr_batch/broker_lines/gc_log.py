@@ -74,23 +74,23 @@ def gc_pauses(sql: ArrowSql, lines: pa.Table) -> pa.Table:
         ), said AS (
             SELECT broker_id, source_file, source_line, stamp_us AS until_us, true AS collects,
                 regexp_extract(message, {quoted(_UNIFIED)}, 1) AS what,
-                1e3 * {_number("message", _UNIFIED, 2)} AS us
+                1e3 * {_gc_number("message", _UNIFIED, 2)} AS us
             FROM ordered WHERE {matches("message", _UNIFIED)}
             UNION ALL
             SELECT broker_id, source_file, source_line, stamp_us, false,
                 'safepoint ' || regexp_extract(message, {quoted(_SAFEPOINT)}, 1),
-                {_number("message", _SAFEPOINT, 2)} / 1e3
+                {_gc_number("message", _SAFEPOINT, 2)} / 1e3
             FROM ordered WHERE {matches("message", _SAFEPOINT)}
             UNION ALL
             SELECT broker_id, source_file, source_line, stamp_us, false, 'safepoint',
-                1e6 * {_number("message", _STOPPED, 1)}
+                1e6 * {_gc_number("message", _STOPPED, 1)}
             FROM ordered WHERE {matches("message", _STOPPED)}
             UNION ALL
             SELECT broker_id, source_file, source_line, began_us + CAST(us AS BIGINT), true,
                 regexp_extract(name, {quoted(_BEGUN)}, 1), us
             FROM (
                 SELECT *, if(begins, message, before) AS name, if(begins, stamp_us, before_us) AS began_us,
-                    1e6 * {_number("message", _DONE, 1)} AS us
+                    1e6 * {_gc_number("message", _DONE, 1)} AS us
                 FROM ordered
                 WHERE ends AND (begins OR (stamp_us IS NULL AND {matches("before", _BEGUN)}
                     AND NOT {matches("before", _DONE)}))
@@ -116,5 +116,5 @@ def gc_pauses(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     )
 
 
-def _number(line: str, pattern: str, group: int) -> str:
+def _gc_number(line: str, pattern: str, group: int) -> str:
     return f"CAST(replace(regexp_extract({line}, {quoted(pattern)}, {group}), ',', '.') AS DOUBLE)"

@@ -55,7 +55,7 @@ class LogKindFinder:
         """
         if not len(values):
             return np.empty(0, np.int8)
-        request = _mask(pc.match_substring(values, _REQUEST_MARK))
+        request = _lines_matching(pc.match_substring(values, _REQUEST_MARK))
         if request.all():
             self.last = _REQUEST
             return np.full(len(values), _REQUEST, np.int8)
@@ -69,16 +69,16 @@ class LogKindFinder:
         return codes
 
     def _of_others(self, values: pa.StringArray) -> Codes:
-        stamped = _mask(pc.match_substring_regex(values, _STAMPED))
-        state = _mask(pc.match_substring(values, _STATE_MARK))
-        asked = _mask(pc.match_substring(values, "(kafka.request.logger)"))
-        named = _mask(pc.match_substring_regex(values, _LOGGER))
+        stamped = _lines_matching(pc.match_substring_regex(values, _STAMPED))
+        state = _lines_matching(pc.match_substring(values, _STATE_MARK))
+        asked = _lines_matching(pc.match_substring(values, "(kafka.request.logger)"))
+        named = _lines_matching(pc.match_substring_regex(values, _LOGGER))
         unnamed = self.default
         if self.default == _SERVER:
-            state |= ~named & _mask(pc.match_substring_regex(values, _ABOUT_STATE))
+            state |= ~named & _lines_matching(pc.match_substring_regex(values, _ABOUT_STATE))
         codes = np.where(state, _STATE_CHANGE, np.where(asked, _REQUEST, np.where(named, _SERVER, unnamed)))
         return np.where(stamped, codes, _NO_CODE).astype(np.int8)
 
 
-def _mask(found: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+def _lines_matching(found: pa.BooleanArray) -> npt.NDArray[np.bool_]:
     return np.asarray(pc.fill_null(found, False))

@@ -105,7 +105,7 @@ def matches(line: str, pattern: str) -> str:
 
 def groups(line: str, pattern: str, names_and_types: str) -> str:
     """Write SQL for a struct with the groups of a pattern by name, from which `columns_of` makes columns."""
-    names = ", ".join(quoted(name) for name, _ in _columns(names_and_types))
+    names = ", ".join(quoted(name) for name, _ in _form_columns(names_and_types))
     return f"regexp_extract({line}, {quoted(pattern)}, [{names}])"
 
 
@@ -115,14 +115,16 @@ def columns_of(struct: str, names_and_types: str) -> str:
     An empty group is null. For type ``INTEGER[]``, the value is the list of numbers in the group; for ``BOOLEAN``, it
     is whether the group is not empty.
     """
-    return ", ".join(f"{_value(f'{struct}.{name}', type_)} AS {name}" for name, type_ in _columns(names_and_types))
+    return ", ".join(
+        f"{_form_value(f'{struct}.{name}', type_)} AS {name}" for name, type_ in _form_columns(names_and_types)
+    )
 
 
-def _value(group: str, type_: str) -> str:
+def _form_value(group: str, type_: str) -> str:
     if type_ == "INTEGER[]":
         return f"int_list({group})"
     return f"{group} != ''" if type_ == "BOOLEAN" else f"CAST(nullif({group}, '') AS {type_})"
 
 
-def _columns(names_and_types: str) -> list[tuple[str, str]]:
+def _form_columns(names_and_types: str) -> list[tuple[str, str]]:
     return [(name, type_) for name, _, type_ in (column.partition(" ") for column in names_and_types.split(", "))]

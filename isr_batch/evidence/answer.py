@@ -50,20 +50,20 @@ def evidence_answer(
     rows = [row for row in every if not row["retry"]]
     by_leader = [row for row in rows if row["made_by"] == LEADER and row["storm_time"] is not None]
     found = storms_in_rows(every)
-    on_purpose = _on_purpose([row for row in rows if row["made_by"] == LEADER and row["storm_time"] is None])
-    begin = [_first(by_leader, found)] if found else []
-    lines = [*begin, *missing, *filter(None, [on_purpose, _unexplained(rows)])] or [NO_SHRINK]
+    on_purpose = _dropped_on_purpose([row for row in rows if row["made_by"] == LEADER and row["storm_time"] is None])
+    begin = [_answer_of_first_storm(by_leader, found)] if found else []
+    lines = [*begin, *missing, *filter(None, [on_purpose, _dropped_unexplained(rows)])] or [NO_SHRINK]
     largest = sorted(sorted(found, key=lambda storm: -storm.replicas)[:STORMS])
-    lines += [*map(_about, largest), *notes]
+    lines += [*map(_answer_about_storm, largest), *notes]
     lines += filter(None, (
         answer_line_how_far_behind(by_leader), answer_back_in_isr(by_leader), answer_avoiding_lag_time(by_leader),
-        answer_under_min_isr(rows), _others(every),
+        answer_under_min_isr(rows), _answer_of_all_else(every),
     ))  # fmt: skip
     end = "The replay's tables show the followers' fetches and the decisions of other rules."
     return [*lines[:9], end if request_log else WITHOUT_REQUEST_LOG]
 
 
-def _on_purpose(rows: Sequence[Row]) -> str:
+def _dropped_on_purpose(rows: Sequence[Row]) -> str:
     """List the replicas whose drop no lag rule explains."""
     if not rows:
         return ""
@@ -80,7 +80,7 @@ def _on_purpose(rows: Sequence[Row]) -> str:
     )
 
 
-def _unexplained(rows: Sequence[Row]) -> str:
+def _dropped_unexplained(rows: Sequence[Row]) -> str:
     """List the replicas that may have been dropped by the leader or the controller."""
     unknown = [row for row in rows if row["made_by"] == UNKNOWN]
     if not unknown:
@@ -92,7 +92,7 @@ def _unexplained(rows: Sequence[Row]) -> str:
     )
 
 
-def _first(rows: Sequence[Row], found: Sequence[Storm]) -> str:
+def _answer_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
     suspects: Counter[str] = Counter()
     for storm in found:
         suspects[storm_suspect(storm)] += storm.replicas
@@ -104,7 +104,7 @@ def _first(rows: Sequence[Row], found: Sequence[Storm]) -> str:
     )
     most = suspects.most_common(1)[0][0]
     also = f" Most of the shrinks point at {most}." if most != storm_suspect(first) else ""
-    until = _until(first.first, max(row["change_time"] for row in rows))
+    until = _answer_last_time(first.first, max(row["change_time"] for row in rows))
     return (
         f"{count_of(len(rows), 'replica')} left the ISR in {count_of(len(found), 'storm')}, from "
         f"{day_and_time(first.first)} to {until} {zone_name()}. First to drop out was "
@@ -112,7 +112,7 @@ def _first(rows: Sequence[Row], found: Sequence[Storm]) -> str:
     )
 
 
-def _about(storm: Storm) -> str:
+def _answer_about_storm(storm: Storm) -> str:
     if storm.whole_after_ms is None:
         whole = "not all were seen to come back"
     else:
@@ -183,7 +183,7 @@ def answer_under_min_isr(rows: Sequence[Row]) -> str:
     return "Whether a partition was under min ISR is not in these logs." if unknown == len(rows) and rows else ""
 
 
-def _others(rows: Sequence[Row]) -> str:
+def _answer_of_all_else(rows: Sequence[Row]) -> str:
     """Say what else is in the log: the controller's removals, failed writes, trouble of followers, what came before."""
     counts = Counter(
         what
@@ -195,11 +195,15 @@ def _others(rows: Sequence[Row]) -> str:
         )
         if what
     )
-    parts = [_removed(rows), _failed(rows), *(f"{number} {what}" for what, number in counts.items())]
+    parts = [
+        _answer_of_removals(rows),
+        _answer_of_failed_writes(rows),
+        *(f"{number} {what}" for what, number in counts.items()),
+    ]
     return f"Also: {'; '.join(filter(None, parts))}." if any(parts) else ""
 
 
-def _removed(rows: Iterable[Row]) -> str:
+def _answer_of_removals(rows: Iterable[Row]) -> str:
     removed = [row for row in rows if row["made_by"] == CONTROLLER]
     back = [row["returned_ms"] for row in removed if row["returned_ms"] is not None]
     came = f", {len(back)} back after {least_to_largest(back)} ms" if back else ""
@@ -208,7 +212,7 @@ def _removed(rows: Iterable[Row]) -> str:
     return f"{len(removed)} removed by the controller ({whom}){came}" if removed else ""
 
 
-def _failed(rows: Iterable[Row]) -> str:
+def _answer_of_failed_writes(rows: Iterable[Row]) -> str:
     failed = [row for row in rows if row["write_outcome"] == FAILED]
     longest = max(failed, key=lambda row: row["failing_ms"] or 0, default=None)
     went_on = (
@@ -221,10 +225,10 @@ def _failed(rows: Iterable[Row]) -> str:
 
 def answer_table(evidence: pa.Table, most: int = 40) -> list[Row]:
     """Make rows for the terminal, in `COLUMNS`; the first ones by time."""
-    return [_shown(row) for row in evidence.slice(0, most).to_pylist()]
+    return [_answer_row(row) for row in evidence.slice(0, most).to_pylist()]
 
 
-def _shown(row: Row) -> Row:
+def _answer_row(row: Row) -> Row:
     back = row["returned_ms"]
     if row["write_outcome"] == FAILED:
         said = "write failed"

@@ -77,8 +77,9 @@ def broker_troubles(sql: ArrowSql, server: pa.Table, of_jvms: pa.Table, cluster_
     made = [
         {
             **{name: row[name] for name in ("broker_id", "kind", "what", "source_file", "source_line")},
-            "cluster_id": cluster_id, "from_time": _time(row["from_us"]), "until_time": _time(row["until_us"]),
-            "event_date": _time(row["from_us"]).date(),
+            "cluster_id": cluster_id, "from_time": _trouble_time(row["from_us"]),
+            "until_time": _trouble_time(row["until_us"]),
+            "event_date": _trouble_time(row["from_us"]).date(),
         } for row in rows.to_pylist()
     ]  # fmt: skip
     return pa.Table.from_pylist(made, arrow_schema(BROKER_TROUBLES))
@@ -152,23 +153,23 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
 
 def is_of_jvm(absence: Row) -> bool | None:
     """Whether pauses of the JVM account for an absence; None if they account for a part, or without a gc.log."""
-    if _share(absence) >= _MOST_OF_IT:
+    if _paused_share(absence) >= _MOST_OF_IT:
         return True
-    return False if absence["has_gc_log"] and _share(absence) < _NOTHING_OF_IT else None
+    return False if absence["has_gc_log"] and _paused_share(absence) < _NOTHING_OF_IT else None
 
 
-def _share(absence: Row) -> float:
+def _paused_share(absence: Row) -> float:
     return float(absence["paused_us"] / max(absence["absent_us"], 1))
 
 
 def pauses_in_words(absence: Row) -> str:
     """Say whether the JVM was the cause, with the longest pause; empty if its log does not cover the time."""
-    longest = _long(absence["longest_us"])
+    longest = _pause_length_text(absence["longest_us"])
     of_jvm = is_of_jvm(absence)
     if of_jvm is False:
         pause = f"longest pause in gc.log: {longest}" if absence["pauses"] else f"gc.log has none of {LEAST_MS} ms"
         return f"it was no pause of its JVM ({pause})"
-    if not absence["pauses"] or _share(absence) < _NOTHING_OF_IT:
+    if not absence["pauses"] or _paused_share(absence) < _NOTHING_OF_IT:
         return ""
     what = f"{absence['longest_what']}, ends at {time_text(absence['longest_until_us'], '%H:%M:%S')}"
     in_all = f"{_long(absence['paused_us'])} in {count_of(absence['pauses'], 'pause')}"
@@ -176,7 +177,7 @@ def pauses_in_words(absence: Row) -> str:
     return f"it was its JVM, paused for {paused}" if of_jvm else f"its JVM was paused for a part of that: {paused}"
 
 
-def _long(us: int) -> str:
+def _pause_length_text(us: int) -> str:
     return f"{us // 1000} ms" if us < _SECOND_US else seconds_text([us // 1000])
 
 
@@ -193,5 +194,5 @@ def lines_of_absence(absence: Row, *, pauses: bool) -> list[str]:
     return longest if pauses else [f"{one['file']}:{one['line']}" for one in absence["said"]]
 
 
-def _time(us: int) -> datetime:
+def _trouble_time(us: int) -> datetime:
     return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)

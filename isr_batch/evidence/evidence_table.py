@@ -38,7 +38,7 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
             storms.setdefault(one.check.storm, one.shrink.at_us)
             pairs[one.shrink.leader_id, one.shrink.replica_id].add(one.check.number)
     rows = [
-        _row(one, found, cluster_id, storms, len(pairs[one.shrink.leader_id, one.shrink.replica_id]))
+        _evidence_row(one, found, cluster_id, storms, len(pairs[one.shrink.leader_id, one.shrink.replica_id]))
         for one in evidence
     ]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
@@ -67,7 +67,8 @@ def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table
     all_of_it = min(first for first, _ in found.span_us.values()), max(last for _, last in found.span_us.values())
     spans = dict.fromkeys(evidence["leader_id"].to_pylist(), all_of_it) | found.span_us
     of_leaders = (
-        f"leader_id = {leader} AND change_time BETWEEN TIMESTAMP'{_text(first)}' AND TIMESTAMP'{_text(last)}'"
+        f"leader_id = {leader} AND change_time BETWEEN TIMESTAMP'{_evidence_time_text(first)}' "
+        f"AND TIMESTAMP'{_evidence_time_text(last)}'"
         for leader, (first, last) in sorted(spans.items())
     )
     covered = f"cluster_id = {sql_literal(cluster_id)} AND ({' OR '.join(of_leaders)})"
@@ -81,12 +82,12 @@ def read_evidence_table(lake: Lake, cluster_id: str) -> pa.Table:
     return rows.sort_by([(name, "ascending") for name in order])
 
 
-def _row(
+def _evidence_row(
     one: SuspectedShrink, found: FoundLines, cluster_id: str, storms: dict[int, int], pair_checks: int
 ) -> dict[str, Any]:
     row, check = one.shrink, one.check
     topic, partition_id = row.partition
-    at = _time(row.at_us)
+    at = _evidence_time(row.at_us)
     return {
         "cluster_id": cluster_id, "topic": topic, "partition_id": partition_id, "leader_id": row.leader_id,
         "replica_id": row.replica_id, "change_time": at, "made_by": row.made_by,
@@ -102,7 +103,7 @@ def _row(
         "check_partitions": len(check.partitions) if check else None,
         "check_followers": len(check.bursts) if check else None,
         "check_late_ms": check.late_ms if check else None,
-        "storm_time": _time(storms[check.storm]) if check else None,
+        "storm_time": _evidence_time(storms[check.storm]) if check else None,
         "pair_checks": pair_checks,
         "suspect": one.suspect, "suspect_broker": one.suspect_broker, "strength": one.strength,
         "spurious": one.spurious, "reason": one.reason, "evidence_lines": [str(place) for place in one.lines],
@@ -113,11 +114,11 @@ def _row(
     }  # fmt: skip
 
 
-def _time(us: int) -> datetime:
+def _evidence_time(us: int) -> datetime:
     return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)
 
 
-def _text(us: int) -> str:
+def _evidence_time_text(us: int) -> str:
     return f"{datetime.fromtimestamp(us // 1_000_000, UTC):%Y-%m-%d %H:%M:%S}.{us % 1_000_000:06}"
 
 

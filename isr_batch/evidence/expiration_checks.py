@@ -42,12 +42,12 @@ class CheckBurst:
 
     def same_time(self, other: "CheckBurst") -> bool:
         """Whether both followers stopped at the same time, by the printed times or by when they were dropped."""
-        if self.starts_ms and other.starts_ms and _near(self.starts_ms, other.starts_ms, SAME_START_MS):
+        if self.starts_ms and other.starts_ms and _near_checks(self.starts_ms, other.starts_ms, SAME_START_MS):
             return True
-        return _near((self.first_us, self.last_us), (other.first_us, other.last_us), self.period_us)
+        return _near_checks((self.first_us, self.last_us), (other.first_us, other.last_us), self.period_us)
 
 
-def _near(one: tuple[int, int], other: tuple[int, int], within: int) -> bool:
+def _near_checks(one: tuple[int, int], other: tuple[int, int], within: int) -> bool:
     """Whether two spans of time overlap, or are at most ``within`` apart."""
     return one[0] - within <= other[1] and other[0] - within <= one[1]
 
@@ -152,7 +152,7 @@ def _number_storms(checks: Sequence[ExpirationCheck]) -> None:
             if (
                 find(m) != find(n)
                 and brokers & (checks[m].bursts.keys() | {checks[m].leader_id})
-                and _together(check, checks[m])
+                and _checks_at_same_time(check, checks[m])
             ):
                 root[max(find(m), find(n))] = min(find(m), find(n))
     numbers = {old: new for new, old in enumerate(dict.fromkeys(find(n) for n in range(len(checks))))}
@@ -160,7 +160,7 @@ def _number_storms(checks: Sequence[ExpirationCheck]) -> None:
         check.storm = numbers[find(n)]
 
 
-def _together(one: ExpirationCheck, other: ExpirationCheck) -> bool:
+def _checks_at_same_time(one: ExpirationCheck, other: ExpirationCheck) -> bool:
     return any(a.same_time(b) for a in one.bursts.values() for b in other.bursts.values())
 
 

@@ -72,13 +72,13 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
     )
 
     def rows(*forms: Form) -> list[Row]:
-        return _in_order(rows_of(sql, once, *forms))
+        return _lines_in_order(rows_of(sql, once, *forms))
 
     found = FoundLines(span_us=span_us)
     found.settings = {(row["broker_id"], row["setting"]): row["number"] for row in rows(SETTING)}
     found.attempts = [
-        _attempt(row, shrinks=shrinks)
-        for shrinks, attempts in ((True, _in_order(shrink_lines(sql, once))), (False, rows(EXPAND)))
+        _attempt_line(row, shrinks=shrinks)
+        for shrinks, attempts in ((True, _lines_in_order(shrink_lines(sql, once))), (False, rows(EXPAND)))
         for row in attempts
         if _changed(row, shrinks=shrinks)
     ]
@@ -89,7 +89,7 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
                 found.least_lag_ms[attempt.leader_id] = min(lag_ms, found.least_lag_ms.get(attempt.leader_id, lag_ms))
     received = [
         {**row, **row["received"]}
-        for row in _in_order(leader_and_isr_lines(sql, once))
+        for row in _lines_in_order(leader_and_isr_lines(sql, once))
         if row["received"] and row["topic"] and row["received"]["leader_id"] == row["broker_id"]
     ]
     started = [*rows(LEADER), *rows(START_OFFSET), *received]
@@ -98,52 +98,55 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
         *(_state(row, "stayed") for row in rows(STILL_LEADER, STILL_LEADER_NOW)),
         *(_state(row, "started") for row in started),
     ]
-    found.attempts.sort(key=_when)
-    found.states.sort(key=_when)
+    found.attempts.sort(key=_time_of_line)
+    found.states.sort(key=_time_of_line)
     found.failed = [
         FailedWriteLine(
-            _place(row), row["stamp_us"], row["leader_id"], _partition(row),
+            _place_of_line(row), row["stamp_us"], row["leader_id"], _partition_of_line(row),
             None if row["pending"] is None else row["pending"] == "Shrink",
         )
         for row in rows(WRITE_FAILED)
     ]  # fmt: skip
     found.troubles = [
         TroubleLine(
-            _place(row), row["stamp_us"], row["broker_id"] if row["follower_id"] is None else row["follower_id"],
-            row["kind"], row["leader_id"], None if row["topic"] is None else _partition(row),
+            _place_of_line(row), row["stamp_us"],
+            row["broker_id"] if row["follower_id"] is None else row["follower_id"], row["kind"],
+            row["leader_id"], None if row["topic"] is None else _partition_of_line(row),
         )
-        for row in _in_order(trouble_lines(sql, once))
+        for row in _lines_in_order(trouble_lines(sql, once))
     ]  # fmt: skip
     for row in rows(CREATED):
-        found.created.setdefault(_partition(row), []).append((row["stamp_us"], _place(row)))
+        found.created.setdefault(_partition_of_line(row), []).append((row["stamp_us"], _place_of_line(row)))
         if row["min_insync_replicas"] is not None:
             found.min_isr[row["topic"]] = row["min_insync_replicas"]
     versions = rows(VERSION)
     found.releases = {row["broker_id"]: row["version"] for row in versions}
     # Clients in a broker print the version too, so it is a start only where nothing better is in the log.
-    found.process_starts = _starts(versions) | _starts(_in_order(process_starts(sql, once)))
+    found.process_starts = _starts_of_processes(versions) | _starts_of_processes(
+        _lines_in_order(process_starts(sql, once))
+    )
     first_terms = [row for row in started if row["leader_epoch"] == 0]
     for row in first_terms:
-        found.created.setdefault(_partition(row), []).append((row["stamp_us"], _place(row)))
-    _find_elections(found, {_place(row) for row in first_terms})
+        found.created.setdefault(_partition_of_line(row), []).append((row["stamp_us"], _place_of_line(row)))
+    _find_elections(found, {_place_of_line(row) for row in first_terms})
     return found
 
 
-def _in_order(rows: pa.Table) -> list[Row]:
+def _lines_in_order(rows: pa.Table) -> list[Row]:
     order = [("stamp_us", "ascending"), ("source_file", "ascending"), ("source_line", "ascending")]
     found: list[Row] = rows.sort_by(order).to_pylist()
     return found
 
 
-def _when(line: AttemptLine | IsrStateLine) -> tuple[int, EvidencePosition]:
+def _time_of_line(line: AttemptLine | IsrStateLine) -> tuple[int, EvidencePosition]:
     return line.at_us, line.place
 
 
-def _place(row: Row) -> EvidencePosition:
+def _place_of_line(row: Row) -> EvidencePosition:
     return EvidencePosition(row["source_file"], row["source_line"])
 
 
-def _partition(row: Row) -> tuple[str, int]:
+def _partition_of_line(row: Row) -> tuple[str, int]:
     return row["topic"], row["partition_id"]
 
 
@@ -153,16 +156,18 @@ def _changed(row: Row, *, shrinks: bool) -> set[int]:
     return set(row[more]) - set(row[less])
 
 
-def _attempt(row: Row, *, shrinks: bool) -> AttemptLine:
+def _attempt_line(row: Row, *, shrinks: bool) -> AttemptLine:
     printed = {
         replica["replica_id"]: ReplicaInLine(
-            _known(replica["follower_log_end_offset"], 0), _known(replica["last_caught_up_time_ms"], 1)
+            _if_printed(replica["follower_log_end_offset"], 0),
+            _if_printed(replica["last_caught_up_time_ms"], 1),
         )
         for replica in row.get("dropped") or ()
     }
     return AttemptLine(
-        _place(row), row["stamp_us"], row["leader_id"], _partition(row), shrinks, tuple(row["isr_before"]),
-        tuple(row["isr_after"]), _known(row.get("high_watermark"), 0), _known(row.get("leader_log_end_offset"), 0),
+        _place_of_line(row), row["stamp_us"], row["leader_id"], _partition_of_line(row), shrinks,
+        tuple(row["isr_before"]), tuple(row["isr_after"]), _if_printed(row.get("high_watermark"), 0),
+        _if_printed(row.get("leader_log_end_offset"), 0),
         {each: printed.get(each, ReplicaInLine(None, None)) for each in sorted(_changed(row, shrinks=shrinks))},
     )  # fmt: skip
 
@@ -172,7 +177,7 @@ def _state(row: Row, source: str) -> IsrStateLine:
     isr, under = row.get("isr"), row.get("under")
     leader_id = row["leader_id"] if source == "updated" else row["broker_id"]
     return IsrStateLine(
-        _place(row), row["stamp_us"], leader_id, _partition(row), None if isr is None else tuple(isr),
+        _place_of_line(row), row["stamp_us"], leader_id, _partition_of_line(row), None if isr is None else tuple(isr),
         row.get("partition_epoch"), source, None if under is None else under != "  and",
     )  # fmt: skip
 
@@ -186,16 +191,16 @@ def _find_elections(found: FoundLines, first_terms: Collection[EvidencePosition]
         leaders[state.partition] = state.leader_id
 
 
-def _starts(rows: list[Row]) -> dict[int, list[tuple[int, EvidencePosition]]]:
+def _starts_of_processes(rows: list[Row]) -> dict[int, list[tuple[int, EvidencePosition]]]:
     """Keep the first line of each start of a process, which prints several."""
     starts: dict[int, list[tuple[int, EvidencePosition]]] = defaultdict(list)
     for row in rows:
         of_broker = starts[row["broker_id"]]
         if not of_broker or row["stamp_us"] - of_broker[-1][0] > _ONE_START_US:
-            of_broker.append((row["stamp_us"], _place(row)))
+            of_broker.append((row["stamp_us"], _place_of_line(row)))
     return dict(starts)
 
 
-def _known(number: int | None, least: int) -> int | None:
+def _if_printed(number: int | None, least: int) -> int | None:
     # A leader prints -1 for a follower that it has not heard of in its term, and 0 for a time that it never had.
     return number if number is not None and number >= least else None

@@ -117,7 +117,7 @@ def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:
     printed = found.settings.get((broker_id, LAG_TIME))
     if printed is not None:
         return printed
-    default = _default_lag_time_ms(found, broker_id)
+    default = _default_lag_time_of_broker_ms(found, broker_id)
     least = found.least_lag_ms.get(broker_id)
     return None if default is None or (least is not None and least <= default) else default
 
@@ -127,7 +127,7 @@ def printed_lag_time(found: FoundLines, broker_id: int) -> int | None:
     return found.settings.get((broker_id, LAG_TIME))
 
 
-def _default_lag_time_ms(found: FoundLines, broker_id: int) -> int | None:
+def _default_lag_time_of_broker_ms(found: FoundLines, broker_id: int) -> int | None:
     release = found.releases.get(broker_id) or next(iter(found.releases.values()), None)
     named = vendor_release(release) if release else None
     return None if named is None else default_lag_time_ms(named)

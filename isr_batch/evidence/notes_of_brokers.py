@@ -49,7 +49,7 @@ def notes_of_brokers(lake: Lake, cluster_id: str, evidence: pa.Table) -> list[st
     )
     found = [storm for storm in storms(evidence) if storm.broker is not None]
     absences = [
-        {"number": n, "cluster_id": cluster_id, "broker_id": storm.broker, **_times(storm)}
+        {"number": n, "cluster_id": cluster_id, "broker_id": storm.broker, **_absence_of_storm(storm)}
         for n, storm in enumerate(found)
     ]
     said = []
@@ -57,14 +57,14 @@ def notes_of_brokers(lake: Lake, cluster_id: str, evidence: pa.Table) -> list[st
         with ArrowSql() as sql:
             rows = troubles_of_absences(sql, pa.Table.from_pylist(absences), troubles, coverage)
         not_jvms = [row for row in rows if is_of_jvm(row) is False]
-        said = [_of_storm(storm, row) for storm, row in zip(found, rows, strict=True)]
+        said = [_note_of_storm(storm, row) for storm, row in zip(found, rows, strict=True)]
         said += [_of_no_jvm(not_jvms)] if not_jvms else []
     notes = "; ".join(filter(None, said))
     refused = _refused_writes(troubles.sort_by("from_time").to_pylist())
     return [*([f"By the brokers' own logs: {notes}."] if notes else []), *refused]
 
 
-def _times(storm: Storm) -> dict[str, int]:
+def _absence_of_storm(storm: Storm) -> dict[str, int]:
     since = storm.since if storm.since_is_printed else storm.first - _AT_LEAST
     from_us, until_us = ((time - _EPOCH) // timedelta(microseconds=1) for time in (since, storm.first))
     last_us = (storm.last - _EPOCH) // timedelta(microseconds=1)
@@ -72,7 +72,7 @@ def _times(storm: Storm) -> dict[str, int]:
     return {"from_us": from_us, "until_us": until_us, "absent_us": until_us - from_us, "over_us": over_us}
 
 
-def _of_storm(storm: Storm, absence: Row) -> str:
+def _note_of_storm(storm: Storm, absence: Row) -> str:
     pauses = "" if is_of_jvm(absence) is False else pauses_in_words(absence)
     parts = [*filter(None, [pauses, trouble_in_words(absence)])]
     lines = [*(lines_of_absence(absence, pauses=True) if pauses else []), *lines_of_absence(absence, pauses=False)]

@@ -83,11 +83,13 @@ def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQ
     rows = [row for row in every if row["made_by"] == LEADER and row["storm_time"] is not None]
     removed = [row for row in every if row["made_by"] == CONTROLLER]
     if not rows:
-        return _of_removed(removed) if removed else []
+        return _questions_of_removed(removed) if removed else []
     found = storms(evidence)
     return [
-        _suspect(rows, requests), _first(found[0]), _behind(rows, requests), _whole(rows, removed), _client(requests),
-        _lag_time(rows, requests), _trouble(every), _event(every), _min_isr(rows),
+        _question_of_suspect(rows, requests), _question_of_first_broker(found[0]),
+        _question_how_far_behind(rows, requests), _question_when_whole(rows, removed), _question_which_client(requests),
+        _question_which_lag_time(rows, requests), _question_of_trouble(every), _question_after_event(every),
+        _question_under_min_isr(rows),
     ]  # fmt: skip
 
 
@@ -99,7 +101,7 @@ def question_rows(asked: Iterable[AnsweredQuestion]) -> list[dict[str, str]]:
     ]
 
 
-def _suspect(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
+def _question_of_suspect(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
     counts = Counter((row["suspect"], row["suspect_broker"], row["strength"]) for row in rows)
     parts = [
         f"{(suspect or 'nobody').replace('_', ' ')}{'' if broker is None else f' {broker}'}: "
@@ -120,7 +122,7 @@ def _suspect(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQue
     )
 
 
-def _first(storm: Storm) -> AnsweredQuestion:
+def _question_of_first_broker(storm: Storm) -> AnsweredQuestion:
     since = time_of_day(storm.since) if storm.since_is_printed else f"some time before {time_of_day(storm.first)}"
     return AnsweredQuestion(
         "Which broker dropped out first, and when?", _capital(f"{storm_suspect(storm)}, {since} {zone_name()}"),
@@ -128,7 +130,7 @@ def _first(storm: Storm) -> AnsweredQuestion:
     )  # fmt: skip
 
 
-def _behind(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
+def _question_how_far_behind(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
     printed = [row for row in rows if row["records_behind"] is not None or row["lag_ms"] is not None]
     question = "Were they really behind, and by how much?"
     lags = [row["true_lag_ms"] for row in requests.verdicts if row["true_lag_ms"] is not None]
@@ -137,13 +139,15 @@ def _behind(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQues
         answer = (
             f"By their own fetches they lagged {least_to_largest(lags)} ms; {none} of {len(lags)} had all the records"
         )
-        return AnsweredQuestion(question, f"{answer}. {answer_line_how_far_behind(rows)}", REPLAYED, _places(printed))
+        return AnsweredQuestion(
+            question, f"{answer}. {answer_line_how_far_behind(rows)}", REPLAYED, _lines_of_answer(printed)
+        )
     if not printed:
-        return _unknown(question, "records behind are printed since 2.2, the time since 3.6")
-    return AnsweredQuestion(question, answer_line_how_far_behind(rows), PRINTED, _places(printed))
+        return _unanswered_question(question, "records behind are printed since 2.2, the time since 3.6")
+    return AnsweredQuestion(question, answer_line_how_far_behind(rows), PRINTED, _lines_of_answer(printed))
 
 
-def _of_removed(removed: Sequence[Row]) -> list[AnsweredQuestion]:
+def _questions_of_removed(removed: Sequence[Row]) -> list[AnsweredQuestion]:
     counts = Counter(row["replica_id"] for row in removed)
     parts = ", ".join(f"broker {broker}: {count_of(number, 'replica')}" for broker, number in sorted(counts.items()))
     first = removed[0]
@@ -151,32 +155,34 @@ def _of_removed(removed: Sequence[Row]) -> list[AnsweredQuestion]:
         AnsweredQuestion(
             "Leader, follower, or the link?",
             f"None of them: the controller removed the replicas (shutdown, fencing or reassignment); {parts}", PRINTED,
-            _places(removed),
+            _lines_of_answer(removed),
         ),
         AnsweredQuestion(
             "Which broker dropped out first, and when?",
             f"Broker {first['replica_id']}, {time_of_day(first['change_time'])} {zone_name()}",
             PRINTED, _places([first]),
         ),
-        _whole([], removed), _event(removed), _min_isr(removed),
+        _question_when_whole([], removed), _question_after_event(removed), _question_under_min_isr(removed),
     ]  # fmt: skip
 
 
-def _whole(rows: Sequence[Row], removed: Sequence[Row]) -> AnsweredQuestion:
+def _question_when_whole(rows: Sequence[Row], removed: Sequence[Row]) -> AnsweredQuestion:
     question = "How long until the ISR was whole again?"
     every = [*rows, *removed]
     back = [row for row in every if row["returned_ms"] is not None]
     if not back:
         # A failed write leaves the ISR as it was.
         if all(row["write_outcome"] == FAILED for row in every):
-            return AnsweredQuestion(question, "It stayed whole: no shrink was written", PRINTED, _places(every))
-        return _unknown(question, "no replica is seen to come back")
+            return AnsweredQuestion(
+                question, "It stayed whole: no shrink was written", PRINTED, _lines_of_answer(every)
+            )
+        return _unanswered_question(question, "no replica is seen to come back")
     out = {(row["topic"], row["partition_id"]) for row in every
            if row["returned_ms"] is None and row["write_outcome"] != FAILED}  # fmt: skip
     end = f"At the end {count_of(len(out), 'partition')} had not been seen whole again." if out else ""
     bound = any(row["returned_source"] == AT_MOST for row in back)
     said = " ".join(filter(None, (answer_back_in_isr(rows), _removed_again(removed), end)))
-    return AnsweredQuestion(question, said, BOUND if bound else PRINTED, _places(back))
+    return AnsweredQuestion(question, said, BOUND if bound else PRINTED, _lines_of_answer(back))
 
 
 def _removed_again(removed: Sequence[Row]) -> str:
@@ -189,13 +195,15 @@ def _removed_again(removed: Sequence[Row]) -> str:
     return f"Removed by the controller, and back: {', '.join(parts)}." if parts else ""
 
 
-def _client(requests: RequestsForQuestions) -> AnsweredQuestion:
+def _question_which_client(requests: RequestsForQuestions) -> AnsweredQuestion:
     question = "Which client wrote when it happened?"
     named = [row for row in requests.clients if row["client_id"] is not None]
     if not named and requests.verdicts:
-        return _unknown(question, "no append in the time before a shrink could be tied to a logged produce request")
+        return _unanswered_question(
+            question, "no append in the time before a shrink could be tied to a logged produce request"
+        )
     if not named:
-        return _unknown(question, "only request logs name the clients of produce requests")
+        return _unanswered_question(question, "only request logs name the clients of produce requests")
     parts = [
         f"{row['client_id']} to {row['topic']} ({count_of(row['records'], 'record')}, before "
         f"{count_of(row['drops'], 'shrink')})"
@@ -208,10 +216,10 @@ def _client(requests: RequestsForQuestions) -> AnsweredQuestion:
     return AnsweredQuestion(question, f"Most: {', '.join(parts)}{rest}{unnamed}", PRINTED, lines)
 
 
-def _lag_time(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
+def _question_which_lag_time(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
     question = "Which lag time would have avoided it?"
     printed = [row for row in rows if row["lag_ms"] is not None]
-    lines = _places(printed, by="lag_ms")
+    lines = _lines_of_answer(printed, by="lag_ms")
     enough = [row["avoiding_lag_time_ms"] for row in requests.verdicts if row["avoiding_lag_time_ms"] is not None]
     if enough:
         missing = len(requests.verdicts) - len(enough)
@@ -222,65 +230,69 @@ def _lag_time(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQu
         )
         return AnsweredQuestion(question, f"{answer}. {answer_avoiding_lag_time(rows)}", REPLAYED, lines)
     if not printed:
-        return _unknown(
+        return _unanswered_question(
             question, "lastCaughtUpTimeMs is printed since 3.6; more than the present one is all that is sure"
         )
     return AnsweredQuestion(question, answer_avoiding_lag_time(rows), BOUND, lines)
 
 
-def _trouble(rows: Sequence[Row]) -> AnsweredQuestion:
+def _question_of_trouble(rows: Sequence[Row]) -> AnsweredQuestion:
     question = "Why could the follower not fetch?"
     there = [row for row in rows if row["trouble"]]
     if not there:
-        return _unknown(question, "no line of a follower in the minute before says why")
+        return _unanswered_question(question, "no line of a follower in the minute before says why")
     counts = Counter(row["trouble"] for row in there)
     parts = [f"{KINDS[kind]} ({count_of(number, 'replica')})" for kind, number in counts.most_common()]
     rest = f"; of {len(rows) - len(there)} no line says" if len(there) < len(rows) else ""
     lines = list(dict.fromkeys(row["trouble_line"] for row in there))
-    return AnsweredQuestion(question, _capital(f"{'; '.join(parts)}{rest}"), "weak evidence", lines[:MOST_LINES])
+    return AnsweredQuestion(
+        question, _capitalised_answer(f"{'; '.join(parts)}{rest}"), "weak evidence", lines[:MOST_LINES]
+    )
 
 
-def _event(rows: Sequence[Row]) -> AnsweredQuestion:
+def _question_after_event(rows: Sequence[Row]) -> AnsweredQuestion:
     question = "Right after an election, a restart or a topic's creation?"
     there = [row for row in rows if row["after_event"]]
     if not there:
-        return _unknown(question, "no line says that one came within two lag times before")
+        return _unanswered_question(question, "no line says that one came within two lag times before")
     parts = []
     for event, said in EVENTS.items():
         times = [row["after_event_ms"] for row in there if row["after_event"] == event]
         if times:
             parts.append(f"{count_of(len(times), 'replica')} left {least_to_largest(times)} ms after {said}")
     rest = f"; of {len(rows) - len(there)} no line says so" if len(there) < len(rows) else ""
-    return AnsweredQuestion(question, f"{'; '.join(parts)}{rest}", PRINTED, _places(there))
+    return AnsweredQuestion(question, f"{'; '.join(parts)}{rest}", PRINTED, _lines_of_answer(there))
 
 
-def _min_isr(rows: Sequence[Row]) -> AnsweredQuestion:
+def _question_under_min_isr(rows: Sequence[Row]) -> AnsweredQuestion:
     question = "How long under min ISR?"
     known = [row for row in rows if row["under_min_isr"] is not None]
     under = [row for row in known if row["under_min_isr"]]
     unknown = len(rows) - len(known)
     rest = f" Of {count_of(unknown, 'replica')} min.insync.replicas is not known." if unknown else ""
     if not known:
-        return _unknown(question, "min.insync.replicas is printed at a topic's creation and at a broker's start")
+        return _unanswered_question(
+            question, "min.insync.replicas is printed at a topic's creation and at a broker's start"
+        )
     if not under:
         return AnsweredQuestion(
-            question, f"None of those with a known min.insync.replicas.{rest}", PRINTED, _places(known)
+            question, f"None of those with a known min.insync.replicas.{rest}", PRINTED, _lines_of_answer(known)
         )
     bound = any(row["under_min_isr_source"] == AT_MOST for row in under)
     return AnsweredQuestion(
-        question, f"{answer_under_min_isr(rows)}{rest}", BOUND if bound else PRINTED, _places(under)
+        question, f"{answer_under_min_isr(rows)}{rest}", BOUND if bound else PRINTED, _lines_of_answer(under)
     )
 
 
-def _unknown(question: str, reason: str) -> AnsweredQuestion:
+def _unanswered_question(question: str, reason: str) -> AnsweredQuestion:
     return AnsweredQuestion(question, NOT_IN_LOGS + reason, UNKNOWN, [])
 
 
-def _capital(text: str) -> str:
+def _capitalised_answer(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _places(rows: Iterable[Row], by: str | None = None) -> list[str]:
+def _lines_of_answer(rows: Iterable[Row], by: str | None = None) -> list[str]:
     """Name the lines of the first rows, or of those with the largest number of a column."""
     ordered = sorted(rows, key=lambda row: -row[by]) if by else rows
     return list(dict.fromkeys(f"{row['source_file']}:{row['source_line']}" for row in ordered))[:MOST_LINES]

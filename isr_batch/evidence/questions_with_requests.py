@@ -58,14 +58,16 @@ def collect_with_requests(lake: Lake, cluster_ids: Sequence[str]) -> dict[str, R
     """
     clusters = [(name,) for name in cluster_ids]
     with LakeSql(lake) as sql:
-        verdicts = _by_cluster(sql(_VERDICTS.format(view=sql_texts()["evidence_and_verdicts"]), clusters=clusters))
-        clients = _by_cluster(sql(_CLIENTS, clusters=clusters))
+        verdicts = _question_rows_by_cluster(
+            sql(_VERDICTS.format(view=sql_texts()["evidence_and_verdicts"]), clusters=clusters)
+        )
+        clients = _question_rows_by_cluster(sql(_CLIENTS, clusters=clusters))
     for row in (row for rows in clients.values() for row in rows):
         row["first"] = {"source_file": row.pop("first_file"), "source_line": row.pop("first_line")}
     return {name: RequestsForQuestions(verdicts[name], clients[name]) for name in cluster_ids}
 
 
-def _by_cluster(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def _question_rows_by_cluster(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         found[str(row.pop("cluster_id"))].append(row)

@@ -143,7 +143,7 @@ class _History:
             if isinstance(event, IsrStateLine):
                 last = None if event.isr is not None else last
             elif isinstance(event, AttemptLine):
-                if last and _same(last[1], event) and (
+                if last and _same_shrink_attempt(last[1], event) and (
                     self._written[last[0]] == FAILED or not self._back_between(last[1], event)
                 ):  # fmt: skip
                     retries.add(n)
@@ -194,7 +194,7 @@ class _History:
             if row.returned_source is None and row.replica_id in isr:
                 row.returned_ms, row.returned_source, row.returned_place = took_ms, source, event.place
                 row.lines.append(event.place)
-            enough = len(isr) >= row.min_isr if row.min_isr is not None else _says_enough(event)
+            enough = len(isr) >= row.min_isr if row.min_isr is not None else _shrink_ends_under_min_isr(event)
             if row.under_min_isr and row.under_min_isr_source is None and enough:
                 row.under_min_isr_ms, row.under_min_isr_source = took_ms, source
             if row.returned_source and (row.under_min_isr_source or not row.under_min_isr):
@@ -249,11 +249,11 @@ class _History:
                 announced &= set(isr)
 
 
-def _same(one: AttemptLine, other: AttemptLine) -> bool:
+def _same_shrink_attempt(one: AttemptLine, other: AttemptLine) -> bool:
     return (one.leader_id, one.shrinks, set(one.isr_before), set(one.isr_after)) == (
         other.leader_id, other.shrinks, set(other.isr_before), set(other.isr_after)
     )  # fmt: skip
 
 
-def _says_enough(event: Event) -> bool:
+def _shrink_ends_under_min_isr(event: Event) -> bool:
     return isinstance(event, IsrStateLine) and event.under_min_isr is False

@@ -52,10 +52,10 @@ def storms_in_rows(rows: Iterable[Row]) -> list[Storm]:
     for row in rows:
         if row["storm_time"] is not None:
             grouped[row["storm_time"]].append(row)
-    return [_storm(of_storm) for _, of_storm in sorted(grouped.items())]
+    return [_storm_of_rows(of_storm) for _, of_storm in sorted(grouped.items())]
 
 
-def _storm(rows: Sequence[Row]) -> Storm:
+def _storm_of_rows(rows: Sequence[Row]) -> Storm:
     votes = Counter((row["suspect_broker"], row["suspect"] != EITHER) for row in rows)
     (broker, alone), _ = max(votes.items(), key=lambda vote: (vote[0][1], vote[1]))
     # A leader's row says more than those of the leaders that dropped it.
@@ -72,7 +72,8 @@ def _storm(rows: Sequence[Row]) -> Storm:
     whole = None if None in back or not back else max(each for each in back if each is not None)
     return Storm(
         first, max(row["change_time"] for row in rows),
-        first if since is None else first + (timedelta(milliseconds=since) - _since_epoch(first)), since is not None,
+        first if since is None else first + (timedelta(milliseconds=since) - _storm_time_since_epoch(first)),
+        since is not None,
         len(rows), len({(row["topic"], row["partition_id"]) for row in rows}),
         broker, best["suspect"] if alone else EITHER, best["strength"], best["reason"], best["evidence_lines"],
         None if whole is None else whole // timedelta(milliseconds=1),
@@ -80,7 +81,7 @@ def _storm(rows: Sequence[Row]) -> Storm:
     )  # fmt: skip
 
 
-def _since_epoch(time: datetime) -> timedelta:
+def _storm_time_since_epoch(time: datetime) -> timedelta:
     return time - datetime(1970, 1, 1, tzinfo=time.tzinfo)
 
 

@@ -79,7 +79,7 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
     kept = {id(row) for row in rows if _within_lag_time(row, found)}
     by_leaders = (row for row in rows if row.made_by == LEADER and not row.retry and id(row) not in kept)
     checks = expiration_checks(by_leaders, found)
-    troubles, scales = TroublesOfFollowers(found), _Scales(checks, _leaders(found))
+    troubles, scales = TroublesOfFollowers(found), _Scales(checks, _leaders_as_suspects(found))
     check_of = {id(row): check for check in checks for row in check.rows}
     weighed = []
     for row in rows:
@@ -116,7 +116,7 @@ def _within_lag_time(row: Shrink, found: FoundLines) -> bool:
     return row.lag_ms < lag_time
 
 
-def _leaders(found: FoundLines) -> set[int]:
+def _leaders_as_suspects(found: FoundLines) -> set[int]:
     """Brokers that any line names as a leader."""
     return {attempt.leader_id for attempt in found.attempts} | {state.leader_id for state in found.states}
 
@@ -217,7 +217,7 @@ class _Scales:
         apart = check.starts_apart_ms
         if apart is not None and apart <= SAME_START_MS:
             signs["together"] = f"all were last caught up within {apart} ms of each other"
-        if (first := _first_back(check.rows)) and first.returned_place:
+        if (first := _suspect_first_back(check.rows)) and first.returned_place:
             signs["soon"] = f"broker {first.replica_id} was back after {first.returned_ms} ms"
             lines.append(first.returned_place)
         if check.late_ms is not None and check.late_ms >= LATE_MS:
@@ -280,7 +280,7 @@ class _Scales:
         return Suspicion(WEAK, why)
 
 
-def _first_back(rows: Iterable[Shrink]) -> Shrink | None:
+def _suspect_first_back(rows: Iterable[Shrink]) -> Shrink | None:
     """Find the replica that was back first, if that was soon."""
     back = [row for row in rows if row.returned_ms is not None and row.returned_ms <= SOON_MS]
     return min(back, key=lambda row: row.returned_ms or 0, default=None)

@@ -46,7 +46,7 @@ def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | N
         As ``sql/who.sql`` says.
     """
     windows = sql(text_of(_PACKAGE, "windows", check_us=CHECK_US), **tables)
-    spans = _with_numbers(sql(text_of(_PACKAGE, "spans", least=LEAST), windows=windows, **tables))
+    spans = _with_ids_as_numbers(sql(text_of(_PACKAGE, "spans", least=LEAST), windows=windows, **tables))
     if not spans.num_rows or not fetches_of:
         return sql("SELECT *, CAST(NULL AS VARCHAR) AS who FROM windows", windows=windows)
     absences = sql(text_of(_PACKAGE, "absences"), spans=spans, fetches=fetches_of(spans))
@@ -69,13 +69,13 @@ def find_undelivered(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans |
     pa.Table
         ``dropped`` as ``sql/undelivered.sql`` gives it.
     """
-    spans = _with_numbers(sql(text_of(_PACKAGE, "held_spans"), **tables))
+    spans = _with_ids_as_numbers(sql(text_of(_PACKAGE, "held_spans"), **tables))
     if not spans.num_rows or not fetches_of:
         return tables["dropped"]
     return sql(text_of(_PACKAGE, "undelivered"), held_spans=spans, fetches=fetches_of(spans), **tables)
 
 
-def _with_numbers(spans: pa.Table) -> pa.Table:
+def _with_ids_as_numbers(spans: pa.Table) -> pa.Table:
     """Give ids the type that tables of fetches have."""
     for name in _NUMBERS:
         spans = spans.set_column(spans.column_names.index(name), name, spans[name].cast(pa.int32()))
@@ -84,16 +84,16 @@ def _with_numbers(spans: pa.Table) -> pa.Table:
 
 def fetches_of_spans(lake: Lake) -> FetchesOfSpans | None:
     """Return a reader of the fetches in progress during spans of time; None if the log is too large."""
-    return partial(_fetches, lake) if stored_bytes(lake, FETCH_LOG.name) <= sizes.ABSENCE_BYTES else None
+    return partial(_fetches_around_drops, lake) if stored_bytes(lake, FETCH_LOG.name) <= sizes.ABSENCE_BYTES else None
 
 
-def _fetches(lake: Lake, spans: pa.Table) -> pa.Table:
-    days = _day(min(spans["from_us"].to_pylist())), _day(max(spans["until_us"].to_pylist()))
+def _fetches_around_drops(lake: Lake, spans: pa.Table) -> pa.Table:
+    days = _day_of_absence(min(spans["from_us"].to_pylist())), _day_of_absence(max(spans["until_us"].to_pylist()))
     with engine_for_a_partition(lake) as engine:
         # The day of a fetch is the one on which it was handled.
         found = engine.fetches(engine.rows(spans), (days[0] - timedelta(days=1), days[1] + timedelta(days=1)))
         return without_zones(engine.arrow(found))
 
 
-def _day(at_us: int) -> date:
+def _day_of_absence(at_us: int) -> date:
     return datetime.fromtimestamp(at_us / 1_000_000, UTC).date()

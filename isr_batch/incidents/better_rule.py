@@ -42,10 +42,11 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
     if not fair:
         return ["Rules that would have kept more of them give up leadership more often than that."]
     best = next((one for one in fair if one.misses <= yours.misses), fair[0])
-    return [f"{_names(best, yours)} {_kept(own, best, yours, cluster_id)}: {'; '.join(_price(best, yours))}."]
+    names, kept = _names_of_better_rules(best, yours), _followers_kept(own, best, yours, cluster_id)
+    return [f"{names} {kept}: {'; '.join(_price(best, yours))}."]
 
 
-def _names(best: RuleChoice, yours: RuleChoice) -> str:
+def _names_of_better_rules(best: RuleChoice, yours: RuleChoice) -> str:
     runs = best.runs if len(best.runs) <= NAMED else [*best.runs[: NAMED - 1], f"{len(best.runs) - NAMED + 1} others"]
     names = listed(runs, "or")
     if best.lag_time_ms != yours.lag_time_ms:
@@ -54,7 +55,7 @@ def _names(best: RuleChoice, yours: RuleChoice) -> str:
     return names if any(rule.in_force[:1].isdigit() for rule in rules) else f"{names} (in no release of Kafka)"
 
 
-def _kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluster_id: str) -> str:
+def _followers_kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluster_id: str) -> str:
     """Say how many healthy followers a rule keeps, of the brokers' drops or, if these differ, of the replay's."""
     dropped = sum(one["spurious"] for one in own.incidents if one["cluster_id"] == cluster_id)
     if dropped != yours.spurious:
@@ -68,13 +69,17 @@ def _kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluster_id: str)
 
 def _price(best: RuleChoice, yours: RuleChoice) -> list[str]:
     """The price of a rule in detection time, availability and acknowledged records, relative to the brokers' own."""
-    said = [_noticed(best.detection_ms, yours.detection_ms)]
+    said = [_detection_compared(best.detection_ms, yours.detection_ms)]
     if best.misses != yours.misses:
         said.append(f"failures missed: {best.misses:,} instead of {yours.misses:,}")
     said += [
-        _instead("under min ISR", _seconds(best.under_min_isr_s), _seconds(yours.under_min_isr_s)),
-        _instead("offline if leaders had died", _seconds(best.offline_s), _seconds(yours.offline_s)),
-        _instead(
+        _price_instead(
+            "under min ISR", _price_in_seconds(best.under_min_isr_s), _price_in_seconds(yours.under_min_isr_s)
+        ),
+        _price_instead(
+            "offline if leaders had died", _price_in_seconds(best.offline_s), _price_in_seconds(yours.offline_s)
+        ),
+        _price_instead(
             "acknowledged records lost then",
             lost_records_at_most(best.lost_records),
             lost_records_at_most(yours.lost_records),
@@ -86,16 +91,16 @@ def _price(best: RuleChoice, yours: RuleChoice) -> list[str]:
     return said
 
 
-def _noticed(best_ms: float | None, yours_ms: float | None) -> str:
+def _detection_compared(best_ms: float | None, yours_ms: float | None) -> str:
     if best_ms is None or yours_ms is None:
         return "no failure detected" if best_ms is None and yours_ms is not None else "no failure to compare"
     later = later_or_sooner(best_ms, yours_ms)
     return f"failures detected {later}" if later else "same detection time"
 
 
-def _instead(what: str, best: str, yours: str) -> str:
+def _price_instead(what: str, best: str, yours: str) -> str:
     return f"{what}: {best}" if best == yours else f"{what}: {best} instead of {yours}"
 
 
-def _seconds(span: Span | None) -> str:
+def _price_in_seconds(span: Span | None) -> str:
     return "not known" if span is None else f"{span[0]:.3g} s"

@@ -59,16 +59,16 @@ def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> In
         As the command names it.
     """
     rows = {
-        "What": _sentence("; ".join(_statements(incident)[1:])),
-        "Why": _why(drops),
-        "How sure": _how_sure(drops),
-        "Cost": _cost(incident, drops),
+        "What": _card_sentence("; ".join(_card_statements(incident)[1:])),
+        "Why": _card_why(drops),
+        "How sure": _card_how_sure(drops),
+        "Cost": _card_cost(incident, drops),
         "Check next": what_to_check(incident),
     }
     return IncidentCard(
         incident_title(incident), incident_time(incident),
         [(verdict, incident[verdict]) for verdict in VERDICTS if incident[verdict]],
-        [(heading, text) for heading, text in rows.items() if text], _evidence(incident, drops),
+        [(heading, text) for heading, text in rows.items() if text], _card_evidence(incident, drops),
         listed_explain_command(incident, lake) if incident["rule"] else "",
     )  # fmt: skip
 
@@ -77,10 +77,10 @@ def incident_title(incident: Row) -> str:
     """Name the broker that an incident points at, and what it did."""
     if incident["fault_id"] is None:
         return f"{count_of(incident['unknown'], 'follower')} dropped; the logs do not say why"
-    return f"Broker {incident['fault_id']} {_statements(incident)[0]}"
+    return f"Broker {incident['fault_id']} {_card_statements(incident)[0]}"
 
 
-def _statements(incident: Row) -> list[str]:
+def _card_statements(incident: Row) -> list[str]:
     if incident["fault_id"] is None:
         return []
     # Lines in its own log explain the rest, and come after it.
@@ -97,30 +97,30 @@ def incident_markdown(card: IncidentCard, cluster_id: str, picture: str = "") ->
     picture : str, optional
         Path of its picture.
     """
-    lines = [f"**{_marked(cluster_id)}: {_marked(card.title)}**", ""]
-    lines += [f"- {heading}: {_marked(text)}" for heading, text in _rows(card)]
+    lines = [f"**{_markdown_text(cluster_id)}: {_markdown_text(card.title)}**", ""]
+    lines += [f"- {heading}: {_markdown_text(text)}" for heading, text in _card_rows(card)]
     if card.evidence:
-        lines.append(f"- Evidence: {', '.join(_code(line) for line in card.evidence)}")
+        lines.append(f"- Evidence: {', '.join(_markdown_code(line) for line in card.evidence)}")
     if card.command:
-        lines.append(f"- In full: {_code(card.command)}")
+        lines.append(f"- In full: {_markdown_code(card.command)}")
     if picture:
-        lines += ["", f"![{_marked(card.title)}](<{printable(picture).replace('>', '%3E')}>)"]
+        lines += ["", f"![{_markdown_text(card.title)}](<{printable(picture).replace('>', '%3E')}>)"]
     return "\n".join(lines) + "\n"
 
 
 def incident_text(card: IncidentCard, cluster_id: str, picture: str = "") -> str:
     """Write a card as plain text; parameters as `incident_markdown`."""
-    rows = [*_rows(card), ("Evidence", ", ".join(card.evidence)), ("Picture", picture), ("In full", card.command)]
+    rows = [*_card_rows(card), ("Evidence", ", ".join(card.evidence)), ("Picture", picture), ("In full", card.command)]
     lines = [f"{cluster_id}: {card.title}", *(f"  {heading}: {text}" for heading, text in rows if text)]
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
-def _rows(card: IncidentCard) -> list[tuple[str, str]]:
+def _card_rows(card: IncidentCard) -> list[tuple[str, str]]:
     counts = ", ".join(f"{number:,} {CALLED[verdict]}" for verdict, number in card.counts)
     return [("When", f"{card.when} {zone_name()}"), ("Dropped followers", counts), *card.rows]
 
 
-def _sentence(statements: str) -> str:
+def _card_sentence(statements: str) -> str:
     """Begin with a subject, and end with a full stop."""
     if not statements:
         return ""
@@ -128,16 +128,16 @@ def _sentence(statements: str) -> str:
     return f"{said[0].upper()}{said[1:]}."
 
 
-def _marked(text: str) -> str:
+def _markdown_text(text: str) -> str:
     return printable(text).translate(_MARKUP)
 
 
-def _code(text: str) -> str:
+def _markdown_code(text: str) -> str:
     fence = "``" if "`" in text else "`"
     return f"{fence}{printable(text)}{fence}"
 
 
-def _why(drops: Sequence[Row]) -> str:
+def _card_why(drops: Sequence[Row]) -> str:
     """Count the causes of the drops that a rule made."""
     causes = Counter(row["cause"] for row in drops if row["verdict"] in {"spurious", "genuine"})
     said = [f"{CAUSES_IN_STORY[cause]} ({number:,})" for cause, number in causes.most_common()]
@@ -145,7 +145,7 @@ def _why(drops: Sequence[Row]) -> str:
     return _sentence(listed(said)) if said else ""
 
 
-def _how_sure(drops: Sequence[Row]) -> str:
+def _card_how_sure(drops: Sequence[Row]) -> str:
     """Say how many verdicts are certain, and how near the replay's drops are to those of the brokers."""
     judged = [row for row in drops if row["certainty"]]
     if not judged:
@@ -166,7 +166,7 @@ def _how_sure(drops: Sequence[Row]) -> str:
     return f"{sure}. The replay of {judged[0]['rule']} drops {same}, {near}."
 
 
-def _cost(incident: Row, drops: Sequence[Row]) -> str:
+def _card_cost(incident: Row, drops: Sequence[Row]) -> str:
     """Say for how long followers were out of the ISRs of how many partitions."""
     where = count_of(incident["partitions"], "partition")
     made = [row for row in drops if row["verdict"] in {"spurious", "genuine"}]
@@ -192,7 +192,7 @@ def what_to_check(incident: Row) -> str:
         return f"{link}: replication throttles, packet loss; ReplicaFetcher errors in server.log of broker {broker}."
     if incident["spurious"] + incident["genuine"] == 0:
         return (
-            _of_the_controller(incident, host)
+            _card_next_of_controller(incident, host)
             if incident["excluded"]
             else f"{host}: server.log, and why it is suspected."
         )
@@ -202,10 +202,10 @@ def what_to_check(incident: Row) -> str:
         return f"{link}: the network, and whether the follower read its socket (its CPU, ReplicaFetcher lines)."
     if not (incident["silent_ms"] or incident["unreached"] or incident["stopped"]):
         return "Nothing on this host: the rule dropped followers that were well."
-    return f"{host}: {_on_the_host(incident)}."
+    return f"{host}: {_card_next_on_host(incident)}."
 
 
-def _on_the_host(incident: Row) -> str:
+def _card_next_on_host(incident: Row) -> str:
     if incident["unreached"] and not incident["silent_ms"]:
         return "its network interface and listener; ReplicaFetcher errors in server.log of the others"
     if incident["genuine_cause"] == "follower_slow" and not incident["silent_ms"]:
@@ -217,7 +217,7 @@ def _on_the_host(incident: Row) -> str:
     return f"{gc}stalls of the disk, CPU steal and limits, swap, a migrated machine (sar, dmesg)"
 
 
-def _of_the_controller(incident: Row, host: str) -> str:
+def _card_next_of_controller(incident: Row, host: str) -> str:
     if incident["reassigned"] == incident["excluded"]:
         return "Nothing, if this reassignment was planned."
     if "fenced" in (incident["events"] or ()):
@@ -225,7 +225,7 @@ def _of_the_controller(incident: Row, host: str) -> str:
     return f"Whether the stop of broker {incident['fault_id']} was planned."
 
 
-def _evidence(incident: Row, drops: Sequence[Row]) -> list[str]:
+def _card_evidence(incident: Row, drops: Sequence[Row]) -> list[str]:
     """Name the first lines of each log, those of healthy followers before others, and those of pauses and troubles."""
     printed: dict[str, list[int]] = defaultdict(list)
     for row in sorted(drops, key=lambda row: (VERDICTS.index(row["verdict"]), row["source_line"] or 0)):

@@ -30,22 +30,22 @@ def incident_lines(own: OwnShrinks, incident: Row) -> list[str]:
     key = ("cluster_id", "fault_id", "incident")
     drops = [row for row in own.drops.to_pylist() if all(row[name] == incident[name] for name in key)]
     if incident["fault_id"] is None:
-        return [f"{incident_time(incident)}: {incident_story(incident)}", *_behind(incident, "unknown", drops)]
+        return [f"{incident_time(incident)}: {incident_story(incident)}", *_proof_of_drops(incident, "unknown", drops)]
     sentences: dict[str, list[str]] = defaultdict(list)
     for said, kind in incident_statements(incident):
         sentences[kind].append(said)
     lines = [f"{incident_time(incident)}: broker {incident['fault_id']}"]
     for kind, of_kind in sentences.items():
-        lines += [f"  {'; '.join(of_kind)}", *_behind(incident, kind, drops)]
+        lines += [f"  {'; '.join(of_kind)}", *_proof_of_drops(incident, kind, drops)]
     return lines
 
 
-def _behind(incident: Row, kind: str, drops: list[Row]) -> list[str]:
+def _proof_of_drops(incident: Row, kind: str, drops: list[Row]) -> list[str]:
     """Name the log lines of such drops, and the query for their rows."""
     fault = incident["fault_id"]
     if kind in TROUBLES:
         lines = [f"    {line}" for line in lines_of_absence(incident["absence"], pauses=kind == "paused")]
-        return [*lines, f"    SELECT * FROM {_query(incident, kind)}"]
+        return [*lines, f"    SELECT * FROM {_query_of_statement(incident, kind)}"]
     of_kind: dict[str, Callable[[Row], bool]] = {
         "unreached": lambda row: row["verdict"] == "genuine" and row["leader_id"] == fault,
         "linked": lambda row: row["verdict"] == "genuine" and row["who"] == "link",
@@ -60,17 +60,17 @@ def _behind(incident: Row, kind: str, drops: list[Row]) -> list[str]:
     for row in drops:
         if row["source_file"] and kind in of_kind and of_kind[kind](row):
             printed[row["source_file"]].add(row["source_line"])
-    lines = [f"    {file} {_numbers(numbers)}" for file, numbers in sorted(printed.items())]
-    lines.append(f"    SELECT * FROM {_query(incident, kind)}")
-    more = {"silent": _gap, "unreached": _elsewhere, "linked": _elsewhere}.get(kind)
+    lines = [f"    {file} {_line_numbers_text(numbers)}" for file, numbers in sorted(printed.items())]
+    lines.append(f"    SELECT * FROM {_query_of_statement(incident, kind)}")
+    more = {"silent": _gap, "unreached": _query_of_fetches_elsewhere, "linked": _query_of_fetches_elsewhere}.get(kind)
     return [*lines, f"    {more(incident)}"] if more else lines
 
 
-def _elsewhere(incident: Row) -> str:
+def _query_of_fetches_elsewhere(incident: Row) -> str:
     """Write the query for the number of each follower's fetches at each leader during an incident."""
     return (
         f"SELECT leader_id, replica_id, count(DISTINCT arrival_time) AS fetches FROM fetches "
-        f"WHERE cluster_id = '{_escaped(incident)}' AND {_within(incident, 'arrival_time', 0)} "
+        f"WHERE cluster_id = '{_cluster_in_sql(incident)}' AND {_time_of_incident_as_sql(incident, 'arrival_time', 0)} "
         "GROUP BY ALL ORDER BY ALL"
     )
 
@@ -79,12 +79,12 @@ def _gap(incident: Row) -> str:
     """Query the lines of the request log around a silence, which itself has no lines."""
     return (
         "SELECT DISTINCT completed_time, source_file, source_line FROM fetches "
-        f"WHERE cluster_id = '{_escaped(incident)}' AND leader_id = {incident['fault_id']} "
-        f"AND {_within(incident, 'completed_time', SECOND_US)} ORDER BY completed_time"
+        f"WHERE cluster_id = '{_cluster_in_sql(incident)}' AND leader_id = {incident['fault_id']} "
+        f"AND {_time_of_incident_as_sql(incident, 'completed_time', SECOND_US)} ORDER BY completed_time"
     )
 
 
-def _within(incident: Row, time: str, before_us: int) -> str:
+def _time_of_incident_as_sql(incident: Row, time: str, before_us: int) -> str:
     within = (incident["since_us"] - before_us, incident["last_us"] + 2 * before_us)
     days, times = (
         " AND ".join(f"{kind} '{utc_text(us, form)}'" for us in within)
@@ -93,17 +93,17 @@ def _within(incident: Row, time: str, before_us: int) -> str:
     return f"event_date BETWEEN {days} AND {time} BETWEEN {times}"
 
 
-def _escaped(incident: Row) -> str:
+def _cluster_in_sql(incident: Row) -> str:
     return str(incident["cluster_id"]).replace("'", "''")
 
 
-def _numbers(lines: set[int]) -> str:
+def _line_numbers_text(lines: set[int]) -> str:
     more = len(lines) - LISTED
     named = ", ".join(map(str, sorted(lines)[:LISTED]))
     return f"line{'' if len(lines) == 1 else 's'} {named}{f' and {more} more' if more > 0 else ''}"
 
 
-def _query(incident: Row, kind: str) -> str:
+def _query_of_statement(incident: Row, kind: str) -> str:
     fault, rule = incident["fault_id"], f"rule = '{incident['rule']}'"
     table, which = {
         "unreached": ("shrink_verdicts", f"{rule} AND verdict = 'genuine' AND leader_id = {fault}"),
@@ -127,4 +127,5 @@ def _query(incident: Row, kind: str) -> str:
     name = {"broker_events": "event_time", "broker_troubles": "from_time"}.get(table, "change_time")
     since = incident["first_us"] if name == "change_time" else min(incident["since_us"], incident["first_us"])
     within = [f"TIMESTAMP '{utc_text(us)}'" for us in (since - SECOND_US, incident["last_us"] + 2 * SECOND_US)]
-    return f"{table} WHERE cluster_id = '{_escaped(incident)}' AND {which} AND {name} BETWEEN {' AND '.join(within)}"
+    cluster = f"cluster_id = '{_cluster_in_sql(incident)}'"
+    return f"{table} WHERE {cluster} AND {which} AND {name} BETWEEN {' AND '.join(within)}"

@@ -38,7 +38,7 @@ def incident_story(incident: Row) -> str:
 
 def incident_statements(incident: Row) -> list[tuple[str, str]]:
     """Describe it statement by statement, each with the kind of its rows as named in `incident_lines`."""
-    said = _fell_behind(incident)
+    said = _story_of_who_fell_behind(incident)
     if incident["spurious_of_stopped"]:
         number = incident["spurious_of_stopped"]
         drops = f"{number:,} of its drops were" if number > 1 else "one of its drops was"
@@ -82,7 +82,7 @@ def undelivered_in_story(incident: Row) -> str:
     return f"did not get the responses of {brokers_text(incident['undelivered_by'])}"
 
 
-def _fell_behind(incident: Row) -> list[tuple[str, str]]:
+def _story_of_who_fell_behind(incident: Row) -> list[tuple[str, str]]:
     """Say which broker was silent, unreachable or stopped, and which followers were dropped for it."""
     said = []
     if incident["silent_ms"]:
@@ -104,12 +104,15 @@ def _fell_behind(incident: Row) -> list[tuple[str, str]]:
         narrow = f" ({link_in_story(incident)})" if link_in_story(incident) else ""
         drops = count_of(incident["stopped"], "ISR")
         said.append(
-            (f"{brokers_text(incident['dropped_by'])} dropped it from {drops}{narrow}{_late(incident)}", "stopped")
+            (
+                f"{brokers_text(incident['dropped_by'])} dropped it from {drops}{narrow}{_story_of_late(incident)}",
+                "stopped",
+            )
         )
     return said
 
 
-def _late(incident: Row) -> str:
+def _story_of_late(incident: Row) -> str:
     """Name the leader whose ISRs had a follower back more than a lag time after all others, as under a throttle."""
     if incident["late_leader"] is None:
         return ""

@@ -35,14 +35,14 @@ def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime |
         When the broker does not exist.
     """
     if broker is not None:
-        _require_broker(own, broker)
+        _require_known_broker(own, broker)
     found = [one for one in own.incidents if broker in (None, one["fault_id"], *one["droppers"], *one["replicas"])]
     if at is None or not found:
         return incidents_worst_first(found)
     return [min(found, key=lambda one: abs(at.after_us(one["since_us"], one["last_us"])))]
 
 
-def _require_broker(own: OwnShrinks, broker: int) -> None:
+def _require_known_broker(own: OwnShrinks, broker: int) -> None:
     terms = own.tables["leader_epochs"].select(["leader_id", "assigned"]).to_pylist()
     there = {row["leader_id"] for row in terms} | {replica for row in terms for replica in row["assigned"]}
     there |= {row[side] for row in own.drops.to_pylist() for side in ("leader_id", "replica_id")}
@@ -80,13 +80,13 @@ def listed_incidents(
         return ["No follower was dropped, or none that has to do with this broker."]
     pointing = [one for one in incidents if broker in (None, one["fault_id"])]
     others = [one for one in incidents if broker not in (None, one["fault_id"])]
-    lines = _listed(own, pointing, lake, whole=whole)
+    lines = _lines_of_incidents(own, pointing, lake, whole=whole)
     if others:
         lines += [*[""][: len(lines)], f"Others in which broker {broker} dropped followers, or was dropped:"]
-        lines += _listed(own, others, lake, whole=False)
+        lines += _lines_of_incidents(own, others, lake, whole=False)
     worst = worst_partitions(own) if len(incidents) > 1 and not whole else []
     if worst:
-        named = _several(own)
+        named = _several_clusters(own)
         lines += ["", "Partitions with most healthy followers dropped:"]
         for one in worst:
             of = f"{one['spurious']} of {count_of(one['drops'], 'drop')} spurious"
@@ -95,12 +95,12 @@ def listed_incidents(
     return lines
 
 
-def _listed(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool) -> list[str]:
+def _lines_of_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool) -> list[str]:
     shown = sorted(incidents[:MOST], key=lambda one: (one["cluster_id"], one["first_us"]))
     lines = []
     for one in shown:
         one_story = incident_lines(own, one) if whole else [f"{incident_time(one)}: {incident_story(one)}"]
-        lines += [f"{one['cluster_id'] + ', ' if _several(own) else ''}{one_story[0]}", *one_story[1:]]
+        lines += [f"{one['cluster_id'] + ', ' if _several_clusters(own) else ''}{one_story[0]}", *one_story[1:]]
         if one["rule"]:
             lines.append(f"  {listed_explain_command(one, lake)}")
     if len(incidents) > len(shown):
@@ -108,7 +108,7 @@ def _listed(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool
     return lines
 
 
-def _several(own: OwnShrinks) -> bool:
+def _several_clusters(own: OwnShrinks) -> bool:
     return len({one["cluster_id"] for one in own.clusters}) > 1
 
 

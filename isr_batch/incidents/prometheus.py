@@ -40,10 +40,14 @@ def prometheus_exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:
     str
         The text, with a newline at its end.
     """
-    return "".join(_text(metric) for metric in (*_of_brokers(own), *_of_rules([*scores])) if metric.values)
+    return "".join(
+        _prometheus_text(metric)
+        for metric in (*_prometheus_metrics_of_brokers(own), *_prometheus_metrics_of_rules([*scores]))
+        if metric.values
+    )
 
 
-def _of_brokers(own: OwnShrinks) -> Iterator[PrometheusMetric]:
+def _prometheus_metrics_of_brokers(own: OwnShrinks) -> Iterator[PrometheusMetric]:
     dropped: list[tuple[dict[str, object], float]] = []
     for cluster in own.clusters:
         of = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
@@ -78,7 +82,8 @@ def _of_brokers(own: OwnShrinks) -> Iterator[PrometheusMetric]:
     begun: list[tuple[dict[str, object], float]] = [
         (
             {
-                "cluster": one["cluster_id"], "broker": _or_none(one["fault_id"]), "incident": one["number"],
+                "cluster": one["cluster_id"], "broker": _prometheus_broker_label(one["fault_id"]),
+                "incident": one["number"],
                 "verdict": next(verdict for verdict in VERDICTS if one[verdict]), "title": incident_title(one),
             },
             one["since_us"] / 1e6,
@@ -91,11 +96,11 @@ def _of_brokers(own: OwnShrinks) -> Iterator[PrometheusMetric]:
     yield PrometheusMetric("incident_timestamp_seconds", "When an incident began.", begun)
 
 
-def _or_none(broker: int | None) -> str:
+def _prometheus_broker_label(broker: int | None) -> str:
     return "none" if broker is None else str(broker)
 
 
-def _of_rules(scores: list[Row]) -> Iterator[PrometheusMetric]:
+def _prometheus_metrics_of_rules(scores: list[Row]) -> Iterator[PrometheusMetric]:
     def labels(row: Row) -> dict[str, object]:
         return {"cluster": row["cluster_id"], "rule": row["rule"], **json.loads(row["params_json"])}
 
@@ -110,17 +115,17 @@ def _of_rules(scores: list[Row]) -> Iterator[PrometheusMetric]:
     yield PrometheusMetric("rule_detection_seconds_p99", "Time within which 99 % of failures are detected.", noticed)
 
 
-def _text(metric: PrometheusMetric) -> str:
+def _prometheus_text(metric: PrometheusMetric) -> str:
     name = PREFIX + metric.name
     lines = [f"# HELP {name} {metric.help}", f"# TYPE {name} gauge"]
-    lines += [f"{name}{_labels(labels)} {value!r}" for labels, value in metric.values]
+    lines += [f"{name}{_prometheus_labels(labels)} {value!r}" for labels, value in metric.values]
     return "\n".join(lines) + "\n"
 
 
-def _labels(labels: Mapping[str, object]) -> str:
-    written = (f'{name}="{_escaped(str(value))}"' for name, value in labels.items())
+def _prometheus_labels(labels: Mapping[str, object]) -> str:
+    written = (f'{name}="{_prometheus_escaped(str(value))}"' for name, value in labels.items())
     return "{" + ",".join(written) + "}"
 
 
-def _escaped(value: str) -> str:
+def _prometheus_escaped(value: str) -> str:
     return printable(value).replace("\\", r"\\").replace('"', r"\"")

@@ -86,7 +86,7 @@ def order_scores_for_choices(rows: pa.Table) -> list[Row]:
     found: list[Row] = rows.to_pylist()
     for row in found:
         row["T"] = json.loads(row["params_json"])[LAG_TIME]
-        row["lost_records"] = _lost_records(row)
+        row["lost_records"] = _lost_records_of_choice(row)
     return sorted(
         found,
         key=lambda row: (
@@ -99,7 +99,7 @@ def order_scores_for_choices(rows: pa.Table) -> list[Row]:
     )
 
 
-def _lost_records(row: Row) -> int | None:
+def _lost_records_of_choice(row: Row) -> int | None:
     """Largest number of acknowledged records lost by a leader's death; None if it is unknown what an heir lacks."""
     lost, offline_s = row["lost_if_leader_dies_records_max"], row["offline_if_leader_dies_seconds"]
     if lost is None and (row["under_min_isr_seconds"] or 0) > (offline_s or 0):
@@ -111,13 +111,16 @@ def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
     """Group rule runs of a cluster by lag time, DECISIONS and price; the groups in the order of their first run."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        price = (_tenths(row["under_min_isr_seconds"]), _tenths(row["offline_if_leader_dies_seconds"]))
+        price = (
+            _price_in_tenths(row["under_min_isr_seconds"]),
+            _price_in_tenths(row["offline_if_leader_dies_seconds"]),
+        )
         key = (row["T"], *(row[name] for name in DECISIONS), *price, row["lost_records"])
         groups.setdefault(key, []).append(row)
     return [*groups.values()]
 
 
-def _tenths(seconds: float | None) -> float:
+def _price_in_tenths(seconds: float | None) -> float:
     """Round a price, so that a moment makes no difference; an unknown price is infinite."""
     return float("inf") if seconds is None else round(seconds, 1)
 
@@ -139,14 +142,14 @@ def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> lis
     """
     rows = _over_topics([row for row in scores if row["cluster_id"] == cluster_id])
     ran = _ran(own, cluster_id)
-    choices = [_choice(group, rows, ran) for group in alike_choices(rows)]
+    choices = [_rule_choice(group, rows, ran) for group in alike_choices(rows)]
     yours = [one for one in choices if one.yours]
     best = [
         one for one in choices
-        if not one.yours and not any(_beats(other, one) for other in choices)
-        and all(one.spurious < mine.spurious or _beats(one, mine) for mine in yours)
+        if not one.yours and not any(_choice_beats(other, one) for other in choices)
+        and all(one.spurious < mine.spurious or _choice_beats(one, mine) for mine in yours)
     ]  # fmt: skip
-    best.sort(key=lambda one: (one.reference, *_figures(one), one.lag_time_ms))
+    best.sort(key=lambda one: (one.reference, *_figures_of_choice(one), one.lag_time_ms))
     return [*yours, *best][:MOST]
 
 
@@ -156,10 +159,10 @@ def _over_topics(rows: Iterable[Row]) -> list[Row]:
     for row in rows:
         params = {name: value for name, value in json.loads(row["params_json"]).items() if name != MIN_ISR}
         groups.setdefault((row["rule"], json.dumps(params)), []).append(row)
-    return [_together(group) | {"params_json": params} for (_, params), group in groups.items()]
+    return [_scores_together(group) | {"params_json": params} for (_, params), group in groups.items()]
 
 
-def _together(group: Sequence[Row]) -> Row:
+def _scores_together(group: Sequence[Row]) -> Row:
     """Sum up scores. For maxima, the largest is used."""
     sums = ("shrinks", "spurious", "genuine", "excluded", "unknown", "misses", "relinquishes", *COSTS)
     largest = max((row["detection_ms_p99"] for row in group if row["detection_ms_p99"] is not None), default=None)
@@ -179,10 +182,10 @@ def _ran(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
     return ran or {(own.rule, one["lag_time_ms"]) for one in own.clusters if one["cluster_id"] == cluster_id}
 
 
-def _choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]) -> RuleChoice:
+def _rule_choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]) -> RuleChoice:
     first = group[0]
     rules = [REGISTRY[row["rule"]] for row in group if row["rule"] in REGISTRY]
-    under_min_isr_s, offline_s, stalled_s = (_span([row[cost] for row in group]) for cost in COSTS)
+    under_min_isr_s, offline_s, stalled_s = (_cost_span([row[cost] for row in group]) for cost in COSTS)
     return RuleChoice(
         [name_of_choice(row, rows) for row in group],
         [name_of_choice(row, rows) for row in group if (row["rule"], row["T"]) in ran],
@@ -192,7 +195,7 @@ def _choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]
     )  # fmt: skip
 
 
-def _span(values: Sequence[float | None]) -> Span | None:
+def _cost_span(values: Sequence[float | None]) -> Span | None:
     known = [value for value in values if value is not None]
     return (min(known), max(known)) if known else None
 
@@ -208,18 +211,18 @@ def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
     return " ".join([row["rule"], *others])
 
 
-def _figures(one: RuleChoice) -> tuple[float, ...]:
+def _figures_of_choice(one: RuleChoice) -> tuple[float, ...]:
     """Return the figures by which groups are compared; less is better."""
     never = float("inf")
     return (
         one.spurious, one.misses, never if one.detection_ms is None else one.detection_ms,
-        _tenths(one.under_min_isr_s[0]), _tenths(one.offline_s and one.offline_s[0]),
+        _price_in_tenths(one.under_min_isr_s[0]), _price_in_tenths(one.offline_s and one.offline_s[0]),
         never if one.lost_records is None else one.lost_records, one.relinquishes,
     )  # fmt: skip
 
 
-def _beats(one: RuleChoice, other: RuleChoice) -> bool:
-    figures = [_figures(each) for each in (one, other)]
+def _choice_beats(one: RuleChoice, other: RuleChoice) -> bool:
+    figures = [_figures_of_choice(each) for each in (one, other)]
     # A rule that no broker can run must not hide one that brokers can run.
     return (
         one.reference <= other.reference

@@ -41,16 +41,16 @@ def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
     cluster : dict
         One of ``own.clusters``.
     """
-    return _sentences(own, cluster) + _assumed(cluster)
+    return _sentences_of_cluster(own, cluster) + _sentences_of_assumptions(cluster)
 
 
 def brief_headline(own: OwnShrinks, cluster: Row) -> list[str]:
     """Return the part of the headline that names a broker."""
-    said = _sentences(own, cluster)
-    return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _assumed(cluster)
+    said = _sentences_of_cluster(own, cluster)
+    return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _sentences_of_assumptions(cluster)
 
 
-def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
+def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
     incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
     counts = {verdict: sum(one[verdict] for one in incidents) for verdict in VERDICTS}
     counts["unknown"] -= cluster["unknown_makers"]
@@ -61,23 +61,23 @@ def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
     left = _left(cluster)
     perhaps = "dropped or may have dropped" if left else "dropped"
     every = dropped + cluster["unknown_makers"]
-    said = [_healthy(every, counts, incidents, f"{who} {perhaps}", form)] if dropped else left or [nobody]
+    said = [_sentence_healthy(every, counts, incidents, f"{who} {perhaps}", form)] if dropped else left or [nobody]
     judged = counts["spurious"] + counts["genuine"]
     if dropped and not judged:
         none = f"None of the {dropped} followers that {who} dropped can"
         begin = none if dropped > 1 else f"The follower that {who} dropped cannot"
-        said = [f"{begin} be judged by the replay{_unjudged(cluster, form)}."]
+        said = [f"{begin} be judged by the replay{_sentence_unjudged(cluster, form)}."]
     if counts["genuine"]:
-        said.append(_genuine(counts["genuine"], incidents, form))
+        said.append(_sentence_genuine(counts["genuine"], incidents, form))
     if counts["excluded"]:
-        removed = f"{counts['excluded']} {_were(counts['excluded'])} removed by the controller"
-        said.append(f"{removed}: {_by_broker(incidents, 'excluded', form)}.")
+        removed = f"{counts['excluded']} {_was_or_were(counts['excluded'])} removed by the controller"
+        said.append(f"{removed}: {_moments_by_broker(incidents, 'excluded', form)}.")
     if counts["unknown"]:
-        cannot = f"{counts['unknown']} cannot be judged{_unjudged(cluster, form)}" if judged else ""
-        if unjudged := "; ".join(filter(None, [cannot, _suspects(incidents, form)])):
+        cannot = f"{counts['unknown']} cannot be judged{_sentence_unjudged(cluster, form)}" if judged else ""
+        if unjudged := "; ".join(filter(None, [cannot, _sentences_of_suspects(incidents, form)])):
             said.append(f"{unjudged}.")
     said += left if dropped else []
-    said += _happened(own, cluster)
+    said += _sentences_of_what_happened(own, cluster)
     if cluster["changes"]:
         said.append(f"The replay agrees with the brokers on {cluster['matched']:,} of {cluster['changes']:,} changes.")
     elif cluster["logged"] and dropped:
@@ -85,7 +85,7 @@ def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
     return said
 
 
-def _left(cluster: Row) -> list[str]:
+def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
     """Count replicas that left an ISR when no log shows whether the leader or the controller removed them."""
     if not cluster["unknown_makers"]:
         return []
@@ -96,17 +96,17 @@ def _left(cluster: Row) -> list[str]:
 def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
     """Say what no incident says: drops that cannot be judged, starts of brokers, changed settings, assumptions."""
     incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
-    said = _left(cluster)
+    said = _sentences_of_unjudged_leaving(cluster)
     if not any(one["spurious"] + one["genuine"] for one in incidents):
-        said = _sentences(own, cluster)[:1]
+        said = _sentences_of_cluster(own, cluster)[:1]
     unknown = sum(one["unknown"] for one in incidents)
     why = _unjudged(cluster, clock_format(cluster))
     if unknown and why and not said:
         said.append(f"{unknown:,} cannot be judged{why}.")
-    return said + _happened(own, cluster) + _assumed(cluster)
+    return said + _sentences_of_what_happened(own, cluster) + _sentences_of_assumptions(cluster)
 
 
-def _happened(own: OwnShrinks, cluster: Row) -> list[str]:
+def _sentences_of_what_happened(own: OwnShrinks, cluster: Row) -> list[str]:
     """Name starts of brokers and changes of min.insync.replicas."""
     said, form = [], clock_format(cluster)
     mine = (row for row in own.events if row["cluster_id"] == cluster["cluster_id"] and row["kind"] == "started")
@@ -122,7 +122,7 @@ def _happened(own: OwnShrinks, cluster: Row) -> list[str]:
     return said
 
 
-def _assumed(cluster: Row) -> list[str]:
+def _sentences_of_assumptions(cluster: Row) -> list[str]:
     """List what the logs do not show, and the option that states it."""
     if cluster["of_table"]:
         return _assumed_of_table(cluster)
@@ -160,10 +160,10 @@ def _assumed_of_table(cluster: Row) -> list[str]:
     return lacks
 
 
-def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom: str, form: str) -> str:
+def _sentence_healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom: str, form: str) -> str:
     spurious, judged = counts["spurious"], counts["spurious"] + counts["genuine"]
     none = "none" if judged == dropped else f"none of the {judged} that can be judged"
-    of = f"Of {count_of(dropped, 'follower')} that {whom}, {spurious or none} {_were(spurious)} healthy"
+    of = f"Of {count_of(dropped, 'follower')} that {whom}, {spurious or none} {_was_or_were(spurious)} healthy"
     guilty = [one | {"made": made_healthy(one)} for one in incidents if one["spurious"]]
     if not guilty:
         return f"{of}."
@@ -174,27 +174,27 @@ def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom: str, for
     unreached = [one for one in made if one["unreached"] and not one["silent_ms"]]
     stopped = [one for one in made if one["stopped"] and not one["silent_ms"] and not one["unreached"]]
     others = [one for one in made if not one["silent_ms"] and not one["unreached"] and not one["stopped"]]
-    for broker, of_broker, number in _of_brokers(silent, "made"):
+    for broker, of_broker, number in _incidents_of_brokers(silent, "made"):
         times = seconds_text([one["silent_ms"] for one in of_broker])
         parts.append(f"broker {broker} was silent for {times} {_moments(of_broker, form)}, then dropped {number}")
     parts += [f"broker {one['fault_id']} {silence_in_story(one)}, and dropped {one['made']}" for one in starved]
-    for broker, of_broker, number in _of_brokers(unreached, "made"):
+    for broker, of_broker, number in _incidents_of_brokers(unreached, "made"):
         when = f"could not be reached {_moments(of_broker, form)}, and dropped {number}"
         parts.append(f"broker {broker} {when} ({why_healthy_in_story(of_broker, number)})")
-    for broker, of_broker, number in _of_brokers(stopped, "made"):
+    for broker, of_broker, number in _incidents_of_brokers(stopped, "made"):
         when = f"stopped fetching {_moments(of_broker, form)}, then dropped {number}"
         parts.append(f"broker {broker} {when} ({why_healthy_in_story(of_broker, number)})")
-    for broker, of_broker, number in _of_brokers(others, "made"):
+    for broker, of_broker, number in _incidents_of_brokers(others, "made"):
         whom = brokers_text(sorted({replica for one in of_broker for replica in one["healthy"]}))
         why = f"{whom}: {why_healthy_in_story(of_broker, number)}"
         parts.append(f"broker {broker} dropped {number} {_moments(of_broker, form)} ({why})")
-    for broker, of_broker, number in _of_brokers(guilty, "undelivered"):
+    for broker, of_broker, number in _incidents_of_brokers(guilty, "undelivered"):
         how = " or ".join(dict.fromkeys(undelivered_in_story(one) for one in of_broker))
         parts.append(
             f"broker {broker} {how} {_moments(of_broker, form)} ({number}; they were due while the leader served "
             "others: suspect the network, or a follower that did not read)"
         )
-    elsewhere = _order(guilty, "spurious_of_stopped")
+    elsewhere = _brokers_by_drops(guilty, "spurious_of_stopped")
     if elsewhere:
         number = sum(one["spurious_of_stopped"] for one in guilty)
         whose = brokers_text(elsewhere)
@@ -202,40 +202,40 @@ def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom: str, for
     return f"{of}: {'; '.join(parts)}."
 
 
-def _genuine(number: int, incidents: Sequence[Row], form: str) -> str:
+def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
     """Say which leader followers did not reach, and which of them stopped, by their fetches from others."""
-    begin = f"{number} {_were(number)} really"
+    begin = f"{number} {_was_or_were(number)} really"
     if sum(one["stopped"] for one in incidents) == number:
-        return f"{begin} stopped or behind: {_by_broker(incidents, 'stopped', form)}."
+        return f"{begin} stopped or behind: {_moments_by_broker(incidents, 'stopped', form)}."
     parts = []
-    for broker, of_broker, drops in _of_brokers(incidents, "unreached"):
+    for broker, of_broker, drops in _incidents_of_brokers(incidents, "unreached"):
         whom = brokers_text(sorted({replica for one in of_broker for replica in one["cut_off"]}))
         why = ELSEWHERE if all(one["cut_off_went_on"] for one in of_broker) else "by the lines of server.log"
         when = f"could not be reached {_moments(of_broker, form)}"
         parts.append(f"broker {broker} {when} ({count_of(drops, 'drop')} of {whom}, {why})")
-    for broker, of_broker, drops in _of_brokers(incidents, "linked"):
+    for broker, of_broker, drops in _incidents_of_brokers(incidents, "linked"):
         whom = brokers_text(sorted({leader for one in of_broker for leader in one["linked_to"]}))
         parts.append(
             f"broker {broker} did not get through to {whom} {_moments(of_broker, form)} ({drops}; its other fetches "
             f"went on: suspect the link or a throttle)"
         )
-    if stopped := _by_broker(incidents, "stopped", form):
+    if stopped := _moments_by_broker(incidents, "stopped", form):
         parts.append(f"stopped or slow was {stopped}")
     return f"{begin} behind: {'; '.join(parts)}."
 
 
-def _by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
+def _moments_by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
     parts = []
-    for broker, of_broker, _ in _of_brokers(incidents, kind):
+    for broker, of_broker, _ in _incidents_of_brokers(incidents, kind):
         alike: dict[str, list[Row]] = {}
         for one in of_broker:
-            alike.setdefault(_narrow(one, kind), []).append(one)
+            alike.setdefault(_narrowing_words(one, kind), []).append(one)
         said = [f"{_moments(of, form)} ({sum(one[kind] for one in of)}{narrow})" for narrow, of in alike.items()]
         parts.append(f"broker {broker} {', '.join(said)}")
     return "; ".join(parts)
 
 
-def _narrow(incident: Row, kind: str) -> str:
+def _narrowing_words(incident: Row, kind: str) -> str:
     """Further facts of an incident, after a number."""
     if kind == "excluded":
         all_of_them = incident["reassigned"] == incident["excluded"]
@@ -249,9 +249,9 @@ def _narrow(incident: Row, kind: str) -> str:
     return f"{', ' if link_in_story(incident) else ''}{link_in_story(incident)}{late}"
 
 
-def _of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple[int, list[Row], int]]:
+def _incidents_of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple[int, list[Row], int]]:
     """Group incidents by the broker at which they point, count one kind in each group, and sort by that number."""
-    for broker in _order(incidents, kind):
+    for broker in _brokers_by_drops(incidents, kind):
         of_broker = [one for one in incidents if one["fault_id"] == broker and one[kind]]
         yield broker, of_broker, sum(one[kind] for one in of_broker)
 
@@ -272,17 +272,17 @@ def clock_format(cluster: Row) -> str:
     )
 
 
-def _suspects(incidents: Sequence[Row], form: str) -> str:
+def _sentences_of_suspects(incidents: Sequence[Row], form: str) -> str:
     """Say which broker the lines of server.log point at, for drops that the replay cannot judge."""
     unknown = [one for one in incidents if one["unknown"] and one["fault_id"] is not None]
     if not unknown:
         return ""
     look = sum(one["look_spurious"] for one in unknown)
     spurious = f"; {look} look{'s' if look == 1 else ''} spurious" if look else ""
-    return f"server.log alone points at {_by_broker(unknown, 'unknown', form)}{spurious}"
+    return f"server.log alone points at {_moments_by_broker(unknown, 'unknown', form)}{spurious}"
 
 
-def _unjudged(cluster: Row, form: str) -> str:
+def _sentence_unjudged(cluster: Row, form: str) -> str:
     """Say which time no request log covers, and how many drops are in it."""
     parts = []
     if cluster["before_requests"]:
@@ -292,11 +292,11 @@ def _unjudged(cluster: Row, form: str) -> str:
         ends = time_text(cluster["requests_until_us"], form)
         parts.append(f"the request log ends at {ends}, before {_of_them(cluster, 'after_requests')}")
     if cluster["without_requests"]:
-        parts.append(f"no request log of their leader covers {_of_them(cluster, 'without_requests')}")
+        parts.append(f"no request log of their leader covers {_drops_of_them(cluster, 'without_requests')}")
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def _of_them(cluster: Row, kind: str) -> str:
+def _drops_of_them(cluster: Row, kind: str) -> str:
     others = sum(cluster[name] for name in ("before_requests", "after_requests", "without_requests")) - cluster[kind]
     return f"{cluster[kind]:,} of them" if others else "them"
 
@@ -375,7 +375,7 @@ def incidents_worst_first(incidents: Iterable[Row]) -> list[Row]:
     return sorted(incidents, key=lambda one: (-one["spurious"], -one["genuine"] - one["unknown"], one["first_us"]))
 
 
-def _order(incidents: Sequence[Row], kind: str) -> list[int]:
+def _brokers_by_drops(incidents: Sequence[Row], kind: str) -> list[int]:
     sums: dict[int, int] = {}
     for one in incidents:
         if one[kind]:
@@ -383,5 +383,5 @@ def _order(incidents: Sequence[Row], kind: str) -> list[int]:
     return sorted(sums, key=lambda broker: (-sums[broker], broker))
 
 
-def _were(number: int) -> str:
+def _was_or_were(number: int) -> str:
     return "was" if number in (0, 1) else "were"

@@ -24,7 +24,7 @@ def uncovered_time(coverage: Iterable[Row], broker: int, within: Span) -> tuple[
     """
     rows = [row for row in coverage if row["log"] == "request"]
     mine = sorted(
-        (_us(row["from_time"]), _us(row["until_time"]), row["begins_mid_term"])
+        (_uncovered_time_us(row["from_time"]), _uncovered_time_us(row["until_time"]), row["begins_mid_term"])
         for row in rows
         if row["broker_id"] == broker
     )
@@ -38,5 +38,5 @@ def uncovered_time(coverage: Iterable[Row], broker: int, within: Span) -> tuple[
     )
 
 
-def _us(time: datetime) -> int:
+def _uncovered_time_us(time: datetime) -> int:
     return (time.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)

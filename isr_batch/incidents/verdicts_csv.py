@@ -38,11 +38,11 @@ def verdicts_csv(own: OwnShrinks, lake: str) -> str:
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
     lines.writerow(HEAD)
-    lines.writerows(map(_guarded, _cells(one, lake)) for one in own.drops.to_pylist())
+    lines.writerows(map(_csv_text_guarded, _csv_cells(one, lake)) for one in own.drops.to_pylist())
     return text.getvalue()
 
 
-def _guarded(cell: object) -> object:
+def _csv_text_guarded(cell: object) -> object:
     """Put an apostrophe before text that a spreadsheet would evaluate: topic and folder names are untrusted."""
     if not isinstance(cell, str):
         return cell
@@ -50,7 +50,7 @@ def _guarded(cell: object) -> object:
     return f"'{printable(cell)}" if first in FORMULA else printable(cell)
 
 
-def _cells(one: Row, lake: str) -> list[object]:
+def _csv_cells(one: Row, lake: str) -> list[object]:
     back = None if one["restored_us"] is None else (one["restored_us"] - one["change_us"]) // 1000
     known = one["fault_id"] is not None
     return [

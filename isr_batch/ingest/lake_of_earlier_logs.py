@@ -104,14 +104,15 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
         lake, COVERAGE.name, ["broker_id", "from_time", "until_time"], {"cluster_id": cluster_id, "log": SERVER}
     ).to_pylist()
     files = [
-        {"kind": record.kind, "broker_id": record.broker_id, "first_us": _us(record.span[0]),
-         "last_us": _us(record.span[1]),
+        {"kind": record.kind, "broker_id": record.broker_id, "first_us": _us_in_lake(record.span[0]),
+         "last_us": _us_in_lake(record.span[1]),
          # A server.log with warnings only does not cover any time.
-         "informs": any(row["broker_id"] == record.broker_id and _us(row["from_time"]) <= _us(record.span[1])
-                        and _us(row["until_time"]) >= _us(record.span[0]) for row in covered)}
+         "informs": any(row["broker_id"] == record.broker_id
+                        and _us_in_lake(row["from_time"]) <= _us_in_lake(record.span[1])
+                        and _us_in_lake(row["until_time"]) >= _us_in_lake(record.span[0]) for row in covered)}
         for record in work.gone if record.span and record.kind not in (REQUEST, METADATA)
     ]  # fmt: skip
-    requests = [(record.broker_id, _us(record.last_time)) for record in work.gone
+    requests = [(record.broker_id, _us_in_lake(record.last_time)) for record in work.gone
                 if record.kind == REQUEST and record.broker_id is not None and record.last_time]  # fmt: skip
     of_files = pa.array({record.source_file for record in work.gone}, pa.string())
     lines = lines.filter(pc.is_in(lines["source_file"], of_files))
@@ -151,7 +152,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
             names = [
                 (record.source_file,) for record in work.gone
                 if record.kind == REQUEST and record.span
-                and _us(record.span[0]) >= begins_us.get(record.broker_id or 0, _NEVER_US)
+                and _us_in_lake(record.span[0]) >= begins_us.get(record.broker_id or 0, _NEVER_US)
             ]  # fmt: skip
             since = f"DATE'{(first - timedelta(1)).date()}'"
             later = sql(_NEXT_APPENDS, clusters=of_cluster, since=since, later=names) if names else []
@@ -193,7 +194,7 @@ def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, ea
     numbers = pa.concat_tables([earlier_logs.numbers, logs.numbers])
     recent = (pc.max(numbers["completed_us"]).as_py() or 0) - KEPT_US
     numbers = numbers.filter(pc.greater_equal(numbers["completed_us"], recent))
-    lines = _still_needed(small.sql, pa.concat_tables([earlier_logs.lines, logs.lines.kept]))
+    lines = _lines_still_needed(small.sql, pa.concat_tables([earlier_logs.lines, logs.lines.kept]))
     requests = pa.concat_tables([earlier_logs.kept_requests, logs.last_requests])
     since = (pc.max(requests["stamp_us"]).as_py() or 0) - KEPT_US
     requests = requests.filter(pc.greater_equal(requests["stamp_us"], since))
@@ -210,7 +211,7 @@ def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, ea
         replace_arrow(small.lake, small.sql, table, kept.cast(arrow_schema(table)), rows_of_cluster(cluster_id))
 
 
-def _still_needed(sql: ArrowSql, lines: pa.Table) -> pa.Table:
+def _lines_still_needed(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     """Drop old lines of each broker from before its last start, because no term continues across a restart."""
     return sql(
         f"""
@@ -225,5 +226,5 @@ def _still_needed(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     )
 
 
-def _us(instant: datetime) -> int:
+def _us_in_lake(instant: datetime) -> int:
     return (instant - _EPOCH) // timedelta(microseconds=1)

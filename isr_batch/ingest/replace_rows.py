@@ -93,7 +93,9 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
     left_alone = left_alone or {}
     cuts = [(table, time) for table, time in CUT_BY if table.name in tables]
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-        given = _look_at(lake, tables, small, _Replaced(cluster_id, replaced, replaced_days, left_alone), pool)
+        given = _look_at_given_rows(
+            lake, tables, small, _Replaced(cluster_id, replaced, replaced_days, left_alone), pool
+        )
         few, frames, spans = given.few, given.frames, given.spans
         # A table with few rows hardly shows which time its log covers; requests show it, because they never pause.
         served = [span for name, span in spans.items() if span and name in (FETCH_LOG.name, APPEND_LOG.name)]
@@ -109,7 +111,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
             whole = f"{rows_of_cluster(cluster_id)} AND ({where}) AND {others}"
             if table.name in frames or not small:
                 return lake.replace(table, frames[table.name].where(others), whole)
-            days = replaced_days if table.name in replaced else _days(covers)
+            days = replaced_days if table.name in replaced else _days_replaced(covers)
             days = days if time else None
             if table.name in given.files:
                 return small.replace(table, arrow_schema(table).empty_table(), whole, days, given.files[table.name])
@@ -118,7 +120,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
                 rows = small.select(rows, others)
             if small.takes(table, days, whole):
                 return small.replace(table, rows, whole, days, checked=table is not QUARANTINE)
-            return lake.replace(table, _in_spark(lake, rows), whole)
+            return lake.replace(table, _rows_in_spark(lake, rows), whole)
 
         cuts.append((QUARANTINE, ""))
         in_pool = {cut[0].name: pool.submit(write, cut) for cut in cuts if cut[0].name in frames}
@@ -150,7 +152,7 @@ class _Given(NamedTuple):
     refused: int
 
 
-def _look_at(
+def _look_at_given_rows(
     lake: Lake,
     tables: Mapping[str, Given],
     small: SmallTables | None,
@@ -158,7 +160,9 @@ def _look_at(
     pool: ThreadPoolExecutor,
 ) -> _Given:
     cuts = [(table, time) for table, time in CUT_BY if table.name in tables]
-    tables = {name: _here(rows) if small and isinstance(rows, Spread) else rows for name, rows in tables.items()}
+    tables = {
+        name: _here_if_few_rows(rows) if small and isinstance(rows, Spread) else rows for name, rows in tables.items()
+    }
     few = {name: rows for name, rows in tables.items() if small and isinstance(rows, pa.Table)}
     for table, _ in cuts:
         # If rows break the contract, Spark takes over, because quarantine stores them as JSON.
@@ -173,22 +177,24 @@ def _look_at(
             rows, store = tables[table.name], _store_for_workers(small, table, replaced)
             if isinstance(rows, Spread) and store:
                 shares.append((table, rows, store))
-        by_workers = list(pool.map(partial(_written, replaced.where), shares))
+        by_workers = list(pool.map(partial(_written_by_workers, replaced.where), shares))
         files = {share[0].name: found for share, found in zip(shares, by_workers, strict=True) if found is not None}
-    frames = {name: _in_spark(lake, rows) for name, rows in tables.items() if name not in few and name not in files}
+    frames = {
+        name: _rows_in_spark(lake, rows) for name, rows in tables.items() if name not in few and name not in files
+    }
     cached = {table.name: frames[table.name].persist() for table, _ in cuts
               if isinstance(tables[table.name], DataFrame)}  # fmt: skip
     frames |= cached
     in_spark = [(table, time) for table, time in cuts if table.name in frames]
     broken = {table.name: _broken(table, replaced.where.get(table.name, "true")) for table, _ in in_spark}
-    looks = pool.map(lambda cut: _look(frames[cut[0].name], cut[1], broken[cut[0].name]), in_spark)
+    looks = pool.map(lambda cut: _look_at_frame(frames[cut[0].name], cut[1], broken[cut[0].name]), in_spark)
     looked = dict(zip((table.name for table, _ in in_spark), looks, strict=True))
-    spans = {table.name: _span(few[table.name][time]) for table, time in cuts if table.name in few}
+    spans = {table.name: _span_of_rows(few[table.name][time]) for table, time in cuts if table.name in few}
     spans |= {table.name: _span_of_files(files[table.name], time) for table, time in cuts if table.name in files}
     spans |= {name: look.span for name, look in looked.items()}
     refused = [name for name, look in looked.items() if look.refused]
     if refused and QUARANTINE.name in few:
-        frames[QUARANTINE.name] = _in_spark(lake, few.pop(QUARANTINE.name))
+        frames[QUARANTINE.name] = _rows_in_spark(lake, few.pop(QUARANTINE.name))
     for name in refused:
         why = F.concat(F.lit(f"{name}: "), broken[name])
         frames[QUARANTINE.name] = frames[QUARANTINE.name].unionByName(_refused(frames[name], why, lake.run_id))
@@ -199,7 +205,7 @@ def _look_at(
     return _Given(few, files, frames, list(cached.values()), spans, sum(look.refused for look in looked.values()))
 
 
-def _here(rows: Spread) -> Given:
+def _here_if_few_rows(rows: Spread) -> Given:
     few = here_if_few(rows, sizes.SPREAD_ROWS)
     return rows if few is None else few
 
@@ -213,7 +219,7 @@ def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) ->
     return there.store if there else None
 
 
-def _written(where: Mapping[str, str], share: tuple[Table, Spread, Store]) -> list[FileOfWorker] | None:
+def _written_by_workers(where: Mapping[str, str], share: tuple[Table, Spread, Store]) -> list[FileOfWorker] | None:
     """Let workers write the rows of a table to files; None if some break the contract, which Spark then reports."""
     table, rows, store = share
     write = partial(with_files_written, table, store, where[table.name], worker_sql)
@@ -228,10 +234,14 @@ def _written(where: Mapping[str, str], share: tuple[Table, Spread, Store]) -> li
 def _span_of_files(files: list[FileOfWorker], time: str) -> Span | None:
     first_us = [file.least[time] for file in files]
     last_us = [file.most[_upto(time)] for file in files]
-    return _span(pa.chunked_array([pa.array([min(first_us), max(last_us)], pa.timestamp("us"))])) if files else None
+    return (
+        _span_of_rows(pa.chunked_array([pa.array([min(first_us), max(last_us)], pa.timestamp("us"))]))
+        if files
+        else None
+    )
 
 
-def _in_spark(lake: Lake, rows: Given) -> DataFrame:
+def _rows_in_spark(lake: Lake, rows: Given) -> DataFrame:
     if isinstance(rows, Spread):
         return spark_frame_of_spread(rows)
     if not isinstance(rows, pa.Table):
@@ -253,7 +263,7 @@ class _Look(NamedTuple):
     refused: int
 
 
-def _look(frame: DataFrame, time: str, broken: Column) -> _Look:
+def _look_at_frame(frame: DataFrame, time: str, broken: Column) -> _Look:
     # As text, because Python would convert an instant to the local time zone.
     bounds = (F.min(time).cast("string"), F.max(_upto(time)).cast("string"))
     first, last, rows, refused = frame.select(*bounds, F.count("*"), F.count(broken)).collect()[0]
@@ -265,7 +275,7 @@ def _upto(time: str) -> str:
     return "last_handled_time" if time == "handled_time" else time
 
 
-def _span(times: pa.ChunkedArray) -> Span | None:
+def _span_of_rows(times: pa.ChunkedArray) -> Span | None:
     """Return the first and last instant as text in Spark's format; None without rows."""
     if not len(times):
         return None
@@ -302,7 +312,7 @@ def _span_of_all(spans: list[Span]) -> Span:
     return min(span[0] for span in spans), max(span[1] for span in spans)
 
 
-def _days(spans: list[Span]) -> Days | None:
+def _days_replaced(spans: list[Span]) -> Days | None:
     if not spans:
         return None
     first, last = _span_of_all(spans)

@@ -11,11 +11,11 @@ from isr_batch.lake.tables.contract import Table
 
 def rows_that_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.Table:
     """Keep the rows that meet a condition in Spark's SQL, where text literals have escapes and instants are in UTC."""
-    meets = _meet(sql, rows, where)
+    meets = _rows_meet(sql, rows, where)
     return rows if pc.all(meets).as_py() else rows.filter(meets)  # filtering copies the rows
 
 
-def _meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.ChunkedArray:
+def _rows_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.ChunkedArray:
     plain = [
         name for name, type_ in zip(rows.column_names, rows.schema.types, strict=True) if not pa.types.is_map(type_)
     ]
@@ -43,4 +43,6 @@ def count_breaking_contract(sql: ArrowSql, table: Table, rows: pa.Table, where: 
     if any(rows[column.name].null_count for column in required if column.type.startswith("MAP")):
         return int(rows.num_rows)
     holds.append(f"coalesce({where}, false)")
-    return int(rows.num_rows - (pc.sum(_meet(sql, rows, " AND ".join(f"({each})" for each in holds))).as_py() or 0))
+    return int(
+        rows.num_rows - (pc.sum(_rows_meet(sql, rows, " AND ".join(f"({each})" for each in holds))).as_py() or 0)
+    )

@@ -14,7 +14,7 @@ _CONSTRAINT: Final = "delta.constraints."
 
 def ddl_differences(table: Table, found: Mapping[str, str]) -> list[str]:
     """List the differences between the columns of a stored table and its contract."""
-    expected = _types(table.columns)
+    expected = _types_of_contract(table.columns)
     return [
         *(f"no column {name} {expected[name]}" for name in expected if name not in found),
         *(
@@ -47,7 +47,7 @@ def _type_in_log(kind: str | dict[str, Any]) -> str:
     return f"struct<{','.join(members)}>"
 
 
-def _types(columns: Iterable[Column]) -> dict[str, str]:
+def _types_of_contract(columns: Iterable[Column]) -> dict[str, str]:
     return {column.name: column.type.lower().replace(" ", "") for column in columns}
 
 

@@ -230,14 +230,14 @@ class InProcess(LakeEngine):
 def answered(sql: ArrowSql, text: str, **tables: Rows) -> pa.Table:
     """Run a query as `LakeEngine.__call__` does."""
     used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
-    found = sql(text.format_map({name: _named(name, rows) for name, rows in used.items()}), **used)
+    found = sql(text.format_map({name: _from_clause(name, rows) for name, rows in used.items()}), **used)
     for number, field in enumerate(found.schema):
         if pa.types.is_decimal(field.type) and field.type.scale == 0:  # DuckDB's type for sums of integers
             found = found.set_column(number, field.name, found[field.name].cast(pa.int64()))
     return found
 
 
-def _named(name: str, rows: pa.Table | ds.Dataset | ArrowView) -> str:
+def _from_clause(name: str, rows: pa.Table | ds.Dataset | ArrowView) -> str:
     """Write the FROM clause for rows; timestamps in files lose their zone, as in `without_zones`."""
     times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz]
     plain = ", ".join(f"make_timestamp(epoch_us({time})) AS {time}" for time in times)

@@ -54,12 +54,12 @@ def engine_for_results(
     seconds to write a table, however small.
     """
     chosen = engine(f"SELECT * FROM {{results}} AS results WHERE {where}", results=results)
-    if not engine.in_process and (most is None or _count(engine, chosen) <= most):
+    if not engine.in_process and (most is None or _count_by_engine(engine, chosen) <= most):
         with InProcess(lake) as here:
             yield here, here.rows(engine.arrow(chosen))
     else:
         yield engine, chosen
 
 
-def _count(engine: LakeEngine, rows: Rows) -> int:
+def _count_by_engine(engine: LakeEngine, rows: Rows) -> int:
     return int(engine.listed(engine("SELECT count(*) AS n FROM {rows}", rows=rows))[0]["n"])

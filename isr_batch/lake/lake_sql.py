@@ -64,7 +64,7 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         if any(rows is None for rows in tables.values()):
             engine = self._spark
             tables = {name: engine.table(name) for name in tables}
-        return engine.listed(engine(_filled(_with_marks(text, tables), values, engine.literal), **tables))
+        return engine.listed(engine(_sql_with_values(_with_marks(text, tables), values, engine.literal), **tables))
 
     def arrow(self, text: str) -> pa.Table | None:
         """Run a query in this process; None if Spark has to read one of its tables."""
@@ -100,10 +100,10 @@ def _with_marks(text: str, tables: Mapping[str, object]) -> str:
 
 def lake_sql_for_spark(text: str, **values: Value) -> str:
     """Write a query in the form that `isr-batch sql` accepts."""
-    return _filled(text, values, sql_literal)
+    return _sql_with_values(text, values, sql_literal)
 
 
-def _filled(text: str, values: Mapping[str, Value], quote: Callable[[str], str]) -> str:
+def _sql_with_values(text: str, values: Mapping[str, Value], quote: Callable[[str], str]) -> str:
     def written(value: object) -> str:
         return quote(value) if isinstance(value, str) else "NULL" if value is None else repr(value)
 

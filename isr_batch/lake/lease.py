@@ -53,10 +53,10 @@ class Turn:
         WriteConflictError
             When another run has taken the lease.
         """
-        last = _last(self.lake)
+        last = _last_turn(self.lake)
         if last is None or last["turn"] != self.number:
             raise WriteConflictError(
-                f"this run gave no heartbeat for more than {EXPIRY}, and {_who(last)} has taken the lock",
+                f"this run gave no heartbeat for more than {EXPIRY}, and {_holder_of_lease(last)} has taken the lock",
                 "its results are not marked as done: repeat the command when the other run has finished",
             )
 
@@ -71,29 +71,29 @@ def leased(lake: Lake) -> Iterator[Turn]:
         When another run holds it.
     """
     lake.ensure(RUN_LEASE)
-    last = _last(lake)
+    last = _last_turn(lake)
     if last and last["run_id"] == lake.run_id and not last["given_back"]:
         yield Turn(lake, last["turn"])
         return
-    if last and not _is_over(last):
-        _refuse(lake, last)
+    if last and not _is_turn_over(last):
+        _refuse_turn(lake, last)
     number = last["turn"] + 1 if last else 1
     ended = threading.Event()
-    beats = threading.Thread(target=_beat, args=(lake, number, ended), name="lease", daemon=True)
+    beats = threading.Thread(target=_beat_of_lease, args=(lake, number, ended), name="lease", daemon=True)
     try:
-        _write(lake, number, "begins")
-        holder = _last(lake)
+        _write_turn(lake, number, "begins")
+        holder = _last_turn(lake)
         if holder is None or holder["run_id"] != lake.run_id:
-            _refuse(lake, holder)
+            _refuse_turn(lake, holder)
         beats.start()
         yield Turn(lake, number)
     finally:
         ended.set()
         if beats.ident:
             beats.join()
-        holder = _last(lake)
+        holder = _last_turn(lake)
         if holder and (holder["turn"], holder["run_id"]) == (number, lake.run_id):
-            _write(lake, number, "ends", given_back=True)
+            _write_turn(lake, number, "ends", given_back=True)
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def sole_writer(lake: Lake) -> Iterator[None]:
     WriteConflictError
         When another run writes to the lake.
     """
-    scheme = _scheme(lake)
+    scheme = _scheme_of_lake(lake)
     if scheme in S3 and not log_store(lake.spark, scheme):
         with leased(lake):
             yield
@@ -116,18 +116,18 @@ def sole_writer(lake: Lake) -> Iterator[None]:
         yield
 
 
-def _scheme(lake: Lake) -> str:
+def _scheme_of_lake(lake: Lake) -> str:
     place = lake.spark.catalog.getDatabase(lake.root).locationUri if lake.catalog else lake.root
     return urlsplit(place or "").scheme
 
 
-def _last(lake: Lake) -> dict[str, Any] | None:
+def _last_turn(lake: Lake) -> dict[str, Any] | None:
     lake.was_written(RUN_LEASE.name)  # another process may have written
     turns = read_columns(lake, RUN_LEASE.name, RUN_LEASE.column_names).to_pylist()
     return max(turns, key=lambda row: (row["turn"], row["given_back"], row["taken_time"]), default=None)
 
 
-def _write(lake: Lake, number: int, what: str, *, given_back: bool = False) -> None:
+def _write_turn(lake: Lake, number: int, what: str, *, given_back: bool = False) -> None:
     row = {
         "turn": number, "run_id": lake.run_id, "host": str(_this_process()), "pid": os.getpid(),
         "taken_time": datetime.now(UTC), "given_back": given_back,
@@ -136,12 +136,12 @@ def _write(lake: Lake, number: int, what: str, *, given_back: bool = False) -> N
         SmallTables(lake, sql).append_once(RUN_LEASE, row, f"turn {number} {what}")
 
 
-def _beat(lake: Lake, number: int, ended: threading.Event) -> None:
+def _beat_of_lease(lake: Lake, number: int, ended: threading.Event) -> None:
     beats = 0
     while not ended.wait(BEAT.total_seconds()):
         beats += 1
         try:
-            _write(lake, number, f"lives {beats}")
+            _write_turn(lake, number, f"lives {beats}")
         except Exception as error:  # noqa: BLE001 the next beat may get through; if none does, the turn is lost
             logger.warning("run_lease: a sign of life could not be written: %s", str(error).partition("\n")[0])
 
@@ -176,7 +176,7 @@ class _Process:
         if (self.host, self.boot, self.namespace) == (own.host, own.boot, own.namespace) and self.boot:
             return _started(pid) != self.started
         if self.host == own.host and not self.boot:  # written by an earlier version, or not on Linux
-            return not _is_there(pid)
+            return not _is_process_there(pid)
         return False
 
 
@@ -200,7 +200,7 @@ def _started(pid: int) -> str:
     return "" if state in "ZX" else fields[18]
 
 
-def _is_there(pid: int) -> bool:
+def _is_process_there(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -210,21 +210,21 @@ def _is_there(pid: int) -> bool:
     return True
 
 
-def _is_over(row: dict[str, Any]) -> bool:
+def _is_turn_over(row: dict[str, Any]) -> bool:
     process = _Process.parse(row["host"])
     expiry = EXPIRY if process.boot else _OLD_EXPIRY
     return bool(row["given_back"] or process.is_gone(row["pid"]) or datetime.now(UTC) - row["taken_time"] > expiry)
 
 
-def _who(holder: dict[str, Any] | None) -> str:
+def _holder_of_lease(holder: dict[str, Any] | None) -> str:
     if holder is None:
         return "another run"
     return f"run {holder['run_id']} (process {holder['pid']} on {_Process.parse(holder['host']).host})"
 
 
-def _refuse(lake: Lake, holder: dict[str, Any] | None) -> None:
+def _refuse_turn(lake: Lake, holder: dict[str, Any] | None) -> None:
     raise WriteConflictError(
-        f"{_who(holder)} is writing to {lake.root}",
+        f"{_holder_of_lease(holder)} is writing to {lake.root}",
         "nothing was changed: repeat the command when it has finished. On the same machine a killed run blocks "
         f"nothing; in another container, or on another machine, it is dead after {EXPIRY} without a heartbeat",
     )

@@ -49,11 +49,11 @@ def maintain_tables(lake: Lake, retain_hours: int, state_days: int) -> list[Row]
         When another process writes to a table at the same time.
     """
     if lake.has(REPLAY_STATE.name):
-        _drop_states(lake, state_days)
-    return [_tended(lake, table, retain_hours) for table in TABLES.values() if lake.has(table.name)]
+        _drop_old_states(lake, state_days)
+    return [_maintain_table(lake, table, retain_hours) for table in TABLES.values() if lake.has(table.name)]
 
 
-def _drop_states(lake: Lake, days: int) -> None:
+def _drop_old_states(lake: Lake, days: int) -> None:
     kept = pc.min_max(read_columns(lake, REPLAY_STATE.name, ["event_date"])["event_date"])
     first, last = kept["min"].as_py(), kept["max"].as_py()
     if last is not None and first <= last - timedelta(days=days):
@@ -62,22 +62,22 @@ def _drop_states(lake: Lake, days: int) -> None:
             replace_arrow(lake, sql, REPLAY_STATE, arrow_schema(REPLAY_STATE).empty_table(), where)
 
 
-def _tended(lake: Lake, table: Table, retain_hours: int) -> Row:
-    before, size = _files(lake, table)
+def _maintain_table(lake: Lake, table: Table, retain_hours: int) -> Row:
+    before, size = _count_data_files(lake, table)
     there = lake.direct(table.name)
     if there and size <= sizes.MAINTAINED_BYTES:
-        _tend_here(there, table, retain_hours)
+        _maintain_here(there, table, retain_hours)
     else:
         identifier = lake.identifier(table.name)
         if not has_binaries(table):
             lake.spark.sql(f"OPTIMIZE {identifier}")
         lake.spark.sql(f"VACUUM {identifier} RETAIN {retain_hours} HOURS")
     lake.was_written(table.name)
-    after, size = _files(lake, table)
+    after, size = _count_data_files(lake, table)
     return {"table": table.name, "files_before": before, "files_after": after, "bytes": size}
 
 
-def _tend_here(there: DirectTable, table: Table, retain_hours: int) -> None:
+def _maintain_here(there: DirectTable, table: Table, retain_hours: int) -> None:
     said = CommitProperties(custom_metadata={"userMetadata": there.metadata()})
     try:
         # Tables with large rows are read by location: their files are large, with small row groups
@@ -99,7 +99,7 @@ def _drop_checksums_of_gone_files(folder: Path) -> None:
             sums.unlink(missing_ok=True)
 
 
-def _files(lake: Lake, table: Table) -> tuple[int, int]:
+def _count_data_files(lake: Lake, table: Table) -> tuple[int, int]:
     """Return the number of a table's data files, and their size in bytes."""
     if there := lake.reached(table.name):
         sizes = [file["size_bytes"] for file in there.data_files()]

@@ -58,9 +58,9 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
     try:
         # Variable substitution would insert settings and environment variables into the text.
         spark.conf.set("spark.sql.variable.substitute", "false")
-        with errors_of_query():
+        with errors_of_read_only_query():
             plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001 (no public way)
-        _Check(spark, names).plan(plan)
+        _ReadOnlyCheck(spark, names).plan(plan)
     except AttributeError as error:
         raise UsageError("this Spark session does not say what a statement would do", HINT) from error
     except PySparkException as error:
@@ -68,7 +68,7 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
 
 
 @contextmanager
-def errors_of_query() -> Iterator[None]:
+def errors_of_read_only_query() -> Iterator[None]:
     """Turn every error of a user's query into a UsageError, including those for which PySpark has no class.
 
     Raises
@@ -92,7 +92,7 @@ def errors_of_query() -> Iterator[None]:
         raise UsageError(f"Python cannot pass on a value: {error}", "CAST it to STRING") from error
 
 
-class _Check:
+class _ReadOnlyCheck:
     """Checks all values in a plan, because some nodes keep functions and queries in fields that `children` omits."""
 
     def __init__(self, spark: SparkSession, names: Collection[str]) -> None:

@@ -66,11 +66,11 @@ class SmallTables:
         if there is None:
             return None
         files = there.data_files(days)
-        if where is not None and (table.change_feed or _size(files) > sizes.REWRITTEN_BYTES):
+        if where is not None and (table.change_feed or _size_of_small_files(files) > sizes.REWRITTEN_BYTES):
             files = [
                 file for file in files if 0 < self._replaced(there.store, table, file, where) < file["num_records"]
             ]
-        return None if (files and table.change_feed) or _size(files) > sizes.REWRITTEN_BYTES else there
+        return None if (files and table.change_feed) or _size_of_small_files(files) > sizes.REWRITTEN_BYTES else there
 
     def replace(  # noqa: PLR0913 three of them have a default
         self,
@@ -129,7 +129,7 @@ class SmallTables:
                     old = pa.concat_tables([schema.empty_table(), *some_rows_of(to.store, file, schema)])
                     after.append(rows_that_meet(self.sql, old, f"NOT coalesce({where}, false)"))
             new = (added(file, table) for file in files)
-            return [*gone, *_written(to.store, table, pa.concat_tables(after)), *new]
+            return [*gone, *_small_files_written(to.store, table, pa.concat_tables(after)), *new]
 
         commit(to, table, replacing)
         return int(rows.num_rows) + sum(file.rows for file in files)
@@ -163,7 +163,7 @@ class SmallTables:
             return
         if self.count_broken(table, rows):
             raise SchemaError(f"the row breaks the contract of {table.name}")
-        new = [*_written(to.store, table, rows)]
+        new = [*_small_files_written(to.store, table, rows)]
 
         def unless_done(there: deltalake.DeltaTable) -> Actions:
             return new if there.transaction_version(key) is None else []
@@ -204,19 +204,19 @@ class SmallTables:
         return found
 
 
-def _size(files: Sequence[dict[str, Any]]) -> int:
+def _size_of_small_files(files: Sequence[dict[str, Any]]) -> int:
     return sum(file["size_bytes"] for file in files)
 
 
-def _written(store: Store, table: Table, rows: pa.Table) -> Iterator[AddAction]:
+def _small_files_written(store: Store, table: Table, rows: pa.Table) -> Iterator[AddAction]:
     """Write the rows to new files, one per partition, without statistics because the rows are few."""
-    for part, day in _parts(rows, table.partitioned_by):
+    for part, day in _parts_of_small_table(rows, table.partitioned_by):
         file = DayFile(table, store, day, rows.schema)
         file.write(part)
         yield added(replace(file.close(), least={}, most={}), table)
 
 
-def _parts(rows: pa.Table, by: tuple[str, ...]) -> Iterator[tuple[pa.Table, str]]:
+def _parts_of_small_table(rows: pa.Table, by: tuple[str, ...]) -> Iterator[tuple[pa.Table, str]]:
     if not by:
         if rows.num_rows:
             yield rows, ""

@@ -100,7 +100,9 @@ class BySpark(LakeEngine):
         size_bytes = sum(int(file["size_bytes"]) for file in files)
         self._late[struct] = _Late(there.store, contract_schema(name, fields), size_bytes)
         numbers = self._lake.spark.range(0, len(files), 1, min(max(1, len(files)), FILES_AT_A_TIME))
-        return self.keep(numbers.mapInArrow(partial(_places, there.store, files, schema), from_arrow_schema(schema)))
+        return self.keep(
+            numbers.mapInArrow(partial(_rows_with_locations, there.store, files, schema), from_arrow_schema(schema))
+        )
 
     def rows(self, given: pa.Table) -> DataFrame:
         """Implement `LakeEngine.rows`."""
@@ -226,7 +228,7 @@ class BySpark(LakeEngine):
         self._lake.amend(table, rows, key, *columns)
 
 
-def _places(
+def _rows_with_locations(
     store: Store, files: Sequence[Mapping[str, Any]], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of files with their locations in the last column; runs in a worker."""

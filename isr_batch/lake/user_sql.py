@@ -51,17 +51,17 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
     """
     if re.search("[\ud800-\udfff]", text):
         raise UsageError("the query has a byte that is not text", "write it in UTF-8")
-    if not unrestricted and not _is_for_spark(lake):
+    if not unrestricted and not _is_query_for_spark(lake):
         return _answered_by_duckdb(lake, text)
-    from isr_batch.lake.read_only_sql import errors_of_query, require_query
+    from isr_batch.lake.read_only_sql import errors_of_read_only_query, require_query
 
     if not unrestricted:
         require_query(lake.spark, text, lake.names())
-    with errors_of_query():
+    with errors_of_read_only_query():
         return lake.query(text)
 
 
-def _is_for_spark(lake: Lake) -> bool:
+def _is_query_for_spark(lake: Lake) -> bool:
     if lake.engine.wanted == "auto" and (lake.catalog or lake.reached("run_log") is None):
         lake.engine.say("engine spark: it alone reads tables where these are; --engine local tries DuckDB")
         return True
@@ -152,7 +152,7 @@ def _asked(text: str, names: list[str]) -> set[str]:
     return asked
 
 
-def _view(lake: Lake, name: str) -> ArrowView:
+def _view_for_query(lake: Lake, name: str) -> ArrowView:
     if name not in TABLES:
         return ArrowView(views_for_duckdb()[name], {}, pa.schema([]))
     columns = contract_of(name).column_names

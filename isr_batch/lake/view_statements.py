@@ -35,8 +35,8 @@ def view_statements(lake: Lake, dialect: Literal["spark", "duckdb"]) -> list[str
         When DuckDB cannot read the files of a table.
     """
     if dialect == "duckdb":
-        return _for_duckdb(lake)
-    return _for_a_catalog(lake) if lake.catalog else _for_spark(lake)
+        return _statements_for_duckdb(lake)
+    return _for_a_catalog(lake) if lake.catalog else _statements_for_spark(lake)
 
 
 def create_catalog_views(lake: Lake) -> None:
@@ -45,7 +45,7 @@ def create_catalog_views(lake: Lake) -> None:
         lake.spark.sql(statement)
 
 
-def _for_spark(lake: Lake) -> list[str]:
+def _statements_for_spark(lake: Lake) -> list[str]:
     views = sql_texts()
     texts = {name: f"SELECT * FROM {lake.identifier(name)}" if name in TABLES else views[name] for name in lake.names()}
     created = [f"CREATE OR REPLACE TEMPORARY VIEW {name} AS\n{text.strip()}" for name, text in texts.items()]
@@ -69,9 +69,9 @@ def _for_a_catalog(lake: Lake) -> list[str]:
     return statements
 
 
-def _for_duckdb(lake: Lake) -> list[str]:
+def _statements_for_duckdb(lake: Lake) -> list[str]:
     views = views_for_duckdb()
-    texts = {name: _files(lake, name) if name in TABLES else views[name] for name in lake.names()}
+    texts = {name: _query_on_files(lake, name) if name in TABLES else views[name] for name in lake.names()}
     return [
         "SET default_null_order = 'nulls_first_on_asc_last_on_desc'",
         *(f"CREATE OR REPLACE MACRO {text}" for text in SPARK_FUNCTIONS),
@@ -79,7 +79,7 @@ def _for_duckdb(lake: Lake) -> list[str]:
     ]
 
 
-def _files(lake: Lake, name: str) -> str:
+def _query_on_files(lake: Lake, name: str) -> str:
     """Write a query on the files of a table; its instants are UTC without a zone."""
     table = TABLES[name]
     log = lake.log(name)

@@ -84,7 +84,7 @@ def fingerprints_by(engine: LakeEngine) -> InputFingerprints:
     fingerprint, by_day = "", {}
     for row in engine.listed(engine(text, **tables)):
         day = date(1970, 1, 1) + timedelta(days=row["day"])
-        fingerprint = _hash(fingerprint, str(day), row["hash"], row["input_rows"])
+        fingerprint = _hash_of_days(fingerprint, str(day), row["hash"], row["input_rows"])
         by_day[day] = fingerprint
     return InputFingerprints(by_day)
 
@@ -123,7 +123,7 @@ def _hash_of(kind: str, *columns: str) -> str:
 
 def states_key(runs: Sequence[RuleRun]) -> str:
     """Return the key of states of these runs in this order, computed by this version of the code."""
-    return _hash(digest_of(), *([run.rule, sorted(run.params.items())] for run in runs))
+    return _hash_of_days(digest_of(), *([run.rule, sorted(run.params.items())] for run in runs))
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class DaysOfReplay:
             for day in self.days
             for rule in sorted({run.rule for run in self.runs})
         ]  # fmt: skip
-        _mark(self.lake, rows, self.window, self.runs)
+        _mark_days(self.lake, rows, self.window, self.runs)
 
 
 def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysOfReplay:
@@ -191,7 +191,7 @@ def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysO
     if not known.days(window):
         raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
     lake.ensure_all((REPLAYED_DAYS, REPLAY_STATE))
-    _mark(lake, [], window, runs)
+    _mark_days(lake, [], window, runs)
     return DaysOfReplay(lake, window, runs, known, *_latest_states(lake, window, runs, known))
 
 
@@ -209,7 +209,7 @@ def _latest_states(
     return window.from_day(str(max(good) + timedelta(days=1))), max(good)
 
 
-def _mark(lake: Lake, rows: list[dict[str, object]], window: Window, runs: Sequence[RuleRun]) -> None:
+def _mark_days(lake: Lake, rows: list[dict[str, object]], window: Window, runs: Sequence[RuleRun]) -> None:
     where = f"{of_rules(runs)} AND {window.condition}"
     marks = pa.Table.from_pylist(rows, arrow_schema(REPLAYED_DAYS))
     with ArrowSql() as sql:
@@ -251,7 +251,7 @@ def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[di
         entry = days.setdefault(
             (row["event_date"], which, row["run_id"]),
             {"event_date": row["event_date"], "status": which, "rules": "",
-             "replayed_time": _as_spark_says(row["replayed_time"]), "run_id": row["run_id"]},
+             "replayed_time": _instant_as_spark_prints(row["replayed_time"]), "run_id": row["run_id"]},
         )  # fmt: skip
         entry["rules"] = ", ".join(filter(None, (entry["rules"], row["rule"])))  # type: ignore[arg-type]
     nothing = {"status": MISSING, "rules": "", "replayed_time": None, "run_id": None}
@@ -261,9 +261,9 @@ def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[di
     return [days[key] for key in sorted(days)]
 
 
-def _as_spark_says(time: datetime) -> str:
+def _instant_as_spark_prints(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip(".")
 
 
-def _hash(*parts: object) -> str:
+def _hash_of_days(*parts: object) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

@@ -86,9 +86,9 @@ def event_stream(
         SET_COLUMNS, the columns of ``udfs.records.Rows`` (BIGINT), ``term``, ``kept``, ``segment``.
     """
     within = f"SELECT * FROM {{facts}} AS facts WHERE {window.within('time_us')} AND {where}"
-    parts = [engine(within, facts=facts), _segments(engine, window, where)]
+    parts = [engine(within, facts=facts), _segments_in_window(engine, window, where)]
     if kept is not None:
-        parts.append(_kept(engine, kept, window))
+        parts.append(_states_at_begin(engine, kept, window))
     return engine.union(*parts)
 
 
@@ -119,7 +119,7 @@ def joined_terms(engine: LakeEngine) -> Rows:
     return engine(JOINED, leader_epochs=engine.table("leader_epochs"))
 
 
-def _rows(kind: object, source: str, *more: str, **columns: str) -> str:
+def _event_rows_as_sql(kind: object, source: str, *more: str, **columns: str) -> str:
     """Return SQL for rows of one kind; columns that do not apply to this kind are UNKNOWN."""
     given = {"kind": str(kind), **columns}
     values = [f"CAST({given.get(name, UNKNOWN)} AS BIGINT) AS {name}" for name in KernelRows._fields]
@@ -151,15 +151,15 @@ def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
     start = {"time_us": "unix_micros(start_time)", "offset": "coalesce(start_offset, 0)"}
     source = f"{{terms}} AS terms LEFT JOIN ({_ONE_INSTANT}) AS one_instant USING (cluster_id, leader_id)"
     days = engine.table("broker_days", PAIR_COLUMNS)
-    return engine(_rows(TERM_STARTS, source, f"{term} AS term", **start), terms=terms, broker_days=days)
+    return engine(_event_rows_as_sql(TERM_STARTS, source, f"{term} AS term", **start), terms=terms, broker_days=days)
 
 
-def _segments(engine: LakeEngine, window: Window, where: str) -> Rows:
+def _segments_in_window(engine: LakeEngine, window: Window, where: str) -> Rows:
     columns = (*SET_COLUMNS, "first_time", "event_date")
     segments = engine.with_struct("fetch_segments", columns, "segment", SEGMENT.names, window.handled_days)
     of_days = f"(SELECT * FROM {{segments}} AS segments WHERE {window.handled_in} AND {where}) AS of_days"
     # Sorted behind all other rows of its first instant; unpacking merges its events with them in order.
-    rows = engine(_rows(FETCH, of_days, "segment", time_us="unix_micros(first_time)"), segments=segments)
+    rows = engine(_event_rows_as_sql(FETCH, of_days, "segment", time_us="unix_micros(first_time)"), segments=segments)
     return engine(f"SELECT * FROM {{rows}} AS in_window WHERE {window.within('time_us')}", rows=rows)
 
 
@@ -173,7 +173,7 @@ def rows_of_segments(segments: pa.Table) -> pa.Table:
     return pa.table({**{name: segments[name] for name in SET_COLUMNS}, **numbers, "segment": segment})
 
 
-def _kept(engine: LakeEngine, kept: Rows, window: Window) -> Rows:
+def _states_at_begin(engine: LakeEngine, kept: Rows, window: Window) -> Rows:
     """Return the states at the beginning of the window, with ends of terms that may have become known since.
 
     A leader that restarts begins another term of the same epoch; the state belongs to the last one before the window.
@@ -188,10 +188,12 @@ def _kept(engine: LakeEngine, kept: Rows, window: Window) -> Rows:
         kept=kept, ends=engine(ends, terms=joined_terms(engine)),
     )  # fmt: skip
     state = engine.struct({name: name for name, _ in KEPT_FIELDS})
-    return engine(_rows(GOES_ON, "{known} AS known", f"{state} AS kept", time_us=str(window.start_us)), known=known)
+    return engine(
+        _event_rows_as_sql(GOES_ON, "{known} AS known", f"{state} AS kept", time_us=str(window.start_us)), known=known
+    )
 
 
-_REMOVALS: Final = _rows(
+_REMOVALS: Final = _event_rows_as_sql(
     REMOVED,
     f"""(
       SELECT {_KEY}, replica_id, unix_micros(change_time) AS change_us, start_us
@@ -217,7 +219,7 @@ _LED: Final = f"""
 """
 
 _SILENCES, _IDLE = (
-    _rows(
+    _event_rows_as_sql(
         kind,
         f"""(
           SELECT * FROM ({_LED}) AS led
@@ -232,7 +234,7 @@ _SILENCES, _IDLE = (
 )
 """A leader's silences, and times without any fetch from it, with one row per term that they overlap."""
 
-_MIN_ISR: Final = _rows(
+_MIN_ISR: Final = _event_rows_as_sql(
     MIN_ISR,
     f"""(
       SELECT * FROM ({_LED}) AS led JOIN (
@@ -246,7 +248,7 @@ _MIN_ISR: Final = _rows(
 )
 """Changes of min.insync.replicas, with one row per term that they overlap."""
 
-_THIN: Final = _rows(
+_THIN: Final = _event_rows_as_sql(
     THIN,
     f"""(
       SELECT *, greatest(start_us, day_us) AS from_us, day_us + {DAY_US} AS until_us
@@ -270,7 +272,7 @@ _THIN: Final = _rows(
 _SEEN: Final = f"SELECT {_OF_BROKER} FROM {{broker_events}} AS events WHERE kind = 'check'"
 _DUE_US: Final = f"event_us - {CHECK_LEAD_US}"
 
-_VISITS: Final = _rows(
+_VISITS: Final = _event_rows_as_sql(
     CHECK,
     f"""(
       SELECT * FROM (
@@ -290,7 +292,7 @@ The task checks partitions one after the other, for which a leader that has just
 line about two replicas gives two rows with the same effect.
 """
 
-_CHECKS_LATER: Final = _rows(
+_CHECKS_LATER: Final = _event_rows_as_sql(
     CHECK,
     f"""(
       SELECT * FROM ({_LED}) AS led JOIN ({_SEEN}) AS checks USING (cluster_id, leader_id)
@@ -302,7 +304,7 @@ _CHECKS_LATER: Final = _rows(
 )
 """Checks of partitions without their own line: when the check was due, or, if its first line was late, at that line."""
 
-_LATE_CHECKS: Final = _rows(
+_LATE_CHECKS: Final = _event_rows_as_sql(
     CHECK,
     "{late} AS late",
     time_us=f"unix_micros(due_time) - {CHECK_LEAD_US}",
@@ -311,7 +313,7 @@ _LATE_CHECKS: Final = _rows(
 )
 """Checks that ran later than they were due, inferred from a missing line."""
 
-_ISR_WRITES: Final = _rows(
+_ISR_WRITES: Final = _event_rows_as_sql(
     ISR_WRITE,
     """(
       SELECT * FROM {changes} AS changes
@@ -322,7 +324,7 @@ _ISR_WRITES: Final = _rows(
 )
 """ISR writes of leaders, from the Shrinking line to the answer; sorted before the check that prints the line."""
 
-_ELIGIBILITY: Final = _rows(
+_ELIGIBILITY: Final = _event_rows_as_sql(
     ELIGIBLE,
     f"""(
       SELECT *, CASE WHEN kind = 'unfenced' THEN coalesce(metadata_delay_ms, 0) * 1000 ELSE 0 END AS delay_us

@@ -26,13 +26,13 @@ def keep_compiled() -> None:
         replay.begin_replay_of_term, replay.replay_has_room, replay.advance_replay, replay.close_day_of_replay,
         replay.end_replay_of_term, replay.pass_over_in_replay, simulation_loop, spread_steps, notify,
     )  # fmt: skip
-    numba_cache.keep_compiled(entries)
+    numba_cache.keep_compiled_by_numba(entries)
 
 
 @lru_cache(maxsize=1)
 def keep_packing_compiled() -> None:
     """Do the same as `keep_compiled` for the functions that pack segments."""
-    numba_cache.keep_compiled((walk_through_segment,))
+    numba_cache.keep_compiled_by_numba((walk_through_segment,))
 
 
 def compile_replay() -> None:

@@ -68,7 +68,7 @@ def timelines_of_one_partition(
         text = f"SELECT DISTINCT cluster_id FROM {{terms}} AS terms WHERE {same}"
         clusters = sorted(row["cluster_id"] for row in engine.listed(engine(text, terms=joined_terms(engine))))
         if len(clusters) != 1:
-            raise _not_one(lake, partition, clusters)
+            raise _not_one_partition(lake, partition, clusters)
         of_partition = f"{same} AND cluster_id = {engine.literal(clusters[0])}"
         stream = event_stream(engine, stream_facts(engine), where=of_partition)
         results = engine.arrow(replayed_stream(engine, stream, runs, [*TIMELINES], window))
@@ -77,7 +77,7 @@ def timelines_of_one_partition(
     return timelines_of_results(results, fetch_log, window)
 
 
-def _not_one(lake: Lake, partition: Partition, clusters: Sequence[str]) -> NoInputError:
+def _not_one_partition(lake: Lake, partition: Partition, clusters: Sequence[str]) -> NoInputError:
     cluster_id, topic, partition_id = partition
     topics = sorted(set(read_columns(lake, "leader_epochs", ("topic",))["topic"].to_pylist()))
     if topics and topic not in topics:

@@ -98,21 +98,23 @@ def pack_stale_days(lake: Lake) -> int:
         return 0
     where = days_as_sql(stale)
     bounds = str(stale[0]), str(stale[-1])
-    conform = partial(_conformed, found)
+    conform = partial(_conformed_segments, found)
     with ArrowSql() as sql:
         small = SmallTables(lake, sql)
         to = small.takes(FETCH_SEGMENTS, bounds, where)
-        files = {table.name: _data_files(lake, table, stale) for table in (FETCH_LOG, APPEND_LOG)}
+        files = {table.name: _files_to_pack(lake, table, stale) for table in (FETCH_LOG, APPEND_LOG)}
         few = _pieces_of_few(files) if to and lake.engine.wanted != "spark" else None
         if few is not None:
             _load_kernels()
             rows = pa.Table.from_batches(conform(pack_segments(iter(few))), _ROWS)
             return small.replace(FETCH_SEGMENTS, rows, where, bounds)
         with rows_at_a_time(lake.spark, PIECES_AT_A_TIME):
-            pieces = _pieces(lake, FETCH_LOG, where, files).unionByName(_pieces(lake, APPEND_LOG, where, files))
+            pieces = _chunks_of_days(lake, FETCH_LOG, where, files).unionByName(
+                _chunks_of_days(lake, APPEND_LOG, where, files)
+            )
             if to is None:
-                return lake.replace(FETCH_SEGMENTS, _packed(pieces, conform, _ROWS), where)
-            reports = _packed(pieces, partial(_written, conform, to.store, where), REPORTS).toArrow()
+                return lake.replace(FETCH_SEGMENTS, _packed_chunks(pieces, conform, _ROWS), where)
+            reports = _packed_chunks(pieces, partial(_segments_written, conform, to.store, where), REPORTS).toArrow()
         return small.replace(FETCH_SEGMENTS, _ROWS.empty_table(), where, bounds, reported_files(reports))
 
 
@@ -138,7 +140,7 @@ def damaged_segments_explained() -> Iterator[None]:
         ) from error
 
 
-def _data_files(lake: Lake, table: Table, days: Sequence[date]) -> list[DataFile] | None:
+def _files_to_pack(lake: Lake, table: Table, days: Sequence[date]) -> list[DataFile] | None:
     """List the files with the rows of some days; None if Spark has to read them."""
     there = lake.direct(table.name)
     if there is None:
@@ -152,18 +154,18 @@ def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
     read = {name: of_table for name, of_table in files.items() if of_table is not None}
     if len(read) < len(files) or sum(file.size for of_table in read.values() for file in of_table) > sizes.PACKED_BYTES:
         return None
-    return _in_order(
+    return _chunks_in_order(
         batch
         for name, of_table in read.items()
         for make, columns in [_OF[name]]
-        for batch in make(rows for file in of_table for rows in _rows_of(Part(file, 0, 1), columns))
+        for batch in make(rows for file in of_table for rows in _rows_to_pack(Part(file, 0, 1), columns))
     )
 
 
 def packed_in_memory(lake: MemoryLake) -> pa.Table:
     """Pack all fetches and appends of a lake in memory into rows of schema ``udfs.batches.segments.SEGMENTS``."""
     _load_kernels()
-    pieces = _in_order(
+    pieces = _chunks_in_order(
         batch
         for name, (make, columns) in _OF.items()
         for batch in make(iter(read_columns(lake, name, columns).to_batches(CHUNK_ROWS)))
@@ -171,30 +173,30 @@ def packed_in_memory(lake: MemoryLake) -> pa.Table:
     return pa.Table.from_batches(pack_segments(iter(pieces)), SEGMENTS)
 
 
-def _in_order(made: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def _chunks_in_order(made: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Sort chunks for `pack_segments`."""
     order = [(name, "ascending") for name in (*SET_COLUMNS, "first_us")]
     pieces = pa.Table.from_batches(list(made), PIECES).sort_by(order).combine_chunks()
     return list(pieces.to_batches(max_chunksize=PIECES_HERE))
 
 
-def _pieces(lake: Lake, table: Table, where: str, files: FilesOfTables) -> DataFrame:
+def _chunks_of_days(lake: Lake, table: Table, where: str, files: FilesOfTables) -> DataFrame:
     """Make chunks (``udfs.batches.event_chunks.PIECES``) from some days of a table."""
     make, columns = _OF[table.name]
     of_table = files[table.name]
     if of_table is None:
         rows = lake.read(table.name).where(where).select(*columns)
         return rows.mapInArrow(make, from_arrow_schema(PIECES))
-    shares = _shares(of_table)
+    shares = _shares_of_packing(of_table)
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         mine = [part for batch in numbers for number in batch.column("id") for part in shares[number.as_py()]]
-        return make(batch for part in mine for batch in _rows_of(part, columns))
+        return make(batch for part in mine for batch in _rows_to_pack(part, columns))
 
     return lake.spark.range(0, len(shares), 1, max(1, len(shares))).mapInArrow(read, from_arrow_schema(PIECES))
 
 
-def _shares(files: Sequence[DataFile]) -> list[list[Part]]:
+def _shares_of_packing(files: Sequence[DataFile]) -> list[list[Part]]:
     """Divide files into shares of about SHARE_BYTES, one per task; a large file has several parts."""
     shares: list[list[Part]] = []
     room = 0
@@ -209,12 +211,12 @@ def _shares(files: Sequence[DataFile]) -> list[list[Part]]:
     return shares
 
 
-def _rows_of(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _rows_to_pack(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a part of a file."""
     return rows_of_groups(part.file.store, part.file.path, columns, (part.number, part.parts), CHUNK_ROWS)
 
 
-def _packed(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
+def _packed_chunks(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
     """Sort chunks by set and time, and apply a function that makes segments of them."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -225,7 +227,9 @@ def _packed(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
     return together.mapInArrow(packed, from_arrow_schema(schema))
 
 
-def _conformed(packed_from: Mapping[date, str], segments: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _conformed_segments(
+    packed_from: Mapping[date, str], segments: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Convert segments to rows of ``fetch_segments``."""
     for batch in segments:
         days = batch.column("day").cast(pa.date32())
@@ -238,7 +242,7 @@ def _conformed(packed_from: Mapping[date, str], segments: Iterator[pa.RecordBatc
         yield pa.RecordBatch.from_arrays([columns[name] for name in _ROWS.names], schema=_ROWS)
 
 
-def _written(
+def _segments_written(
     conform: OfBatches, store: Store, where: str, segments: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     return with_files_written(FETCH_SEGMENTS, store, where, ArrowSql, conform(segments))

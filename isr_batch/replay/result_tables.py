@@ -33,24 +33,24 @@ def scored_result_tables(engine: Asks, results: Rows, tables: Sequence[Table] = 
     """Return the rows of some of the tables from which scores are computed, with their time and day."""
     if len(tables) == 1:  # planning one query is faster than planning two
         (table,) = tables
-        return {table: engine(_text_of(table).replace("{changes}", f"({_CHANGES})"), results=results)}
+        return {table: engine(_sql_of_result_table(table).replace("{changes}", f"({_CHANGES})"), results=results)}
     changes = engine(_CHANGES, results=results)
-    return {table: engine(_text_of(table), changes=changes, results=results) for table in tables}
+    return {table: engine(_sql_of_result_table(table), changes=changes, results=results) for table in tables}
 
 
-def _text_of(table: Table) -> str:
+def _sql_of_result_table(table: Table) -> str:
     if table is ISR_CHANGES:
-        return _selected(ISR_CHANGES, "{changes} AS changes", _DATED)
+        return _select_of_result_table(ISR_CHANGES, "{changes} AS changes", _DATED)
     if table is SHRINK_VERDICTS:
         verdicts = {"restored_time": _RESTORED, **_DATED}
         # The condition comes after the window functions: the change that reverts a shrink is not a shrink.
-        judged = _selected(SHRINK_VERDICTS, "{changes} AS changes", verdicts)
+        judged = _select_of_result_table(SHRINK_VERDICTS, "{changes} AS changes", verdicts)
         return f"SELECT * FROM ({judged}) AS judged WHERE kind = 'shrink'"
     if table is PARTITION_SCORES:
-        measures = {**_measures(MEASURES), **_FIRST_VIOLATION, **_DATED}
-        return _selected(PARTITION_SCORES, "{results} AS results WHERE result = 'score'", measures)
-    measures = {**_measures(FOLLOWER_MEASURES), **_DATED}
-    return _selected(REPLICA_SCORES, "{results} AS results WHERE result = 'follower_score'", measures)
+        measures = {**_measures_by_name(MEASURES), **_FIRST_VIOLATION, **_DATED}
+        return _select_of_result_table(PARTITION_SCORES, "{results} AS results WHERE result = 'score'", measures)
+    measures = {**_measures_by_name(FOLLOWER_MEASURES), **_DATED}
+    return _select_of_result_table(REPLICA_SCORES, "{results} AS results WHERE result = 'follower_score'", measures)
 
 
 def replace_together(
@@ -90,23 +90,23 @@ def restore_in_results(engine: LakeEngine, of_runs: str, window: Window) -> None
     engine.amend(SHRINK_VERDICTS, engine(text, changes=engine.table(ISR_CHANGES.name)), _SHRINK, "restored_time")
 
 
-def _selected(table: Table, source: str, computed: Mapping[str, str]) -> str:
+def _select_of_result_table(table: Table, source: str, computed: Mapping[str, str]) -> str:
     """Write the SELECT for the columns of a table; each is a column of the same name, or computed."""
     columns = (f"{computed[name]} AS {name}" if name in computed else name for name in table.column_names)
     return f"SELECT {', '.join(columns)} FROM {source}"
 
 
-def _measures(names: Sequence[str]) -> dict[str, str]:
+def _measures_by_name(names: Sequence[str]) -> dict[str, str]:
     return {name: f"element_at(measures, {number})" for number, name in enumerate(names, 1)}
 
 
 _FIRST_VIOLATION: Final = {
     "first_violation": "CASE {first} {names} END".format(
-        first=_measures(MEASURES)["first_violation"],
+        first=_measures_by_name(MEASURES)["first_violation"],
         names=" ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(VIOLATIONS)),
     ),
     "first_violation_time": "CASE WHEN {us} >= 0 THEN timestamp_micros({us}) END".format(
-        us=_measures(MEASURES)["first_violation_us"]
+        us=_measures_by_name(MEASURES)["first_violation_us"]
     ),
 }
 

@@ -62,7 +62,7 @@ def timelines_kept(
     RecordBatch
         Rows with the schema `SCHEMA`.
     """
-    files = _Files(stores, replay_id)
+    files = _TimelineFiles(stores, replay_id)
     try:
         for batch in results:
             kind = batch.column("result")[0].as_py()
@@ -87,7 +87,7 @@ Key = tuple[str, int]
 """Key of a file: kind of result, and day."""
 
 
-class _Files:
+class _TimelineFiles:
     """The open files of a task."""
 
     def __init__(self, stores: Mapping[str, Store], replay_id: str) -> None:
@@ -101,10 +101,10 @@ class _Files:
 
     def add(self, kind: str, batch: pa.RecordBatch, since_us: int) -> None:
         """Add rows of a timeline from some time on."""
-        for day, rows in _by_day(self._named(batch), since_us, self.schemas[kind]):
+        for day, rows in _timeline_by_day(self._named(batch), since_us, self.schemas[kind]):
             sets = rows.column("run_set")
             for index in np.unique(np.asarray(sets.indices)):
-                self.days_of[sets.dictionary[int(index)].as_py()].add(_date(day))
+                self.days_of[sets.dictionary[int(index)].as_py()].add(_date_of_timeline(day))
             key = kind, day
             self.waiting[key].append(rows)
             self.rows_waiting[key] += rows.num_rows
@@ -126,7 +126,7 @@ class _Files:
     def _write(self, key: Key) -> None:
         kind, day = key
         if key not in self.files:
-            self.files[key] = DayFile(TIMELINES[kind], self.stores[kind], _date(day), self.schemas[kind])
+            self.files[key] = DayFile(TIMELINES[kind], self.stores[kind], _date_of_timeline(day), self.schemas[kind])
         # In one chunk, because Parquet's writer restarts with each chunk, and there are hundreds.
         rows = pa.Table.from_batches(self.waiting.pop(key), self.schemas[kind])
         self.files[key].write(rows.unify_dictionaries().combine_chunks())
@@ -148,11 +148,11 @@ class _Files:
             file.abandon()
 
 
-def _date(day: int) -> str:
+def _date_of_timeline(day: int) -> str:
     return str(np.datetime64(day, "D"))
 
 
-def _by_day(batch: pa.RecordBatch, since_us: int, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _timeline_by_day(batch: pa.RecordBatch, since_us: int, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows from some time on by day, with the columns of a file."""
     times = np.asarray(batch.column("time_us"))
     if times.min(initial=since_us) < since_us:

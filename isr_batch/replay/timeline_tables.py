@@ -90,18 +90,18 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
         if "file" in each:
             files[each["table"]].append(FileOfWorker(**each["file"]))
         else:
-            rows += _runs(each, {*map(date.fromisoformat, each["days"]), *replayed})
+            rows += _timeline_runs(each, {*map(date.fromisoformat, each["days"]), *replayed})
     tables = [TIMELINES[kind] for kind in stores]
     with ThreadPoolExecutor(len(TIMELINES)) as pool:
-        list(pool.map(lambda table: _add(lake, table, files[table.name]), tables))
+        list(pool.map(lambda table: _add_timeline_files(lake, table, files[table.name]), tables))
     written = {table.name: sum(file.rows for file in files[table.name]) for table in tables}
     lake.ensure(RULE_RUNS)
-    before = _named(lake)
+    before = _days_of_rule_runs(lake)
     distinct = {tuple(row.items()): row for row in rows}
     named = pa.Table.from_pylist(list(distinct.values()), arrow_schema(RULE_RUNS))
     with ArrowSql() as sql:
         written[RULE_RUNS.name] = replace_arrow(lake, sql, RULE_RUNS, named, where, days=days)
-    replaced = before - _named(lake)
+    replaced = before - _days_of_rule_runs(lake)
     if replaced:
         for table in TIMELINES.values():
             _take_out(lake, table, replaced)
@@ -138,7 +138,7 @@ def _unnamed(lake: Lake, table: Table) -> list[dict[str, Any]]:
         return engine.listed(found)
 
 
-def _runs(each: File, days: Collection[date]) -> list[dict[str, Any]]:
+def _timeline_runs(each: File, days: Collection[date]) -> list[dict[str, Any]]:
     return [
         {
             "run_set": each["run_set"], "run": run, "rule": rule, "params_json": params_json,
@@ -150,14 +150,14 @@ def _runs(each: File, days: Collection[date]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _named(lake: Lake) -> set[tuple[str, str]]:
+def _days_of_rule_runs(lake: Lake) -> set[tuple[str, str]]:
     """Return the days and replays to which ``rule_runs`` refers."""
     rows = read_columns(lake, RULE_RUNS.name, ("event_date", "run_set"))
     pairs = zip(rows["event_date"].to_pylist(), rows["run_set"].to_pylist(), strict=True)
     return {(str(day), replay_of(run_set)) for day, run_set in pairs}
 
 
-def _add(lake: Lake, table: Table, files: Sequence[FileOfWorker]) -> None:
+def _add_timeline_files(lake: Lake, table: Table, files: Sequence[FileOfWorker]) -> None:
     commit(lake.by_delta_rs(table.name), table, lambda _: [added(file, table) for file in files])
 
 

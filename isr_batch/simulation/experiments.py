@@ -145,7 +145,7 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
         "simulated_hours": pa.array([cell.fleet.hours for cell in grid], pa.float64()),
     })  # fmt: skip
     with engine_of_experiment(lake, grid) as engine:
-        results = results_in(engine, _simulated(engine, lake, grid))
+        results = results_in(engine, _cells_simulated(engine, lake, grid))
         scored = scores(engine, score_inputs(engine, results), [("cluster_id",)])
         of_score = ", ".join(
             f"scored.{_INSTEAD.get(name, name)} AS {name}" for name in engine.columns(scored) if name != "cluster_id"
@@ -170,7 +170,7 @@ def experiment_outcome(experiment: Experiment, row: dict[str, Any]) -> str:
     return experiment.outcome.format(**{name: 0 if value is None else value for name, value in row.items()})
 
 
-def _simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell]) -> Rows:
+def _cells_simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell]) -> Rows:
     """Simulate the cells, one Spark task and one cluster each; gives rows of ``udfs.batches.results.RESULT_SCHEMA``."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

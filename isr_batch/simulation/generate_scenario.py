@@ -81,7 +81,7 @@ def generate_scenario(lake: Lake, fleet: FleetOfGroups, cluster_id: str | None =
     if name in STORIES and fleet.rule is None:
         return write_generated_input(lake, cluster_id, _story_rows(cluster_id, STORIES[name]()))
     with engine_of_fleet(lake, fleet) as engine:
-        rows = _simulated(engine, fleet)
+        rows = _groups_simulated(engine, fleet)
         return write_generated_input(lake, cluster_id, _fleet_rows(engine, fleet, cluster_id, rows))
 
 
@@ -103,7 +103,7 @@ def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, Data
                 rows_out += replace_arrow(lake, sql, table, _whole_rows(table, rows, time), where)
             else:
                 dated = rows.withColumn("event_date", F.col(time).cast("date"))
-                rows_out += lake.replace(table, _with_nulls(table, dated), where)
+                rows_out += lake.replace(table, _with_null_columns(table, dated), where)
     return RunCounts(rows_out=rows_out)
 
 
@@ -118,13 +118,13 @@ def _whole_rows(table: Table, rows: pa.Table, time: str) -> pa.Table:
     return pa.table(columns, names=schema.names).cast(schema)
 
 
-def _with_nulls(table: Table, rows: DataFrame) -> DataFrame:
+def _with_null_columns(table: Table, rows: DataFrame) -> DataFrame:
     return rows.withColumns(
         {column.name: F.lit(None).cast(column.type) for column in table.columns if column.name not in rows.columns}
     )
 
 
-def _simulated(engine: LakeEngine, fleet: FleetOfGroups) -> Rows:
+def _groups_simulated(engine: LakeEngine, fleet: FleetOfGroups) -> Rows:
     """Simulate the groups; gives rows of ``udfs.simulation.groups.SCHEMA``."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -153,7 +153,7 @@ def _fleet_rows(
 
     by_leader = f"made_by = {BY_RULE}"
     printed = {name: f"CASE WHEN {by_leader} AND kind = {SHRINK} THEN {name} END" for name in SHRINK_PRINTS}
-    release = _release(fleet)
+    release = _release_of_scenario(fleet)
     return {
         FETCH_LOG.name: of_table(
             FETCH_LOG, "fetches", ("topic", "leader_id", "replica_id", *FETCH_COLUMNS),
@@ -161,8 +161,8 @@ def _fleet_rows(
         ),
         APPEND_LOG.name: of_table(
             APPEND_LOG, "appends", ("topic", "leader_id", *APPEND_COLUMNS),
-            base_offset=_known("base_offset"), log_end_offset=_known("log_end_offset"),
-            acknowledged_time=_known("acknowledged_time", "timestamp_micros(acknowledged_time)"),
+            base_offset=_sql_if_known("base_offset"), log_end_offset=_sql_if_known("log_end_offset"),
+            acknowledged_time=_sql_if_known("acknowledged_time", "timestamp_micros(acknowledged_time)"),
         ),
         LEADER_EPOCHS.name: of_table(
             LEADER_EPOCHS, "terms", ("topic", "leader_id", "previous_leader_id", "assigned", *TERM_COLUMNS),
@@ -175,11 +175,12 @@ def _fleet_rows(
         OBSERVED_ISR_CHANGES.name: of_table(
             OBSERVED_ISR_CHANGES, "changes", ("topic", "leader_id", "replica_id", *CHANGES),
             f"kind IN ({SHRINK}, {EXPAND})",
-            kind=_named("kind", CHANGE_KINDS), made_by=f"CASE WHEN {by_leader} THEN 'leader' ELSE 'controller' END",
+            kind=_sql_name_of_code("kind", CHANGE_KINDS),
+            made_by=f"CASE WHEN {by_leader} THEN 'leader' ELSE 'controller' END",
             **printed,
         ),
         BROKER_EVENTS.name: of_table(
-            BROKER_EVENTS, "events", ("broker_id", *EVENT_COLUMNS), kind=_named("kind", EVENT_KINDS)
+            BROKER_EVENTS, "events", ("broker_id", *EVENT_COLUMNS), kind=_sql_name_of_code("kind", EVENT_KINDS)
         ),
         PLANTED_FAULTS.name: _planted_rows(fleet, cluster_id),
     }  # fmt: skip
@@ -201,17 +202,17 @@ def _planted_rows(fleet: FleetOfGroups, cluster_id: str) -> pa.Table:
     return pa.Table.from_pylist(planted, pa.schema([(name, kinds.get(name, pa.string())) for name in names]))
 
 
-def _release(fleet: FleetOfGroups) -> str | None:
+def _release_of_scenario(fleet: FleetOfGroups) -> str | None:
     """Find the first release with the rule that was in the loop; None if no release has it."""
     first = {rule.id: numbers for numbers, rule in RELEASED_RULES}.get(fleet.rule or BASELINE)
     return ".".join(map(str, first)) if first and not fleet.params else None
 
 
-def _known(name: str, text: str = "") -> str:
+def _sql_if_known(name: str, text: str = "") -> str:
     return f"CASE WHEN {name} >= 0 THEN {text or name} END"
 
 
-def _named(code: str, names: Sequence[str]) -> str:
+def _sql_name_of_code(code: str, names: Sequence[str]) -> str:
     return "CASE {} {} END".format(code, " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(names)))
 
 
@@ -220,26 +221,26 @@ def _story_rows(name: str, story: ExampleTerm) -> dict[str, pa.Table]:
     fetches: dict[str, list[Any]] = {
         "replica_id": [fetch.replica_id for fetch in story.fetches],
         "fetch_offset": [fetch.fetch_offset for fetch in story.fetches],
-        "arrival_time": [_us(fetch.arrival_ms) for fetch in story.fetches],
-        "handled_time": [_us(fetch.handled_ms) for fetch in story.fetches],
-        "last_handled_time": [_us(fetch.handled_ms) for fetch in story.fetches],
-        "processed_time": [_us(fetch.recorded_ms) for fetch in story.fetches],
-        "released_time": [_us(fetch.released_ms) for fetch in story.fetches],
-        "completed_time": [_us(fetch.completed_ms) for fetch in story.fetches],
+        "arrival_time": [_us_after_start(fetch.arrival_ms) for fetch in story.fetches],
+        "handled_time": [_us_after_start(fetch.handled_ms) for fetch in story.fetches],
+        "last_handled_time": [_us_after_start(fetch.handled_ms) for fetch in story.fetches],
+        "processed_time": [_us_after_start(fetch.recorded_ms) for fetch in story.fetches],
+        "released_time": [_us_after_start(fetch.released_ms) for fetch in story.fetches],
+        "completed_time": [_us_after_start(fetch.completed_ms) for fetch in story.fetches],
         "error_code": [0] * len(story.fetches),
         "run_length": [1] * len(story.fetches),
     }
     before = [story.log_end_offset, *(append.log_end_offset for append in story.appends)]
     appends: dict[str, list[Any]] = {
-        "append_time": [_us(append.time_ms) for append in story.appends],
+        "append_time": [_us_after_start(append.time_ms) for append in story.appends],
         "base_offset": before[:-1],
         "log_end_offset": before[1:],
         "acks": [append.acks for append in story.appends],
         "error_code": [0] * len(story.appends),
     }
     terms: dict[str, list[Any]] = {
-        "start_time": [_us(0)],
-        "end_time": [_us(story.end_ms)],
+        "start_time": [_us_after_start(0)],
+        "end_time": [_us_after_start(story.end_ms)],
         "start_offset": [story.log_end_offset],
         "start_high_watermark": [story.log_end_offset],
         "assigned": [list(story.replicas)],
@@ -255,10 +256,10 @@ def _story_rows(name: str, story: ExampleTerm) -> dict[str, pa.Table]:
     tables = {FETCH_LOG.name: fetches, LEADER_EPOCHS.name: terms}
     if story.appends:
         tables[APPEND_LOG.name] = appends
-    return {table: _rows_of_set(name, story.replicas[0], columns) for table, columns in tables.items()}
+    return {table: _rows_of_story(name, story.replicas[0], columns) for table, columns in tables.items()}
 
 
-def _rows_of_set(cluster_id: str, leader: int, columns: dict[str, list[Any]]) -> pa.Table:
+def _rows_of_story(cluster_id: str, leader: int, columns: dict[str, list[Any]]) -> pa.Table:
     instants = pa.timestamp("us", "UTC")
     arrays = {name: pa.array(values, instants if name.endswith("_time") else None) for name, values in columns.items()}
     rows = len(next(iter(columns.values())))
@@ -266,5 +267,5 @@ def _rows_of_set(cluster_id: str, leader: int, columns: dict[str, list[Any]]) ->
     return pa.table({**{name: pa.repeat(value, rows) for name, value in of_set.items()}, **arrays})
 
 
-def _us(ms: int) -> int:
+def _us_after_start(ms: int) -> int:
     return (START_MS + ms) * 1000

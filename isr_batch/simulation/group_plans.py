@@ -44,7 +44,7 @@ def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedF
     start_us = START_MS * 1000
     end_us = start_us + round(fleet.hours * 3600 * SECOND_US)
     if fleet.scenario in LOOPED:
-        yield _plan(fleet, 0, fleet.seed, LOOPED[fleet.scenario](start_us, end_us), end_us)
+        yield _plan_group(fleet, 0, fleet.seed, LOOPED[fleet.scenario](start_us, end_us), end_us)
         return
     for number, first in enumerate(range(0, fleet.partitions, fleet.partitions_a_group)):
         partitions = min(fleet.partitions_a_group, fleet.partitions - first)
@@ -56,10 +56,12 @@ def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedF
         acks = np.where(random.random(partitions) < fleet.acks_all_share, -1, 1)
         planted = list(plant_faults(fleet.scenario, random, start_us, end_us, fleet.replica_lag_time_max_ms * 1000))
         seed = int(random.integers(1, 2**62))
-        yield _plan(fleet, number, seed, LoopOfScenario(gap_us.tolist(), acks.tolist(), planted, fleet.records), end_us)
+        yield _plan_group(
+            fleet, number, seed, LoopOfScenario(gap_us.tolist(), acks.tolist(), planted, fleet.records), end_us
+        )
 
 
-def _plan(
+def _plan_group(
     fleet: FleetOfGroups, number: int, seed: int, loop: LoopOfScenario, end_us: int
 ) -> tuple[GroupPlan, list[PlantedFault]]:
     plan = GroupPlan(

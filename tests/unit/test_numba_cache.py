@@ -14,7 +14,7 @@ from numba.core.errors import TypingError
 
 from isr_batch import numba_cache
 from isr_batch.kernel_sources import ROOMS, _sources_in, digest_of
-from isr_batch.numba_cache import SourcesLocator, is_ours_alone, keep_compiled
+from isr_batch.numba_cache import SourcesLocator, is_ours_alone, keep_compiled_by_numba
 from isr_batch.session import _local_options
 
 
@@ -53,7 +53,7 @@ def kernel_of(module: str) -> Any:
 def kept(module: str = "udfs.kernel.replay") -> bool:
     """Whether a call finds machine code."""
     kernel = kernel_of(module)
-    keep_compiled([kernel])
+    keep_compiled_by_numba([kernel])
     assert kernel(1) == 2
     return bool(kernel.stats.cache_hits)
 
@@ -132,7 +132,7 @@ from udfs.batches.segments import spread_steps
 numba_cache.SHIPPED = Path(sys.argv[1])
 if "nowhere to write" in sys.argv:
     numba_cache.is_ours_alone = lambda _folder: False
-numba_cache.keep_compiled([spread_steps])
+numba_cache.keep_compiled_by_numba([spread_steps])
 spread_steps(np.empty((4, 0), np.int64), np.empty((6, 0), np.int64), np.empty((10, 0), np.int64))
 print(sum(spread_steps.compiled.stats.cache_hits.values()))
 """

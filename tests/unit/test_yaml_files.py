@@ -110,7 +110,7 @@ _SCALARS = st.none() | st.booleans() | st.integers(-(10**17), 10**17) | st.float
 @given(st.recursive(_SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text("abc.", min_size=1), inner)))
 def test_reads_the_same_as_yaml(document: object) -> None:
     text = yaml.safe_dump(document)
-    assert yaml_files._Loader(text).get_single_data() == yaml.safe_load(text)
+    assert yaml_files._YamlLoader(text).get_single_data() == yaml.safe_load(text)
 
 
 @pytest.mark.parametrize("file", sorted(Path("conf").rglob("*.yaml")), ids=str)

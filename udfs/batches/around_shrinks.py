@@ -133,11 +133,11 @@ class _Term:
             last_us = max((int(rows[kind][-1, _TIME[kind]]) for kind in TIMELINES if len(rows[kind])), default=0)
             # There may be more rows of the last instant, and the shrink is written after it.
             until_us = max(self.decided_us, last_us - 1 - int(self.identity["lag_times_us"].max()))
-        spans = list(_by_day(self._spans(rows["partition"], rows["change"]), until_us))
+        spans = list(_spans_by_day(self._spans(rows["partition"], rows["change"]), until_us))
         for kind in TIMELINES:
             chosen[kind] += self._choose(kind, rows[kind], spans, until_us)
             if not ended:
-                decided = _until(rows[kind], kind, until_us)
+                decided = _rows_until(rows[kind], kind, until_us)
                 self.before[kind] = self._in_effect(kind, self.before[kind], rows[kind][:decided])
                 self.held[kind] = rows[kind][decided:].copy()
         shrinks = rows["change"]
@@ -158,9 +158,9 @@ class _Term:
         away = np.flatnonzero(isr != self.everybody)
         if len(away):
             for run in range(self.runs):
-                if not _has(runs[away], run).any():
+                if not _has_run(runs[away], run).any():
                     continue
-                rows = away[0] + np.flatnonzero(_has(runs[away[0] :], run))
+                rows = away[0] + np.flatnonzero(_has_run(runs[away[0] :], run))
                 is_away = isr[rows] != self.everybody
                 begins.append(times_us[rows][is_away])
                 ends.append(np.append(times_us[rows[1:]], NEVER_US)[is_away])
@@ -177,11 +177,11 @@ class _Term:
         """Yield the rows of spans after ``decided_us``, with the rows that open and close each span."""
         state, seen = self.before[kind], 0
         for begin_us, end_us in spans:
-            first = _until(rows, kind, begin_us)
+            first = _rows_until(rows, kind, begin_us)
             if begin_us > self.decided_us:
                 state, seen = self._in_effect(kind, state, rows[seen:first]), first
-                yield _joined(state, kind, begin_us), self.identity
-            yield rows[first : _until(rows, kind, min(end_us, until_us))], self.identity
+                yield _timeline_rows_joined(state, kind, begin_us), self.identity
+            yield rows[first : _rows_until(rows, kind, min(end_us, until_us))], self.identity
             goes_on = end_us >= self.identity["until_us"] or (end_us + 1) % DAY_US == 0
             if not goes_on and self.decided_us < end_us + 1 <= until_us:
                 unknown = {"offsets_known": False, "times_known": False}
@@ -194,9 +194,9 @@ class _Term:
         # Most of these rows are among the latest ones.
         while end and np.bitwise_count(found[:, 0] & BITS).sum() < self.runs * len(whose):
             begin = max(0, end - at_once)
-            found = _last_of_each(np.concatenate([rows[begin:end], found]), kind, whose)
+            found = _last_row_of_each(np.concatenate([rows[begin:end], found]), kind, whose)
             end, at_once = begin, 4 * at_once
-        return _last_of_each(np.concatenate([before, found]), kind, whose)
+        return _last_row_of_each(np.concatenate([before, found]), kind, whose)
 
     def _last(self, kind: str, time_us: int) -> Int64Array:
         """Return rows that only say that every replica is in the ISR of every run."""
@@ -208,7 +208,7 @@ class _Term:
         return np.array(rows, np.int64).reshape(-1, len(REPLICA_COLUMNS))
 
 
-def _by_day(spans: Iterator[Span], until_us: int) -> Iterator[Span]:
+def _spans_by_day(spans: Iterator[Span], until_us: int) -> Iterator[Span]:
     """Cut spans at midnight, and leave out those that begin later than ``until_us``."""
     for begin_us, end_us in spans:
         while begin_us <= min(end_us, until_us):
@@ -217,16 +217,16 @@ def _by_day(spans: Iterator[Span], until_us: int) -> Iterator[Span]:
             begin_us = midnight_us
 
 
-def _until(rows: Int64Array, kind: str, time_us: int) -> int:
+def _rows_until(rows: Int64Array, kind: str, time_us: int) -> int:
     """Return the number of rows up to a time; the rows are sorted."""
     return int(np.searchsorted(rows[:, _TIME[kind]], time_us, "right"))
 
 
-def _has(runs: Int64Array, run: int) -> npt.NDArray[np.bool_]:
+def _has_run(runs: Int64Array, run: int) -> npt.NDArray[np.bool_]:
     return (runs >> _STRETCH == run // _STRETCH) & (runs >> run % _STRETCH & 1 == 1)
 
 
-def _last_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int64Array:
+def _last_row_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int64Array:
     """Return the last row for each run and follower; a row keeps the bits of runs without a later row."""
     found = []
     stretches = rows[:, 0] >> _STRETCH
@@ -244,7 +244,7 @@ def _last_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int64Arr
     return np.concatenate(found) if found else rows
 
 
-def _joined(rows: Int64Array, kind: str, time_us: int) -> Int64Array:
+def _timeline_rows_joined(rows: Int64Array, kind: str, time_us: int) -> Int64Array:
     """Date rows at a time, and combine rows with equal states."""
     rows = rows.copy()
     rows[:, _TIME[kind]] = time_us

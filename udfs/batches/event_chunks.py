@@ -65,45 +65,49 @@ def event_chunks_of_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     RecordBatch
         Chunks with the schema PIECES, which are not sorted; one batch per CHUNK_ROWS rows.
     """
-    events = (_events(batch, COLUMNS_OF_FETCHES, {"later_by": pa.list_(pa.int32())}) for batch in batches)
-    yield from _pieces(one_row_a_fetch(events), FETCH)
+    events = (_events_as_numbers(batch, COLUMNS_OF_FETCHES, {"later_by": pa.list_(pa.int32())}) for batch in batches)
+    yield from _chunks_of_events(one_row_a_fetch(events), FETCH)
 
 
 def event_chunks_of_appends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Group appends into chunks, except refused ones; the input has KEY and COLUMNS_OF_APPENDS."""
-    yield from _pieces((_events(_taken(batch), COLUMNS_OF_APPENDS, {}) for batch in batches), APPEND)
+    yield from _chunks_of_events(
+        (_events_as_numbers(_accepted_appends(batch), COLUMNS_OF_APPENDS, {}) for batch in batches), APPEND
+    )
 
 
-def _taken(appends: pa.RecordBatch) -> pa.RecordBatch:
+def _accepted_appends(appends: pa.RecordBatch) -> pa.RecordBatch:
     taken = appends.filter(appends.column("log_end_offset").is_valid())
     acks = taken.column("acks").cast(pa.int64()).fill_null(int(NOBODY_WAITS))
     return taken.set_column(taken.schema.get_field_index("acks"), "acks", acks)
 
 
-def _events(batch: pa.RecordBatch, columns: Mapping[str, str], more: Mapping[str, pa.DataType]) -> pa.RecordBatch:
+def _events_as_numbers(
+    batch: pa.RecordBatch, columns: Mapping[str, str], more: Mapping[str, pa.DataType]
+) -> pa.RecordBatch:
     """Convert rows to the names and the integers that the replay uses."""
     numbers = [
-        _numbers(batch.column(columns[name])) if name in columns else pa.repeat(UNKNOWN, batch.num_rows)
+        _numbers_of_column(batch.column(columns[name])) if name in columns else pa.repeat(UNKNOWN, batch.num_rows)
         for name in NUMBERS
     ]
-    keys = [_key(batch.column(name)) for name in KEY]
+    keys = [_dictionary_key(batch.column(name)) for name in KEY]
     others = [batch.column(name).cast(kind) for name, kind in more.items()]
     return pa.RecordBatch.from_arrays([*keys, *numbers, *others], [*KEY, *NUMBERS, *more])
 
 
-def _numbers(column: pa.Array) -> pa.Array:
+def _numbers_of_column(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz), safe=False).view(pa.int64())
     column = column.cast(pa.int64())
     return column.fill_null(int(UNKNOWN)) if column.null_count else column
 
 
-def _key(column: pa.Array) -> pa.Array:
+def _dictionary_key(column: pa.Array) -> pa.Array:
     """Encode text as a dictionary, unless it is one."""
     return column.dictionary_encode() if pa.types.is_string(column.type) else column
 
 
-def _pieces(events: Iterator[pa.RecordBatch], kind: np.int64) -> Iterator[pa.RecordBatch]:
+def _chunks_of_events(events: Iterator[pa.RecordBatch], kind: np.int64) -> Iterator[pa.RecordBatch]:
     waiting: list[pa.RecordBatch] = []
     for batch in events:
         waiting.append(batch)
@@ -119,7 +123,7 @@ def _brought_together(batches: list[pa.RecordBatch], kind: np.int64) -> pa.Recor
     rows = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
     numbers = {name: np.asarray(rows.column(name)) for name in NUMBERS}
     period = pa.array(numbers["time_us"] // PIECE_US)
-    groups = _groups([*(rows.column(name).combine_chunks() for name in KEY), period])
+    groups = _groups_of_events([*(rows.column(name).combine_chunks() for name in KEY), period])
     # A stable sort of 16 bits takes a quarter of the time.
     order = np.argsort(groups.astype(np.uint16) if groups.max() < 1 << 16 else groups, kind="stable")
     begins = np.flatnonzero(np.diff(groups[order], prepend=-1))
@@ -145,7 +149,7 @@ def _brought_together(batches: list[pa.RecordBatch], kind: np.int64) -> pa.Recor
     )
 
 
-def _groups(columns: list[pa.Array]) -> Ints:
+def _groups_of_events(columns: list[pa.Array]) -> Ints:
     """Number the combinations of values of several columns, from 0."""
     groups = np.zeros(len(columns[0]), np.int64)
     for column in columns:
@@ -188,11 +192,11 @@ def events_of(pieces: pa.RecordBatch) -> Events:
     columns = {name: np.repeat(column, sizes).astype(np.int64) for name, column in of_piece.items()}
     return Events(
         pieces.select(SET_COLUMNS).take(pa.array(np.flatnonzero(new))),
-        columns | {name: _all_numbers(pieces.column(name)) for name in NUMBERS},
+        columns | {name: _numbers_of_binaries(pieces.column(name)) for name in NUMBERS},
     )
 
 
-def _all_numbers(column: pa.Array) -> Ints:
+def _numbers_of_binaries(column: pa.Array) -> Ints:
     """Concatenate the contents of all binaries of a column."""
     _, edges, values = column.buffers()
     ends = np.frombuffer(edges, np.int32, len(column) + 1, 4 * column.offset)

@@ -52,20 +52,22 @@ def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
         LATER, ``answered_us``, ``session`` (int64), ``broker_id``, ``replica_id``, ``session_epoch`` (int32),
         ``source_file``; the requests of a session are adjacent and in order.
     """
-    later_by = np.column_stack([_steps(_ints(batch, name)) for name in LATER])
-    handled_us = _ints(batch, "handled_us")
-    goes_on = (_steps(_ints(batch, "session_epoch")) == 1) & (_steps(handled_us // DAY_US) == 0)
+    later_by = np.column_stack([_steps_of_fetches(_numbers_of_fetches(batch, name)) for name in LATER])
+    handled_us = _numbers_of_fetches(batch, "handled_us")
+    goes_on = (_steps_of_fetches(_numbers_of_fetches(batch, "session_epoch")) == 1) & (
+        _steps_of_fetches(handled_us // DAY_US) == 0
+    )
     goes_on &= ((later_by >= 0) & (later_by <= _MOST)).all(axis=1)
     # If two requests were handled at the same time, their order is unknown.
     goes_on &= (later_by[:, LATER.index("handled_us")] > 0) & (later_by[:, LATER.index("source_line")] > 0)
     goes_on[:1] = False
     goes_on &= ~set_changes(batch, ("broker_id", "session", "replica_id", "source_file"))
     # A request that waited for data was read a second time before it was answered.
-    waited = _ints(batch, "released_us") > _ints(batch, "processed_us")
+    waited = _numbers_of_fetches(batch, "released_us") > _numbers_of_fetches(batch, "processed_us")
     return RequestsForRuns(
         np.where(goes_on[:, None], later_by, 0).astype(np.int32),
         handled_us,
-        read_us=np.where(waited, _ints(batch, "answered_us"), _ints(batch, "processed_us")),
+        read_us=np.where(waited, _numbers_of_fetches(batch, "answered_us"), _numbers_of_fetches(batch, "processed_us")),
         waited_us=np.where(waited, handled_us, -1),
         goes_on=goes_on,
     )
@@ -150,15 +152,15 @@ def one_row_a_fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
             yield rows
         else:
             for first, end in _cuts(later_by):
-                yield _taken_apart(rows.slice(first, end - first), later_by.slice(first, end - first))
+                yield _fetches_of_runs(rows.slice(first, end - first), later_by.slice(first, end - first))
 
 
-def _steps(column: Ints) -> Ints:
+def _steps_of_fetches(column: Ints) -> Ints:
     """Return each row's difference from the row before; 0 for the first row."""
     return np.diff(column, prepend=column[:1])
 
 
-def _ints(batch: pa.RecordBatch, name: str) -> Ints:
+def _numbers_of_fetches(batch: pa.RecordBatch, name: str) -> Ints:
     return np.asarray(batch.column(name).cast(pa.int64()))
 
 
@@ -172,7 +174,7 @@ def _cuts(later_by: pa.Array) -> Iterator[tuple[int, int]]:
         first, before = end, int(upto[end - 1])
 
 
-def _taken_apart(rows: pa.RecordBatch, later_by: pa.Array) -> pa.RecordBatch:
+def _fetches_of_runs(rows: pa.RecordBatch, later_by: pa.Array) -> pa.RecordBatch:
     counts = np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER)
     source = np.repeat(np.arange(rows.num_rows), 1 + counts)
     is_later = np.append(False, np.diff(source) == 0)

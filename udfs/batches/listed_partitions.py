@@ -50,13 +50,15 @@ def listed_by_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
         Columns as in `LISTED`. ``failed`` is true if the response has an error for the request or the partition.
     """
     for batch in batches:
-        yield _listed(batch, FETCHED)
+        yield _listed_by_fetches(batch, FETCHED)
 
 
-def _listed(batch: pa.RecordBatch, kept: tuple[str, ...]) -> pa.RecordBatch:
+def _listed_by_fetches(batch: pa.RecordBatch, kept: tuple[str, ...]) -> pa.RecordBatch:
     asked, _forgotten, answered = unpacked.unpacked_fetches(batch.column("partitions"))
     request = pa.array(asked.request())
-    failed = np.repeat(int64_array(batch.column("error_code")) != 0, asked.per_request) | _failed(asked, answered)
+    failed = np.repeat(int64_array(batch.column("error_code")) != 0, asked.per_request) | _failed_partitions(
+        asked, answered
+    )
     return pa.RecordBatch.from_pydict(
         {name: batch.column(name).take(request) for name in kept}
         | {
@@ -69,7 +71,7 @@ def _listed(batch: pa.RecordBatch, kept: tuple[str, ...]) -> pa.RecordBatch:
     )
 
 
-def _failed(asked: UnpackedPartitions, answered: UnpackedPartitions) -> npt.NDArray[np.bool_]:
+def _failed_partitions(asked: UnpackedPartitions, answered: UnpackedPartitions) -> npt.NDArray[np.bool_]:
     """Return, for each requested partition, whether the response has an error for it."""
     bad = np.flatnonzero(answered.numbers[:, 1] > 0)
     if not len(bad):
@@ -99,7 +101,7 @@ def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
         handled.
     """
     for batch in batches:
-        rows = _listed(batch, ("broker_id", "stretch", "replica_id", "handled_us"))
+        rows = _listed_by_fetches(batch, ("broker_id", "stretch", "replica_id", "handled_us"))
         served = pc.if_else(rows.column("failed"), None, rows.column("handled_us"))
         keys = ["broker_id", "stretch", "topic_id", "partition_id", "leader_epoch", "replica_id"]
         table = pa.table({name: rows.column(name) for name in keys} | {"us": served})
@@ -130,18 +132,18 @@ def produced_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
         asked, answered = unpacked.unpacked_produce_requests(batch.column("partitions"))
         size = asked.numbers[:, 1]
         unanswered = np.flatnonzero((answered.entries == 0)[asked.request()])
-        yield _produced(
+        yield _listed_by_produce_requests(
             batch, asked, unanswered, answered=False, base_offset=pa.nulls(len(unanswered), pa.int64()),
             error=np.zeros(len(unanswered), np.int32), size=pa.array(size, mask=size == _UNKNOWN_SIZE).take(unanswered),
         )  # fmt: skip
         offset = answered.numbers[:, 2]
-        yield _produced(
+        yield _listed_by_produce_requests(
             batch, answered, np.arange(len(offset)), answered=True, base_offset=pa.array(offset, mask=offset < 0),
             error=answered.numbers[:, 1].astype(np.int32), size=pa.nulls(len(offset), pa.int64()),
         )  # fmt: skip
 
 
-def _produced(
+def _listed_by_produce_requests(
     batch: pa.RecordBatch, listed: UnpackedPartitions, rows: npt.NDArray[np.int64], *, answered: bool,
     base_offset: pa.Array, error: npt.NDArray[np.int32], size: pa.Array,
 ) -> pa.RecordBatch:  # fmt: skip

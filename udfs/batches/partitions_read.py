@@ -50,7 +50,7 @@ READ_SCHEMA = arrow_columns(
 Ints = npt.NDArray[np.int64]
 
 
-class _Numbers:
+class _PartitionNumbers:
     """Numbers partitions 0, 1, 2 ... in the order of their first occurrence in all batches."""
 
     def __init__(self) -> None:
@@ -84,11 +84,11 @@ class _Numbers:
         return self._sorted[place] == keys
 
 
-def _starts(lengths: Ints) -> Ints:
+def _starts_of_lists(lengths: Ints) -> Ints:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
 
-def _grown(cache: SessionCache, partitions: int) -> SessionCache:
+def _grown_session_cache(cache: SessionCache, partitions: int) -> SessionCache:
     room = len(cache.members)
     if partitions <= room:
         return cache
@@ -100,9 +100,9 @@ def _grown(cache: SessionCache, partitions: int) -> SessionCache:
     return larger
 
 
-class _Reader:
+class _SessionReader:
     def __init__(self) -> None:
-        self.numbers = _Numbers()
+        self.numbers = _PartitionNumbers()
         self.cache = empty_session_cache(0)
         self.session: tuple[int, int] | None = None
 
@@ -115,13 +115,13 @@ class _Reader:
         return SessionRequests(
             clear=self._clear(batch),
             skip=int64_array(batch.column("error_code")) != 0,
-            listed_start=_starts(listed.per_request),
+            listed_start=_starts_of_lists(listed.per_request),
             listed=number[: edges[0]],
             leader_epoch=listed.numbers[:, 1].astype(np.int32),
             fetch_offset=np.ascontiguousarray(listed.numbers[:, 2]),
-            forgotten_start=_starts(gone.per_request),
+            forgotten_start=_starts_of_lists(gone.per_request),
             forgotten=number[edges[0] : edges[1]],
-            answered_start=_starts(answered.per_request),
+            answered_start=_starts_of_lists(answered.per_request),
             answered=number[edges[1] :],
             error=answered.numbers[:, 1].astype(np.int32),
             high_watermark=np.ascontiguousarray(answered.numbers[:, 2]),
@@ -139,7 +139,7 @@ class _Reader:
 
     def read(self, batch: pa.RecordBatch, rows_out: int) -> Iterator[pa.RecordBatch]:
         requests = self.requests(batch)
-        self.cache = _grown(self.cache, len(self.numbers.keys))
+        self.cache = _grown_session_cache(self.cache, len(self.numbers.keys))
         asked = requests_for_runs(batch)
         topics = pa.array(list(self.numbers.topics), pa.string())
         out = room_for_session_fetches(max(rows_out, len(self.numbers.keys)))
@@ -191,7 +191,7 @@ def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT)
         when the last fetch of the run was read for the last time, ``last_waited_us`` when the last of them that waited
         for data was handled (null: none did). ``reason`` and ``detail`` are null.
     """
-    reader = _Reader()
+    reader = _SessionReader()
     for batch in batches:
         if batch.num_rows:
             yield from reader.read(batch, rows_out)
@@ -207,15 +207,15 @@ def sessions_read(batches: Iterator[pa.RecordBatch], members: Members) -> Iterat
     members : mapping
         Partitions of sessions before their first request in these batches, which reads them as well.
     """
-    reader = _Reader()
+    reader = _SessionReader()
     for batch in session_requests_in_turn(batches):
         gaps = missing_session_requests(batch, members)
         if gaps.num_rows:
-            yield _as_read(gaps)
+            yield _gaps_as_read(gaps)
         yield from reader.read(with_session_members(batch, members), ROWS_OUT)
 
 
-def _as_read(gaps: pa.RecordBatch) -> pa.RecordBatch:
+def _gaps_as_read(gaps: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {
             field.name: gaps.column(field.name)

@@ -116,7 +116,7 @@ class SetReplay:
         assigned = term["assigned"]
         state = new_state(self.codes, len(assigned))
         if self.state is not None and not term["process_is_new"]:
-            _carry_over(self.state, state, assigned)
+            _carry_over_to_next_term(self.state, state, assigned)
         state.fetches["replica_id"] = assigned
         known = {None: int(UNKNOWN), int(AT_LOG_END): start_offset}
         state.fetches["held_at_start"] = [known.get(held, held) for held in term["held_at_start"] or []] or int(UNKNOWN)
@@ -188,7 +188,7 @@ class SetReplay:
         """Skip a quiet stretch, or replay its rows if skipping could change results."""
         if self.state is None or self.term_is_over or self.key != piece.of_set:
             return
-        if all(map(_knows_quiet, self.runs)):
+        if all(map(_run_knows_quiet, self.runs)):
             yield from self.advance(NO_ROWS, piece.first_us)
             yield from self._make_room()
             around = piece.around
@@ -252,7 +252,7 @@ NO_ROWS = Rows(*(np.asarray(pa.array([], pa.int64())) for _ in Rows._fields))
 """No rows, in Arrow's read-only arrays like all other rows: numba would compile again for writable arrays."""
 
 
-def _carry_over(former: State, state: State, assigned: Sequence[int]) -> None:
+def _carry_over_to_next_term(former: State, state: State, assigned: Sequence[int]) -> None:
     """Copy what the leader knows about its followers from one of its terms to the next."""
     known = list(former.fetches["replica_id"])
     for p, replica in enumerate(assigned):
@@ -307,7 +307,7 @@ def replay_batches(
     quiet = not shared and set(kinds) <= set(SCORED) and "kept" not in first.schema.names
     groups = _by_knowledge_of_quiet(runs) if quiet else [runs]
     replays = [SetReplay(group, kinds, until_us, shared, around_shrinks=around_shrinks) for group in groups]
-    for piece in one_row_an_event(chain([first], batches), quiet=quiet and any(map(_knows_quiet, runs))):
+    for piece in one_row_an_event(chain([first], batches), quiet=quiet and any(map(_run_knows_quiet, runs))):
         if isinstance(piece, QuietRows) and piece.until_us < until_us:
             rows = cache(lambda piece=piece: kernel_rows(piece.rows()))
             for current in replays:
@@ -327,11 +327,11 @@ def replay_batches(
 
 def _by_knowledge_of_quiet(runs: Sequence[RuleRun]) -> list[list[RuleRun]]:
     """Separate the runs that may skip quiet stretches from those that may not."""
-    knowing, others = ([run for run in runs if _knows_quiet(run) == known] for known in (True, False))
+    knowing, others = ([run for run in runs if _run_knows_quiet(run) == known] for known in (True, False))
     return [group for group in (knowing, others) if group]
 
 
-def _knows_quiet(run: RuleRun) -> bool:
+def _run_knows_quiet(run: RuleRun) -> bool:
     return REGISTRY[run.rule].acts_in_quiet is not always_acts
 
 
@@ -340,7 +340,7 @@ def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.Reco
     # Rows of a set are adjacent, so that most batches need no check of each row.
     alone = set_of(batch, 0) == set_of(batch, batch.num_rows - 1)
     new_set = np.zeros(batch.num_rows, np.bool_) if alone else set_changes(batch, SET_COLUMNS)
-    _check_order(batch, rows, new_set)
+    _require_order_of_time(batch, rows, new_set)
     terms = rows.kind <= TERM_STARTS
     new_set[0] = set_of(batch, 0) != current.key
     starts = np.union1d(np.flatnonzero(new_set | terms | (rows.kind == MIN_ISR)), [0])
@@ -365,7 +365,7 @@ def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.Reco
         yield from current.advance(Rows(*(column[first:end] for column in rows)), -1)
 
 
-def _check_order(batch: pa.RecordBatch, rows: Rows, new_set: Any) -> None:
+def _require_order_of_time(batch: pa.RecordBatch, rows: Rows, new_set: Any) -> None:
     back = np.flatnonzero((np.diff(rows.time_us) < 0) & ~new_set[1:])
     if len(back):
         message = f"rows of {set_of(batch, int(back[0]))} are not in order of time at {rows.time_us[back[0]]} us"

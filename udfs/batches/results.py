@@ -159,7 +159,7 @@ def named_once(
     """Name the rows of a timeline in stored form; the term of each is ``identities[of_term]``."""
     params = list(dict.fromkeys(tuple(identity["params_json"]) for identity in identities))
     params_of = np.array([params.index(tuple(identity["params_json"])) for identity in identities])
-    found = _named(kind, _columns(rows, kind), identities, of_term)
+    found = _named_result_columns(kind, _result_columns(rows, kind), identities, of_term)
     stretches = -(-len(rules) // int(RUNS_A_ROW))
     found["runs"] = rows[:, 0] & (1 << RUNS_A_ROW) - 1
     sets = [
@@ -169,7 +169,9 @@ def named_once(
     ]
     of_set = params_of[of_term] * stretches + (rows[:, 0] >> RUNS_A_ROW)
     found["run_set"] = pa.DictionaryArray.from_arrays(pa.array(of_set.astype(np.int32)), pa.array(sets))
-    return pa.RecordBatch.from_arrays([_as(found[each.name], each.type) for each in STATES[kind]], schema=STATES[kind])
+    return pa.RecordBatch.from_arrays(
+        [_as_result_type(found[each.name], each.type) for each in STATES[kind]], schema=STATES[kind]
+    )
 
 
 def named(
@@ -178,33 +180,36 @@ def named(
     """Name the rows of one kind, and repeat each row for each of its runs; its term is ``identities[of_term]``."""
     which = list(KINDS).index(kind)
     rows = out[which][: int(out.filled[which])]
-    row, run = _each_run(rows[:, 0]) if kind in _OF_TIMELINES else (np.arange(len(rows)), rows[:, 0])
+    row, run = _result_of_each_run(rows[:, 0]) if kind in _OF_TIMELINES else (np.arange(len(rows)), rows[:, 0])
     params = pa.array([text for identity in identities for text in identity["params_json"]])
     for begin in range(0, len(row), _ROWS_A_BATCH):
         of, of_run = row[begin : begin + _ROWS_A_BATCH], run[begin : begin + _ROWS_A_BATCH]
-        values = _columns(rows[of], kind)
+        values = _result_columns(rows[of], kind)
         if kind == "score":
             values["latency"] = out.latency[of]
-        found = _named(kind, values, identities, of_term[of])
-        found["rule"] = _of(pa.array(rules), of_run)
-        found["params_json"] = _of(params, of_term[of] * len(rules) + of_run)
-        arrays = [_as(found[f.name], f.type) if f.name in found else pa.nulls(len(of), f.type) for f in RESULT_SCHEMA]
+        found = _named_result_columns(kind, values, identities, of_term[of])
+        found["rule"] = _taken_by_index(pa.array(rules), of_run)
+        found["params_json"] = _taken_by_index(params, of_term[of] * len(rules) + of_run)
+        arrays = [
+            _as_result_type(found[f.name], f.type) if f.name in found else pa.nulls(len(of), f.type)
+            for f in RESULT_SCHEMA
+        ]
         yield pa.RecordBatch.from_arrays(arrays, schema=RESULT_SCHEMA)
 
 
-def _each_run(runs: Int64Array) -> tuple[Int64Array, Int64Array]:
+def _result_of_each_run(runs: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Return row indices and runs of a timeline, with one entry per row and run."""
     bits = np.ascontiguousarray(runs)[:, None].view(np.uint8)
     row, bit = np.nonzero(np.unpackbits(bits, axis=1, count=int(RUNS_A_ROW), bitorder="little"))
     return row, (runs[row] >> RUNS_A_ROW) * RUNS_A_ROW + bit
 
 
-def _columns(rows: Int64Array, kind: str) -> dict[str, Int64Array]:
+def _result_columns(rows: Int64Array, kind: str) -> dict[str, Int64Array]:
     """Return the columns by name, except the first, which identifies the run."""
     return {column: np.ascontiguousarray(rows[:, i]) for i, column in enumerate(KINDS[kind]) if i}
 
 
-def _named(
+def _named_result_columns(
     result: str,
     values: dict[str, Int64Array],
     identities: Sequence[Identity],
@@ -215,11 +220,13 @@ def _named(
     widest = max(len(identity["assigned"]) for identity in identities)
     replica_ids = np.array([i["assigned"] + [-1] * (widest - len(i["assigned"])) for i in identities], np.int32)
     named: dict[str, Any] = {
-        "result": _of(pa.array([result]), np.zeros(rows, np.int32)),
+        "result": _taken_by_index(pa.array([result]), np.zeros(rows, np.int32)),
         "time_us": values.pop("time_us") if "time_us" in values else values.pop("day") * DAY_US,
     }
     for column in (*SET_COLUMNS, "leader_epoch"):
-        named[column] = _of(pa.array([i[column] for i in identities], RESULT_SCHEMA.field(column).type), of_mark)
+        named[column] = _taken_by_index(
+            pa.array([i[column] for i in identities], RESULT_SCHEMA.field(column).type), of_mark
+        )
     if "position" in values:
         named["replica_id"] = replica_ids[of_mark, values.pop("position")]
     if "lag_messages" in values:
@@ -249,9 +256,9 @@ def _named(
         named["time_error_ms"] = pa.array(error_ms, mask=error_ms == 0)
         silent_ms = values.pop("leader_silent_ms")
         named["leader_silent_ms"] = pa.array(silent_ms, mask=silent_ms < 0)
-        named.update(_verdicts(values.pop("causes")))
+        named.update(_result_verdicts(values.pop("causes")))
     if "latency" in values:
-        named["acks_all_latencies"] = _latencies(values.pop("latency"))
+        named["acks_all_latencies"] = _result_latencies(values.pop("latency"))
     if result in {"score", "follower_score"}:
         names = list(values)
         measures = np.stack([values.pop(name) for name in names], axis=1)
@@ -259,7 +266,7 @@ def _named(
     return named | values
 
 
-def _of(few: pa.Array, which: Int64Array) -> pa.Array:
+def _taken_by_index(few: pa.Array, which: Int64Array) -> pa.Array:
     """Take one of a few values for each row, by index; text becomes a dictionary."""
     if few.type != pa.string():
         return few.take(pa.array(which))
@@ -267,7 +274,7 @@ def _of(few: pa.Array, which: Int64Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(differ.indices.take(pa.array(which)), differ.dictionary)
 
 
-def _as(values: Any, wanted: pa.DataType) -> pa.Array:
+def _as_result_type(values: Any, wanted: pa.DataType) -> pa.Array:
     array = values if isinstance(values, pa.Array) else pa.array(values)
     return array if array.type == wanted else array.cast(wanted)
 
@@ -288,7 +295,7 @@ def _isr_lists(
     return pa.array(lists, pa.list_(pa.int32())).take(keys.indices)
 
 
-def _verdicts(causes: Int64Array) -> dict[str, pa.Array]:
+def _result_verdicts(causes: Int64Array) -> dict[str, pa.Array]:
     """Return verdict, primary cause and all causes for each value of cause bits; null if nothing was judged."""
     bits, inverse = np.unique(causes, return_inverse=True)
     names = [[name for i, name in enumerate(CAUSES) if bit >> i & 1] for bit in bits.tolist()]
@@ -301,7 +308,7 @@ def _verdicts(causes: Int64Array) -> dict[str, pa.Array]:
     }
 
 
-def _latencies(counts: Int64Array) -> pa.Array:
+def _result_latencies(counts: Int64Array) -> pa.Array:
     """Return, for each row, the non-empty buckets as pairs of latency and number of appends."""
     row, bucket = np.nonzero(counts)
     pairs = pa.StructArray.from_arrays(

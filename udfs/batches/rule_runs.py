@@ -36,10 +36,12 @@ def params_json(run: RuleRun, term: Mapping[str, Any]) -> str:
     rule = REGISTRY[run.rule]
     shown = {"replica_lag_time_max_ms", "min_insync_replicas", *rule.params, *run.params}
     values = {name: value for name, value in resolved_params(run, term).items() if name in shown}
-    return json.dumps({name: _param(rule, name).name_of(value) for name, value in values.items()}, sort_keys=True)
+    return json.dumps(
+        {name: _param_of_rule(rule, name).name_of(value) for name, value in values.items()}, sort_keys=True
+    )
 
 
-def _param(rule: Rule, name: str) -> Param:
+def _param_of_rule(rule: Rule, name: str) -> Param:
     param = rule.param(name)
     assert param is not None
     return param

@@ -41,7 +41,7 @@ def one_row_an_event(batches: Iterator[pa.RecordBatch], *, quiet: bool = False) 
     ValueError
         When rows are not in order.
     """
-    return in_set_order(_pieces(batches, quiet=quiet))
+    return in_set_order(_pieces_of_stream(batches, quiet=quiet))
 
 
 class _Segment(NamedTuple):
@@ -92,14 +92,14 @@ class _Segment(NamedTuple):
                 if field.name in Rows._fields
                 else pa.repeat(self.rows.column(field.name)[self.place], events)
                 if field.name in SET_COLUMNS
-                else _nulls(field.type, 1 << events.bit_length()).slice(0, events)
+                else _null_columns(field.type, 1 << events.bit_length()).slice(0, events)
                 for field in self.rows.schema
             ],
             schema=self.rows.schema,
         )
 
 
-def _pieces(batches: Iterator[pa.RecordBatch], *, quiet: bool) -> Iterator[Piece]:
+def _pieces_of_stream(batches: Iterator[pa.RecordBatch], *, quiet: bool) -> Iterator[Piece]:
     waiting: _Segment | None = None  # whether it is unpacked depends on the row that follows
     for batch in batches:
         segments = batch.column("segment")
@@ -123,5 +123,5 @@ def _pieces(batches: Iterator[pa.RecordBatch], *, quiet: bool) -> Iterator[Piece
 
 
 @lru_cache
-def _nulls(type_: pa.DataType, count: int) -> pa.Array:
+def _null_columns(type_: pa.DataType, count: int) -> pa.Array:
     return pa.nulls(count, type_)

@@ -133,7 +133,7 @@ def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         Rows with the schema SEGMENTS. A segment has at most SEGMENT_ROWS events, of one leader epoch; all of them have
         the same ``day``, and times on the same day.
     """
-    number = _Number()
+    number = _SegmentNumber()
     rest: Events | None = None
     for batch in pieces:
         if not batch.num_rows:
@@ -142,26 +142,26 @@ def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if rest and set_of(rest.sets, -1) == set_of(events.sets, 0):
             events = joined_events(rest, events)
         elif rest:
-            yield _segments(rest, [*_starts(rest), len(rest)], number)
+            yield _segments_of_events(rest, [*_segment_starts(rest), len(rest)], number)
         events = sorted_events(events)
-        starts = _starts(events)
+        starts = _segment_starts(events)
         # Later chunks begin no earlier than the last one. The last segment that begins before that time may continue.
         begins = int(np.searchsorted(events.columns["set"], events.columns["set"][-1]))
         last_us = batch.column("first_us")[-1].as_py()
         known = begins + int(np.searchsorted(events.columns["time_us"][begins:], last_us))
         whole = bisect_left(starts, max(known, begins + 1))
-        yield _segments(events, starts[:whole], number)
+        yield _segments_of_events(events, starts[:whole], number)
         rest = events.part(starts[whole - 1], len(events))
     if rest:
-        yield _segments(rest, [*_starts(rest), len(rest)], number)
+        yield _segments_of_events(rest, [*_segment_starts(rest), len(rest)], number)
 
 
 def segments_of_events(events: Events) -> pa.RecordBatch:
     """Pack the complete, sorted events of one set into rows of SEGMENTS."""
-    return _segments(events, [*_starts(events), len(events)], _Number())
+    return _segments_of_events(events, [*_segment_starts(events), len(events)], _SegmentNumber())
 
 
-class _Number:
+class _SegmentNumber:
     """Counter of the segments of a set, from 0."""
 
     def __init__(self) -> None:
@@ -174,47 +174,47 @@ class _Number:
         return self._next
 
 
-def _starts(events: Events) -> list[int]:
+def _segment_starts(events: Events) -> list[int]:
     """Return the indices at which segments begin."""
     columns = events.columns
     new = np.ones(len(events), np.bool_)
     new[1:] = False
     # A fetch that arrived on one day and was handled on the next is not packed together with later arrivals.
-    for values in (columns["set"], columns["leader_epoch"], _days(columns), columns["time_us"] // DAY_US):
+    for values in (columns["set"], columns["leader_epoch"], _days_of_events(columns), columns["time_us"] // DAY_US):
         new[1:] |= np.diff(values) != 0
     edges = [*np.flatnonzero(new).tolist(), len(events)]
     return [start for first, end in pairwise(edges) for start in range(first, end, SEGMENT_ROWS)]
 
 
-def _days(columns: dict[str, Ints]) -> Ints:
+def _days_of_events(columns: dict[str, Ints]) -> Ints:
     return np.where(columns["kind"] == FETCH, columns["handled_us"], columns["time_us"]) // DAY_US
 
 
-def _segments(events: Events, edges: Sequence[int], number: _Number) -> pa.RecordBatch:
-    rows = [_segment(events.part(first, end), number) for first, end in pairwise(edges)]
+def _segments_of_events(events: Events, edges: Sequence[int], number: _SegmentNumber) -> pa.RecordBatch:
+    rows = [_segment_row(events.part(first, end), number) for first, end in pairwise(edges)]
     return pa.RecordBatch.from_pylist(rows, schema=SEGMENTS)
 
 
-def _segment(events: Events, number: _Number) -> dict[str, Any]:
+def _segment_row(events: Events, number: _SegmentNumber) -> dict[str, Any]:
     columns = events.columns
     fetches = columns["kind"] == FETCH
     key = set_of(events.sets, int(columns["set"][0]))
     return {
         **dict(zip(SET_COLUMNS, key, strict=True)),
         "leader_epoch": int(columns["leader_epoch"][0]),
-        "day": int(_days({name: column[:1] for name, column in columns.items()})[0]),
+        "day": int(_days_of_events({name: column[:1] for name, column in columns.items()})[0]),
         "segment_number": number.next_of(key),
         "first_us": int(columns["time_us"][0]),
         "last_us": int(columns["time_us"][-1]),
         "format_version": FORMAT,
         "events": len(events),
         "fetches": int(fetches.sum()),
-        **_binaries({name: columns[name] for name in PACKED}, fetches),
+        **_segment_binaries({name: columns[name] for name in PACKED}, fetches),
         "quiet": packed_quiet(Rows(*(columns[name] for name in Rows._fields))),
     }
 
 
-def _binaries(columns: dict[str, Ints], fetches: npt.NDArray[np.bool_]) -> dict[str, Any]:
+def _segment_binaries(columns: dict[str, Ints], fetches: npt.NDArray[np.bool_]) -> dict[str, Any]:
     instants = np.stack([columns[name][fetches] for name in _INSTANTS])
     distances = dict(zip(_INSTANTS[1:], np.diff(instants, axis=0), strict=True))
     binaries = {}

@@ -45,11 +45,13 @@ def session_requests_in_turn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     with_rows = (batch for batch in batches if batch.num_rows)
     for batch, after in pairwise(itertools.chain(with_rows, [None])):
         assert batch is not None
-        yield _in_turn(batch, before, after)
+        yield _requests_in_turn(batch, before, after)
         before = batch
 
 
-def _in_turn(batch: pa.RecordBatch, before: pa.RecordBatch | None, after: pa.RecordBatch | None) -> pa.RecordBatch:
+def _requests_in_turn(
+    batch: pa.RecordBatch, before: pa.RecordBatch | None, after: pa.RecordBatch | None
+) -> pa.RecordBatch:
     around = pa.Table.from_batches(
         [*([before.slice(before.num_rows - 1)] if before else []), batch, *([after.slice(0, 1)] if after else [])]
     )
@@ -117,13 +119,13 @@ def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBa
         held = members.get((int(broker[row]), int(session[row])))
         if held:
             pieces = pieces or batch.column("partitions").to_pylist()
-            pieces[row] = _with_held(pieces[row], held)
+            pieces[row] = _piece_with_held(pieces[row], held)
     if not pieces:
         return batch
     return batch.set_column(batch.schema.get_field_index("partitions"), "partitions", pa.array(pieces, pa.binary()))
 
 
-def _with_held(piece: bytes, held: Held) -> bytes:
+def _piece_with_held(piece: bytes, held: Held) -> bytes:
     asked, gone, answered = unpacked.unpacked_fetches(pa.array([piece]))
     # A session has either ids or names; for a request without partitions it does not matter which.
     by_id = any(each.is_id.any() for each in (asked, gone, answered)) or not (len(asked.is_id) or len(answered.is_id))

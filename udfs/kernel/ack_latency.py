@@ -55,7 +55,7 @@ def clear_ack_waits(waits):
 
 
 @kernel
-def _make_room(waits):
+def _make_room_for_waits(waits):
     """Drop entries that every run has acknowledged; if these are less than half, merge neighbours."""
     used = waits[COUNT, TIME]
     done = used
@@ -87,7 +87,7 @@ def _make_room(waits):
 def add_ack_wait(waits, log_end_offset, now_us):
     """Add an append, for which no run waits yet; return its index."""
     if waits[COUNT, TIME] == len(waits) - 1:
-        _make_room(waits)
+        _make_room_for_waits(waits)
     i = waits[COUNT, TIME]
     waits[i, TIME] = now_us
     waits[i, END] = log_end_offset

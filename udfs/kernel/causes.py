@@ -70,7 +70,7 @@ def _may_depend_on_earlier(state, r, p, now_us):
 
 
 @kernel
-def _is_explained(fetch, held_us, lag_time_us, now_us):
+def _is_shrink_explained(fetch, held_us, lag_time_us, now_us):
     """Whether the time that the leader made the follower wait accounts for the shrink."""
     return held_us * ORDINARY_WORK > lag_time_us and now_us - fetch.since_us - held_us <= lag_time_us
 
@@ -101,7 +101,7 @@ def causes_of_shrink(state, r, p, now_us):
     if alive and true_lag_us(fetch, now_us) <= lag_time_us:
         causes |= KEEPING_PACE
     held_us = fetch.held_us + fetch.silent_us
-    if _is_explained(fetch, held_us, lag_time_us, now_us):
+    if _is_shrink_explained(fetch, held_us, lag_time_us, now_us):
         causes |= SLOW_LEADER
     if alive and _acknowledged_without(state, r, p) <= fetch.log_end_offset:
         causes |= UNACKED_ONLY
@@ -110,7 +110,7 @@ def causes_of_shrink(state, r, p, now_us):
         if causes & (KEEPING_PACE | SLOW_LEADER) != 0:
             return UNKNOWN
     if causes == 0:
-        if _is_explained(fetch, held_us + fetch.idle_us, lag_time_us, now_us):
+        if _is_shrink_explained(fetch, held_us + fetch.idle_us, lag_time_us, now_us):
             return UNKNOWN
         return FOLLOWER_SLOW if alive else _has_stopped(fetch, lag_time_us, now_us)
     return causes

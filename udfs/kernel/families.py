@@ -28,33 +28,33 @@ def families(rules: Sequence[Rule]) -> tuple[int, ...]:
     same = {}
     for rule in rules:
         model = by_id.get(rule.knows_as, rule)
-        if _texts(rule, OTHER_INSTANTS) != _texts(model, OTHER_INSTANTS):
+        if _texts_of_rule(rule, OTHER_INSTANTS) != _texts_of_rule(model, OTHER_INSTANTS):
             message = f"{rule.id} cannot know the same as {model.id}, which looks at other instants"
             raise ValueError(message)
         if model is not rule:
-            same[_texts(rule, INSTANTS)] = _texts(model, INSTANTS)
-    found = [same.get(texts, texts) for texts in (_texts(rule, INSTANTS) for rule in rules)]
+            same[_texts_of_rule(rule, INSTANTS)] = _texts_of_rule(model, INSTANTS)
+    found = [same.get(texts, texts) for texts in (_texts_of_rule(rule, INSTANTS) for rule in rules)]
     return tuple(found.index(texts) for texts in found)
 
 
 def params_of_knowing(rules: Sequence[Rule]) -> tuple[str, ...]:
     """Return the names of the parameters that functions of these kinds read."""
     names = {name for rule in rules for name in rule.params}
-    read = set().union(*(_attributes(getattr(rule, name)) for rule in rules for name in INSTANTS))
+    read = set().union(*(_attributes_read(getattr(rule, name)) for rule in rules for name in INSTANTS))
     return tuple(sorted(names & read))
 
 
-def _texts(rule: Rule, names: Sequence[str]) -> tuple[object, ...]:
+def _texts_of_rule(rule: Rule, names: Sequence[str]) -> tuple[object, ...]:
     return tuple(compiled_text(getattr(rule, name)) for name in names)
 
 
-def _attributes(function: Callable[..., Any]) -> set[str]:
+def _attributes_read(function: Callable[..., Any]) -> set[str]:
     python = getattr(function, "py_func", None)
     if python is None:
         return set()
     steps = list(get_instructions(python.__code__))
     called = [python.__globals__.get(step.argval) for step in steps if step.opname == "LOAD_GLOBAL"]
-    return set().union({step.argval for step in steps if step.opname == "LOAD_ATTR"}, *map(_attributes, called))
+    return set().union({step.argval for step in steps if step.opname == "LOAD_ATTR"}, *map(_attributes_read, called))
 
 
 FAMILIES = families(tuple(REGISTRY.values()))

@@ -110,7 +110,7 @@ def room_for_session_fetches(rows: int) -> SessionFetches:
 
 
 @kernel
-def _remove(cache, partition):
+def _remove_from_session(cache, partition):
     gap = cache.position[partition]
     if gap < 0:
         return
@@ -123,14 +123,14 @@ def _remove(cache, partition):
 
 
 @kernel
-def _remove_all(cache):
+def _clear_session(cache):
     for place in range(cache.used[0]):
         cache.position[cache.members[place]] = -1
     cache.used[0] = 0
 
 
 @kernel
-def _list(cache, partition, fetch_offset, leader_epoch):
+def _list_in_session(cache, partition, fetch_offset, leader_epoch):
     if cache.position[partition] < 0:
         cache.position[partition] = cache.used[0]
         cache.members[cache.used[0]] = partition
@@ -172,13 +172,13 @@ def read_session_partitions(first, requests: SessionRequests, cache: SessionCach
     filled = 0
     for i in range(first, len(requests.clear)):
         if requests.clear[i]:
-            _remove_all(cache)
+            _clear_session(cache)
         if requests.skip[i]:
             continue
         for k in range(requests.listed_start[i], requests.listed_start[i + 1]):
-            _list(cache, requests.listed[k], requests.fetch_offset[k], requests.leader_epoch[k])
+            _list_in_session(cache, requests.listed[k], requests.fetch_offset[k], requests.leader_epoch[k])
         for k in range(requests.forgotten_start[i], requests.forgotten_start[i + 1]):
-            _remove(cache, requests.forgotten[k])
+            _remove_from_session(cache, requests.forgotten[k])
         if filled + cache.used[0] > room:
             # The next call processes this request again, with the same effect: to apply its lists and to clear twice
             # does no harm.

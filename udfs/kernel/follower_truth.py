@@ -27,30 +27,32 @@ def settle_truth(fetch, term, now_us):
     if now_us <= from_us:
         return
     if fetch.stage != NO_FETCH:
-        fetch.held_us += _held(fetch, from_us, now_us)
+        fetch.held_us += _held_by_leader_us(fetch, from_us, now_us)
     if term.silent_until_us > from_us:
-        fetch.silent_us += _silent(fetch, term, from_us, now_us)
+        fetch.silent_us += _leader_silent_us(fetch, term, from_us, now_us)
     if term.idle_until_us > from_us:
-        fetch.idle_us += _idle(fetch, term, max(from_us, term.idle_from_us), min(now_us, term.idle_until_us))
+        fetch.idle_us += _follower_truly_idle_us(
+            fetch, term, max(from_us, term.idle_from_us), min(now_us, term.idle_until_us)
+        )
     fetch.settled_us = now_us
 
 
 @kernel
-def _held(fetch, from_us, now_us):
+def _held_by_leader_us(fetch, from_us, now_us):
     queued_us = overlap_of_spans(from_us, now_us, fetch.arrival_us, fetch.processed_us)
     return queued_us + overlap_of_spans(from_us, now_us, fetch.released_us, fetch.completed_us)
 
 
 @kernel
-def _idle(fetch, term, from_us, until_us):
+def _follower_truly_idle_us(fetch, term, from_us, until_us):
     if until_us <= from_us:
         return 0
-    held_us = 0 if fetch.stage == NO_FETCH else _held(fetch, from_us, until_us)
-    return until_us - from_us - held_us - _silent(fetch, term, from_us, until_us)
+    held_us = 0 if fetch.stage == NO_FETCH else _held_by_leader_us(fetch, from_us, until_us)
+    return until_us - from_us - held_us - _leader_silent_us(fetch, term, from_us, until_us)
 
 
 @kernel
-def _silent(fetch, term, from_us, now_us):
+def _leader_silent_us(fetch, term, from_us, now_us):
     silent = overlap_of_spans(from_us, now_us, term.silent_from_us, term.silent_until_us)
     if fetch.stage != NO_FETCH:
         silent -= overlap_of_spans(

@@ -30,7 +30,7 @@ NO_CAUSE = np.int64(0)
 
 
 @kernel
-def _write_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader, fetch, causes, error_us):
+def _write_isr_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader, fetch, causes, error_us):
     row = out.change[out.filled[2]]
     out.filled[2] += 1
     row[0] = r
@@ -54,7 +54,7 @@ def _write_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader,
 
 
 @inlined
-def _has_to_leave(state, r, code, p, now_ms, params):
+def _has_to_leave_isr(state, r, code, p, now_ms, params):
     """Whether a follower is out of sync by the rule with this code, and is not spared because of the others."""
     leader = state.leaders[r]
     return out_of_sync(code, state.followers[r, p], leader, state.fetches[p], now_ms, params) and not spares(
@@ -172,7 +172,7 @@ def _settle_doubt(state, r, p, now_us, out):
     leader.last_isr_change_time_ms = leader.last_isr_write_time_ms = LONG_AGO
     follower.in_isr = 1
     clock_us = max(fetch.handled_us, 2 * mine.dropped_us - mine.order_until_us)
-    late = _has_to_leave(state, r, state.codes[r], p, clock_us // 1000, state.params[r])
+    late = _has_to_leave_isr(state, r, state.codes[r], p, clock_us // 1000, state.params[r])
     leader.last_isr_change_time_ms, leader.last_isr_write_time_ms = changed_ms, written_ms
     follower.in_isr = in_isr
     if not late:
@@ -199,7 +199,7 @@ def settle_doubts(state, p, now_us, out):
 
 
 @kernel
-def _expand(state, r, p, now_us, out):
+def _expand_isr(state, r, p, now_us, out):
     mine, fetch = state.ledger.followers[r, p], state.fetches[p]
     doubts.note_expand_in_doubt(mine, state.term[0], fetch, r, p, now_us, out)
     if mine.joined_us == NEVER_US:
@@ -207,7 +207,7 @@ def _expand(state, r, p, now_us, out):
     leader = state.leaders[r]
     follower = state.followers[r, p]
     isr = leader.isr | (1 << p)
-    _write_change(out, r, p, now_us, EXPAND, BY_RULE, isr, follower, leader, fetch, NO_CAUSE, 0)
+    _write_isr_change(out, r, p, now_us, EXPAND, BY_RULE, isr, follower, leader, fetch, NO_CAUSE, 0)
     follower.in_maximal_isr = 1
     _write_isr(state, r, isr, now_us)
 
@@ -227,7 +227,7 @@ def after_fetch(state, r, p, todo, now_us, out, since):
         and leader.commit_us == NEVER_US
         and may_join(state.codes[r], follower, leader, state.fetches[p], now_us // 1000, state.params[r])
     ):
-        _expand(state, r, p, now_us, out)
+        _expand_isr(state, r, p, now_us, out)
     if todo & ADVANCE_HIGH_WATERMARK:
         # Kafka uses the time of the read here, or -1 for a failed read, at which no follower is late.
         fetch = state.fetches[p]
@@ -247,7 +247,7 @@ def relinquish_leadership(state, r, now_us, out):
     itself = state.followers[r, term.leader]
     itself.log_end_offset = leader.log_end_offset
     itself.last_caught_up_time_ms = now_us // 1000
-    _write_change(
+    _write_isr_change(
         out, r, term.leader, now_us, RELINQUISH, BY_RULE, leader.isr, itself, leader, state.fetches[term.leader],
         NO_CAUSE, 0,
     )  # fmt: skip
@@ -278,7 +278,7 @@ def check_isr(state, r, now_us, out):
         if (
             p != state.term[0].leader
             and state.followers[place, p].in_isr != 0
-            and _has_to_leave(state, place, state.codes[r], p, now_us // 1000, params)
+            and _has_to_leave_isr(state, place, state.codes[r], p, now_us // 1000, params)
         ):
             isr &= ~(1 << p)
             remaining -= 1
@@ -304,10 +304,10 @@ def check_isr(state, r, now_us, out):
             causes = causes_of_shrink(state, r, p, now_us)
             follower, mine = state.followers[r, p], state.ledger.followers[r, p]
             error_us = doubts.check_error_us(leader, state.term[0], params, now_us)
-            _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, follower, leader, fetch, causes, error_us)
+            _write_isr_change(out, r, p, now_us, SHRINK, BY_RULE, isr, follower, leader, fetch, causes, error_us)
             note_excuse(mine, fetch, state.term[0], excused_by(causes))
             earliest_us = now_us - doubts.error_us(state.term[0], now_us)
-            ran_late = not _has_to_leave(state, r, state.codes[r], p, earliest_us // 1000, params)
+            ran_late = not _has_to_leave_isr(state, r, state.codes[r], p, earliest_us // 1000, params)
             depends_on = doubts.begin_doubt(mine, follower, leader, state.term[0], fetch, params, now_us, ran_late)
             if depends_on != doubts.NOTHING:
                 doubts.write_doubt(out, mine, r, p, depends_on)
@@ -328,7 +328,7 @@ def remove_from_isr(state, r, p, now_us, out):
     isr = leader.isr & ~(1 << p)
     if follower.in_isr != 0:
         fetch = state.fetches[p]
-        _write_change(out, r, p, now_us, SHRINK, BY_CONTROLLER, isr, follower, leader, fetch, CONTROLLER, 0)
+        _write_isr_change(out, r, p, now_us, SHRINK, BY_CONTROLLER, isr, follower, leader, fetch, CONTROLLER, 0)
     install_isr(state, r, isr, now_us)
     advance_high_watermark(state, r, now_us // 1000)
     show_all(state, r, now_us, out)

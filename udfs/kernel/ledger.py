@@ -112,7 +112,7 @@ def ledger_known_from_us(term, params):
 
 
 @kernel
-def _violate(page, promise, now_us):
+def _count_violation_in_ledger(page, promise, now_us):
     page[promise] += 1
     if page[FIRST_VIOLATION] == NO_VIOLATION:
         page[FIRST_VIOLATION] = promise - HIGH_WATERMARK_DECREASES
@@ -193,7 +193,7 @@ def settle_ledger(page, leader, params, now_us):
 
 
 @kernel
-def _sum_up(mine, fetch, in_isr, high_watermark, params, now_us):
+def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
     if mine.judged == 0 or now_us <= mine.settled_us:
         return
     late_us = min(max(truly_late_at_us(fetch, params.replica_lag_time_max_ms), mine.settled_us), now_us)
@@ -219,7 +219,7 @@ def settle_ledger_of_follower(state, r, p, now_us):
     until it is a miss.
     """
     in_isr, high_watermark = state.followers[r, p].in_isr, state.leaders[r].shown_high_watermark
-    _sum_up(state.ledger.followers[r, p], state.fetches[p], in_isr, high_watermark, state.params[r], now_us)
+    _sum_up_accuracy(state.ledger.followers[r, p], state.fetches[p], in_isr, high_watermark, state.params[r], now_us)
 
 
 @kernel
@@ -231,20 +231,20 @@ def look_at_risk_for_ledger(page, leader, term, fetches, now_us):
         if p != term.leader and leader.isr >> p & 1 and known >= 0:
             at_risk = max(at_risk, leader.high_watermark - known)
     if at_risk > 0 and page[AT_RISK] == 0:
-        _violate(page, MEMBERS_BELOW_HIGH_WATERMARK, now_us)
+        _count_violation_in_ledger(page, MEMBERS_BELOW_HIGH_WATERMARK, now_us)
     term.runs_at_risk += int(at_risk > 0) - int(page[AT_RISK] > 0)
     page[AT_RISK] = at_risk
     page[LOSS_RECORDS_MAX] = max(page[LOSS_RECORDS_MAX], at_risk)
 
 
 @inlined
-def _acknowledge(waits, page, r, high_watermark, now_us):
+def _acknowledge_in_ledger(waits, page, r, high_watermark, now_us):
     if some_ack_waits_end(waits, r, high_watermark):
-        _acknowledge_those(waits, page, r, high_watermark, now_us)
+        _count_acknowledged_in_ledger(waits, page, r, high_watermark, now_us)
 
 
 @kernel
-def _acknowledge_those(waits, page, r, high_watermark, now_us):
+def _count_acknowledged_in_ledger(waits, page, r, high_watermark, now_us):
     acknowledged, longest_us = acknowledge_waits(waits, r, high_watermark, now_us, page[LATENCIES:])
     page[ACKNOWLEDGED_APPENDS] += acknowledged
     page[ACKS_ALL_LATENCY_MAX_US] = max(page[ACKS_ALL_LATENCY_MAX_US], longest_us)
@@ -265,36 +265,36 @@ def is_in_ledger(leader):
 def show_leader_in_ledger(state, r, now_us, out):
     """Write the partition's state under one run if it changed, and add the time of the previous state to the ledger."""
     if not is_in_ledger(state.leaders[r]):
-        _show(state, r, now_us, out)
+        _show_in_ledger(state, r, now_us, out)
 
 
 @inlined
 def show_leaders_in_ledger(state, now_us, out):
     """Do the same as ``show_leader_in_ledger`` for all runs."""
-    _show(state, EACH, now_us, out)
+    _show_in_ledger(state, EACH, now_us, out)
 
 
 @inlined
-def _show(state, which, now_us, out):
-    _show_leaders(
+def _show_in_ledger(state, which, now_us, out):
+    _show_leaders_in_ledger(
         state.term[0], state.active, state.leaders, state.params, state.followers, state.fetches, state.ledger,
         out.partition, out.filled, which, now_us,
     )  # fmt: skip
 
 
 @inlined
-def _show_leaders(term, active, leaders, params, followers, fetches, ledger, rows, filled, which, now_us):
+def _show_leaders_in_ledger(term, active, leaders, params, followers, fetches, ledger, rows, filled, which, now_us):
     # Handed over one by one: a call passes each array as seven to nine numbers, and half of them are not needed.
     since = filled[1]
     for k in range(term.active if which == EACH else 1):
         r = active_run(active, k) if which == EACH else which
         if not is_in_ledger(leaders[r]):
-            _account(term, leaders[r], params[r], followers[r], fetches, ledger, r, now_us)
+            _ledger_of_leader(term, leaders[r], params[r], followers[r], fetches, ledger, r, now_us)
             show_leader_in_timeline(rows, filled, since, now_us, leaders[r])
 
 
 @inlined
-def _account(term, leader, params, followers, fetches, ledger, r, now_us):
+def _ledger_of_leader(term, leader, params, followers, fetches, ledger, r, now_us):
     page = ledger.pages[r]
     settle_ledger(page, leader, params, now_us)
     begun = leader.shown_log_end_offset >= 0
@@ -302,11 +302,11 @@ def _account(term, leader, params, followers, fetches, ledger, r, now_us):
     if moved and begun:
         for p in range(term.replicas):
             if p != term.leader and followers[p].in_isr == 0:
-                _sum_up(
+                _sum_up_accuracy(
                     ledger.followers[r, p], fetches[p], followers[p].in_isr, leader.shown_high_watermark, params, now_us
                 )
     if leader.high_watermark < leader.shown_high_watermark and begun:
-        _violate(page, HIGH_WATERMARK_DECREASES, now_us)
+        _count_violation_in_ledger(page, HIGH_WATERMARK_DECREASES, now_us)
     # Where only the log grew, no further follower is at risk.
     changed = moved or leader.isr != leader.shown_isr or not begun
     rises = leader.high_watermark > leader.shown_high_watermark and begun
@@ -322,12 +322,12 @@ def _account(term, leader, params, followers, fetches, ledger, r, now_us):
             known = fetches[p].log_end_offset
             if p != term.leader and 0 <= known < leader.high_watermark:
                 if now_us < truly_late_at_us(fetches[p], params.replica_lag_time_max_ms):
-                    _violate(page, PASSED_WITHIN_LAG_TIME, now_us)
+                    _count_violation_in_ledger(page, PASSED_WITHIN_LAG_TIME, now_us)
     if leader.isr >> term.leader & 1 == 0:
-        _violate(page, LEADER_OUTSIDE_ISR, now_us)
+        _count_violation_in_ledger(page, LEADER_OUTSIDE_ISR, now_us)
     if leader.isr >> term.replicas != 0:
-        _violate(page, ISR_OUTSIDE_ASSIGNMENT, now_us)
-    _acknowledge(ledger.waits, page, r, leader.high_watermark, now_us)
+        _count_violation_in_ledger(page, ISR_OUTSIDE_ASSIGNMENT, now_us)
+    _acknowledge_in_ledger(ledger.waits, page, r, leader.high_watermark, now_us)
 
 
 @inlined
@@ -341,11 +341,11 @@ def produce_in_ledger(term, active, ledger, leaders, params, log_end_offset, now
             ledger.pages[r][REFUSED_APPENDS] += 1
         else:
             ledger.waits[place, FIRST_RUN + r] += 1
-            _acknowledge(ledger.waits, ledger.pages[r], r, leader.high_watermark, now_us)
+            _acknowledge_in_ledger(ledger.waits, ledger.pages[r], r, leader.high_watermark, now_us)
 
 
 @kernel
-def _write(ledger, r, day, out):
+def _write_ledger(ledger, r, day, out):
     page = ledger.pages[r]
     latencies = out.latency[out.filled[3]]
     for bucket in range(len(latencies)):
@@ -366,7 +366,7 @@ def close_ledger(state, now_us, out):
     term.day_ends_us += DAY_US
     for r in range(term.runs):
         settle_ledger(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
-        _write(ledger, r, day, out)
+        _write_ledger(ledger, r, day, out)
         for p in range(term.replicas):
             if p != term.leader:
                 settle_ledger_of_follower(state, r, p, now_us)

@@ -36,11 +36,11 @@ def misses_before_arrival(state, p, now_us, log_end_offset):
     fetch = state.fetches[p]
     back = log_end_offset < fetch.log_end_offset
     if fetch.outsider_in > 0 or truly_late_at_us(fetch, state.term[0].least_lag_time_ms) <= now_us or back:
-        _settle_for_each(state, p, now_us, back)
+        _settle_misses_of_runs(state, p, now_us, back)
 
 
 @kernel
-def _settle_for_each(state, p, now_us, back):
+def _settle_misses_of_runs(state, p, now_us, back):
     fetch = state.fetches[p]
     for k in range(state.term[0].active):
         r = active_run(state.active, k)
@@ -56,13 +56,13 @@ def misses_after_arrival(state, p, now_us):
     fetch, term = state.fetches[p], state.term[0]
     below = fetch.error_code == 0 and fetch.log_end_offset < term.highest_high_watermark
     if fetch.quiet == 0 or term.runs_at_risk > 0 or below:
-        _look_at_each(state, p, now_us)
+        _look_at_misses_of_runs(state, p, now_us)
     if fetch.missing_since_us != NEVER_US:
         note_lack_for_misses(state, p, now_us)
 
 
 @kernel
-def _look_at_each(state, p, now_us):
+def _look_at_misses_of_runs(state, p, now_us):
     """Update each run's ledger for a fetch; the follower is quiet if no run has anything pending for it."""
     fetch = state.fetches[p]
     fetch.quiet = 1

@@ -45,12 +45,12 @@ def may_pass_over(state, quiet, latest):
     term = state.term[0]
     if term.log_end_offset != quiet.log_end_at_first:
         return False
-    if not (_is_latest_within(term, quiet) or _stays_late(term, quiet)):
+    if not (_is_latest_within(term, quiet) or _stays_late_after_stretch(term, quiet)):
         return False
     if len(latest.time_us) != 2 * (term.replicas - 1):
         return False
     for i in range(len(latest.time_us)):
-        if not _is_settled(state, latest.replica_id[i]):
+        if not _may_pass_over(state, latest.replica_id[i]):
             return False
     for k in range(term.active):
         # Some releases only advance the high watermark when a follower's offset changes.
@@ -138,13 +138,13 @@ def _is_latest_within(term, quiet):
 
 
 @kernel
-def _stays_late(term, quiet):
+def _stays_late_after_stretch(term, quiet):
     """Whether the leader's largest recent delay was before the stretch, and still counts at its end."""
     return term.late_us > quiet.latest_peak_us and not is_late_no_more(term.late_at_us, quiet.until_us)
 
 
 @kernel
-def _is_settled(state, replica_id):
+def _may_pass_over(state, replica_id):
     """Whether a follower is in every run's ISR, has nothing pending in the ledger, and its leader was awake since."""
     term = state.term[0]
     for p in range(term.replicas):

@@ -119,31 +119,31 @@ def walk_through_segment(walk, rows, quiet, latencies):
     """
     quiet = quiet[0]
     summing = quiet.first_row >= 0
-    _begin(walk, quiet)
+    _begin_quiet_walk(walk, quiet)
     for i in range(len(rows.time_us)):
         now_us = rows.time_us[i]
-        if not _come_to(walk, now_us, quiet, latencies):
+        if not _walk_quiet_to(walk, now_us, quiet, latencies):
             return False
         if summing and i == quiet.end_row:
-            _end(walk, now_us, quiet)
+            _end_quiet(walk, now_us, quiet)
             return True
-        if _all_is_held(walk):
+        if _all_is_held_in_quiet(walk):
             if not summing:
                 quiet.first_row = i if quiet.first_row < 0 else quiet.first_row
                 quiet.end_row = i
             elif i == quiet.first_row:
-                _begin_sums(walk, now_us, quiet, latencies)
+                _begin_quiet_sums(walk, now_us, quiet, latencies)
         if rows.kind[i] == APPEND:
-            regular = _take_in_append(walk, rows.offset[i], rows.code[i], now_us, quiet, latencies)
+            regular = _walk_quiet_append(walk, rows.offset[i], rows.code[i], now_us, quiet, latencies)
         else:
-            regular = rows.kind[i] == FETCH and _take_in_fetch(walk, rows, i, quiet, latencies)
+            regular = rows.kind[i] == FETCH and _walk_quiet_fetch(walk, rows, i, quiet, latencies)
         if not regular:
             return False
     return not summing
 
 
 @inlined
-def _begin(walk, quiet):
+def _begin_quiet_walk(walk, quiet):
     leader = walk.leader[0]
     quiet.longest_held_us = quiet.longest_fetch_us = 0
     leader.log_end = UNKNOWN
@@ -163,7 +163,7 @@ def _begin(walk, quiet):
 
 
 @inlined
-def _all_is_held(walk):
+def _all_is_held_in_quiet(walk):
     """Whether every follower's latest fetch is recorded and from the log end, and the fetch before it kept pace."""
     for p in range(len(walk.followers)):
         follower = walk.followers[p]
@@ -175,7 +175,7 @@ def _all_is_held(walk):
 
 
 @inlined
-def _begin_sums(walk, now_us, quiet, latencies):
+def _begin_quiet_sums(walk, now_us, quiet, latencies):
     leader = walk.leader[0]
     quiet.from_us = now_us
     quiet.log_end_at_first = leader.log_end
@@ -191,8 +191,8 @@ def _begin_sums(walk, now_us, quiet, latencies):
 
 
 @inlined
-def _end(walk, now_us, quiet):
-    _settle(walk, now_us)
+def _end_quiet(walk, now_us, quiet):
+    _settle_quiet_stalls(walk, now_us)
     quiet.until_us = now_us
     quiet.log_end_at_end = walk.leader[0].log_end
     quiet.appends = walk.leader[0].appends
@@ -205,7 +205,7 @@ def _end(walk, now_us, quiet):
 
 
 @inlined
-def _settle(walk, now_us):
+def _settle_quiet_stalls(walk, now_us):
     """Sum up how long high watermarks were below the log end, until now."""
     leader = walk.leader[0]
     for way in range(2):
@@ -215,7 +215,7 @@ def _settle(walk, now_us):
 
 
 @inlined
-def _advance_high_watermarks(walk, now_us, latencies):
+def _advance_quiet_high_watermarks(walk, now_us, latencies):
     leader = walk.leader[0]
     for way in range(2):
         pace, least = walk.paces[way], leader.log_end
@@ -224,11 +224,11 @@ def _advance_high_watermarks(walk, now_us, latencies):
             least = min(least, held)
         if least > pace.high_watermark:
             pace.high_watermark = least
-            _acknowledge(walk, way, now_us, latencies)
+            _acknowledge_in_quiet(walk, way, now_us, latencies)
 
 
 @inlined
-def _acknowledge(walk, way, now_us, latencies):
+def _acknowledge_in_quiet(walk, way, now_us, latencies):
     pace = walk.paces[way]
     while pace.acknowledged < walk.leader[0].waits and walk.waits[pace.acknowledged, 1] <= pace.high_watermark:
         latency_us = now_us - walk.waits[pace.acknowledged, 0]
@@ -238,7 +238,7 @@ def _acknowledge(walk, way, now_us, latencies):
 
 
 @inlined
-def _take_in_append(walk, log_end_offset, acks, now_us, quiet, latencies):
+def _walk_quiet_append(walk, log_end_offset, acks, now_us, quiet, latencies):
     leader = walk.leader[0]
     if acks == UNKNOWN:  # -1: all
         i = leader.waits
@@ -246,11 +246,11 @@ def _take_in_append(walk, log_end_offset, acks, now_us, quiet, latencies):
         walk.waits[i, 1] = log_end_offset if i == 0 else max(log_end_offset, walk.waits[i - 1, 1])
         leader.waits += 1
         for way in range(2):
-            _acknowledge(walk, way, now_us, latencies)
+            _acknowledge_in_quiet(walk, way, now_us, latencies)
     elif acks != NOBODY_WAITS:
         quiet.acknowledged_offset = max(quiet.acknowledged_offset, log_end_offset)
     if log_end_offset > leader.log_end:
-        _settle(walk, now_us)
+        _settle_quiet_stalls(walk, now_us)
         leader.log_end = log_end_offset
         walk.appends[leader.appends, 0] = log_end_offset
         walk.appends[leader.appends, 1] = now_us
@@ -261,13 +261,13 @@ def _take_in_append(walk, log_end_offset, acks, now_us, quiet, latencies):
         for p in range(len(walk.followers)):
             behind = log_end_offset - walk.followers[p].recorded_offset
             quiet.most_behind_messages = max(quiet.most_behind_messages, behind)
-        _advance_high_watermarks(walk, now_us, latencies)
+        _advance_quiet_high_watermarks(walk, now_us, latencies)
     waiting = leader.waits - min(walk.paces[BY_RECORD].acknowledged, walk.paces[BY_ARRIVAL].acknowledged)
     return waiting <= MOST_WAITING
 
 
 @inlined
-def _take_in_fetch(walk, rows, i, quiet, latencies):
+def _walk_quiet_fetch(walk, rows, i, quiet, latencies):
     now_us, offset = rows.time_us[i], rows.offset[i]
     p = 0
     while walk.followers[p].replica_id != rows.replica_id[i]:
@@ -277,13 +277,13 @@ def _take_in_fetch(walk, rows, i, quiet, latencies):
     follower.completed_us = min(follower.completed_us, now_us)
     for stage in range(READ, COMPLETED + 1):
         if ARRIVED <= follower.stage < stage:
-            if not _enter(walk, follower, stage, now_us, quiet, latencies):
+            if not _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
                 return False
     if rows.code[i] != 0 or offset < max(follower.offset, 0):
         return False
     if not now_us <= rows.handled_us[i] <= rows.processed_us[i] <= rows.until_us[i]:
         return False
-    if offset > walk.leader[0].log_end and not _take_in_append(walk, offset, NOBODY_WAITS, now_us, quiet, latencies):
+    if offset > walk.leader[0].log_end and not _walk_quiet_append(walk, offset, NOBODY_WAITS, now_us, quiet, latencies):
         return False
     follower.arrival_us = now_us
     follower.handled_us = rows.handled_us[i]
@@ -301,14 +301,14 @@ def _take_in_fetch(walk, rows, i, quiet, latencies):
     quiet.longest_held_us = max(quiet.longest_held_us, held_us)
     quiet.longest_fetch_us = max(quiet.longest_fetch_us, follower.completed_us - now_us)
     if offset > follower.offset:
-        _settle(walk, now_us)
+        _settle_quiet_stalls(walk, now_us)
         follower.offset = offset
-        _advance_high_watermarks(walk, now_us, latencies)
+        _advance_quiet_high_watermarks(walk, now_us, latencies)
     return True
 
 
 @inlined
-def _come_to(walk, until_us, quiet, latencies):
+def _walk_quiet_to(walk, until_us, quiet, latencies):
     """Process later instants of fetches up to ``until_us`` in order of time, with responses first, as in a replay."""
     while True:
         due, which = NOT_DUE, 0
@@ -318,17 +318,17 @@ def _come_to(walk, until_us, quiet, latencies):
         if due >> 1 > until_us:
             return True
         follower = walk.followers[which]
-        if not _enter(walk, follower, follower.stage + 1, due >> 1, quiet, latencies):
+        if not _enter_stage_in_quiet(walk, follower, follower.stage + 1, due >> 1, quiet, latencies):
             return False
 
 
 @inlined
-def _enter(walk, follower, stage, now_us, quiet, latencies):
+def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
     leader = walk.leader[0]
     follower.stage = stage
     if stage == READ:
         follower.due = 2 * follower.processed_us + 1
-        if follower.log_end > leader.log_end and not _take_in_append(
+        if follower.log_end > leader.log_end and not _walk_quiet_append(
             walk, follower.log_end, NOBODY_WAITS, now_us, quiet, latencies
         ):
             return False
@@ -339,20 +339,20 @@ def _enter(walk, follower, stage, now_us, quiet, latencies):
         return follower.log_end >= follower.known_log_end
     if stage == COMPLETED:
         follower.due = NOT_DUE
-        _note_lateness(quiet, follower.completed_us - follower.released_us, now_us)
+        _note_quiet_lateness(quiet, follower.completed_us - follower.released_us, now_us)
         return True
     follower.due = 2 * follower.completed_us
-    _note_lateness(quiet, follower.processed_us - follower.arrival_us, now_us)
-    _record(follower, now_us, quiet)
+    _note_quiet_lateness(quiet, follower.processed_us - follower.arrival_us, now_us)
+    _record_in_quiet(follower, now_us, quiet)
     if follower.offset > follower.recorded_offset:
-        _settle(walk, now_us)
+        _settle_quiet_stalls(walk, now_us)
         follower.recorded_offset = follower.offset
-        _advance_high_watermarks(walk, now_us, latencies)
+        _advance_quiet_high_watermarks(walk, now_us, latencies)
     return True
 
 
 @inlined
-def _record(follower, now_us, quiet):
+def _record_in_quiet(follower, now_us, quiet):
     """Note how far the follower was behind when its fetch is recorded."""
     handled_ms = follower.handled_us // 1000
     behind, moved = follower.log_end - follower.offset, follower.offset - follower.recorded_offset
@@ -367,7 +367,7 @@ def _record(follower, now_us, quiet):
 
 
 @inlined
-def _note_lateness(quiet, late_us, now_us):
+def _note_quiet_lateness(quiet, late_us, now_us):
     if late_us >= quiet.latest_peak_us:
         quiet.latest_peak_us = late_us
         quiet.latest_peak_at_us = now_us

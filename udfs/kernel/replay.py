@@ -24,7 +24,7 @@ _compiled_room_for_a_row = kernel(replay_room_for_a_row)
 
 
 @inlined
-def _room_in(state, out):
+def _replay_has_room_in(state, out):
     runs, replicas = state.term[0].runs, state.term[0].replicas
     return (
         max(out.filled[0], out.filled[1], out.filled[2]) + _compiled_room_for_a_row(runs, replicas) <= len(out.replica)
@@ -36,7 +36,7 @@ def _room_in(state, out):
 @entry
 def replay_has_room(state, out):
     """Whether the output has room for the results of another row, the timers before it, and a closed page."""
-    return _room_in(state, out)
+    return _replay_has_room_in(state, out)
 
 
 @entry
@@ -64,7 +64,7 @@ def advance_replay(state, rows, until_us, out):
     """
     # A single loop, into which its steps are inlined once, because a call passes about two hundred numbers.
     term = state.term[0]
-    while _room_in(state, out):
+    while _replay_has_room_in(state, out):
         i = term.row
         if i < len(rows.time_us) and rows.time_us[i] > term.end_us:
             term.ignored += len(rows.time_us) - i

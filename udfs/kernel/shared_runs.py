@@ -42,7 +42,7 @@ def shared_runs_part_at_us(fetch, lag_time_ms):
 
 
 @kernel
-def _may_share(state, r, other):
+def _runs_may_share(state, r, other):
     for name in literal_unroll(_ALIKE_IN):
         if state.params[r][name] != state.params[other][name]:
             return False
@@ -68,7 +68,7 @@ def form_shared_runs(state):
         # A group writes one timeline row, so it cannot have more runs than a row can.
         end = min(term.runs, (r // RUNS_A_ROW + 1) * RUNS_A_ROW)
         for other in range(r + 1, end):
-            if state.params[other].check_period_ms != 0 and _may_share(state, r, other):
+            if state.params[other].check_period_ms != 0 and _runs_may_share(state, r, other):
                 if state.leaders[r].group == NO_GROUP:
                     state.leaders[r].group = groups
                     state.codes[groups] = state.codes[r]
@@ -79,7 +79,7 @@ def form_shared_runs(state):
 
 
 @kernel
-def _take_over(state, to, of):
+def _take_over_shared_slot(state, to, of):
     """Copy the leader's view, the followers and the pending part of the ledger from another slot."""
     for name in literal_unroll(_OF_LEADER):
         state.leaders[to][name] = state.leaders[of][name]
@@ -135,7 +135,7 @@ def _add_extremes(state, r):
 
 
 @kernel
-def _clear_extremes(state, g):
+def _clear_extremes_of_shared(state, g):
     page = state.ledger.pages[g]
     page[ledger.ACKS_ALL_LATENCY_MAX_US] = 0
     page[ledger.LOSS_RECORDS_MAX] = 0
@@ -147,14 +147,14 @@ def _clear_extremes(state, g):
 def part_shared_run(state, r):
     """Replay the run separately from here on."""
     if state.leaders[r].along != 0:
-        _part(state, r)
+        _part_from_shared_run(state, r)
 
 
 @kernel
-def _part(state, r):
+def _part_from_shared_run(state, r):
     term, leader = state.term[0], state.leaders[r]
     g = leader.group
-    _take_over(state, r, g)
+    _take_over_shared_slot(state, r, g)
     _count_in(state, r, 1)
     _add_extremes(state, r)
     page, of_group = state.ledger.pages[r], state.ledger.pages[g]
@@ -167,9 +167,9 @@ def _part(state, r):
     term.active += 1
     if state.leaders[g].along == 0:
         term.runs_at_risk -= int(of_group[ledger.AT_RISK] > 0)
-        _take_away(state, g)
+        _take_away_shared_slot(state, g)
         forget_ack_waits(state.ledger.waits, g)
-    state.params[g].replica_lag_time_max_ms = _least_lag_time_ms(state, g)
+    state.params[g].replica_lag_time_max_ms = _least_lag_time_of_group_ms(state, g)
 
 
 @inlined
@@ -187,7 +187,7 @@ def part_shared_runs(state):
 
 
 @kernel
-def _take_away(state, place):
+def _take_away_shared_slot(state, place):
     """Remove a slot from those that are replayed separately."""
     term = state.term[0]
     term.active -= 1
@@ -197,7 +197,7 @@ def _take_away(state, place):
 
 
 @kernel
-def _least_lag_time_ms(state, g):
+def _least_lag_time_of_group_ms(state, g):
     least_ms = NEVER_US // 1000000
     for r in range(state.term[0].runs):
         if state.leaders[r].along != 0 and state.leaders[r].group == g:
@@ -210,7 +210,7 @@ def join_shared_run(state, r, now_us):
     """Let a run join its group if its state equals the group's."""
     leader = state.leaders[r]
     if leader.group != NO_GROUP and leader.along == 0 and leader.isr_size == leader.replicas:
-        _join(state, r, now_us)
+        _join_shared_run(state, r, now_us)
 
 
 @kernel
@@ -221,28 +221,28 @@ def join_shared_runs(state, now_us):
 
 
 @kernel
-def _join(state, r, now_us):
+def _join_shared_run(state, r, now_us):
     term, leader = state.term[0], state.leaders[r]
     g = leader.group
     if not _has_nothing_of_its_own(state, r, now_us):
         return
-    _settle(state, r, now_us)
+    _settle_shared_slot(state, r, now_us)
     if state.leaders[g].along == 0:
         _found(state, r)
     else:
-        _settle(state, g, now_us)
-        if not _is_like_its_group(state, r):
+        _settle_shared_slot(state, g, now_us)
+        if not _is_like_its_shared_run(state, r):
             return
         for other in range(term.runs):
             if state.leaders[other].along != 0 and state.leaders[other].group == g:
                 _add_extremes(state, other)
-        _clear_extremes(state, g)
+        _clear_extremes_of_shared(state, g)
     _count_in(state, r, -1)
     leader.along = 1
     state.leaders[g].along += 1
     state.leaders[g].runs |= leader.runs
     forget_ack_waits(state.ledger.waits, r)
-    _take_away(state, r)
+    _take_away_shared_slot(state, r)
     lag_time_ms = state.params[r].replica_lag_time_max_ms
     state.params[g].replica_lag_time_max_ms = min(state.params[g].replica_lag_time_max_ms, lag_time_ms)
     for p in range(term.replicas):
@@ -251,7 +251,7 @@ def _join(state, r, now_us):
 
 
 @kernel
-def _settle(state, place, now_us):
+def _settle_shared_slot(state, place, now_us):
     """Update the integrals of a slot up to now."""
     ledger.settle_ledger(state.ledger.pages[place], state.leaders[place], state.params[place], now_us)
     for p in range(state.term[0].replicas):
@@ -295,7 +295,7 @@ def _has_nothing_of_its_own(state, r, now_us):
 
 
 @kernel
-def _is_like_its_group(state, r):
+def _is_like_its_shared_run(state, r):
     g = state.leaders[r].group
     for name in literal_unroll(_OF_LEADER):
         if state.leaders[r][name] != state.leaders[g][name]:
@@ -313,7 +313,7 @@ def _is_like_its_group(state, r):
 def _found(state, r):
     """Initialise an empty group with the state of a run, and with empty counters."""
     term, g = state.term[0], state.leaders[r].group
-    _take_over(state, g, r)
+    _take_over_shared_slot(state, g, r)
     ledger.clear_ledger(state.ledger.pages[g], state.ledger.followers[g])
     state.ledger.pages[g, ledger.AT_RISK] = 0
     state.leaders[g].runs = state.leaders[r].runs

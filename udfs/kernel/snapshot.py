@@ -29,7 +29,7 @@ def packed_snapshot(state: State) -> bytes:
     first, end = (int(place) for place in state.history.used)
     waiting = int(state.ledger.waits[COUNT, TIME])
     header = np.array([LAYOUT, len(state.codes), len(state.fetches), first, end, waiting], np.int64)
-    return b"".join(part.tobytes() for part in (header, *_parts(state, first, end, waiting)))
+    return b"".join(part.tobytes() for part in (header, *_arrays_of_state(state, first, end, waiting)))
 
 
 def unpacked_snapshot(data: bytes) -> State:
@@ -49,7 +49,7 @@ def unpacked_snapshot(data: bytes) -> State:
     state.history.used[:] = first, end
     state.ledger.waits[COUNT, TIME] = waiting
     at = header.nbytes
-    for part in _parts(state, first, end, waiting):
+    for part in _arrays_of_state(state, first, end, waiting):
         if at + part.nbytes > len(data):
             message = f"the state should have more than {len(data)} bytes"
             raise ValueError(message)
@@ -58,7 +58,7 @@ def unpacked_snapshot(data: bytes) -> State:
     return state
 
 
-def _parts(state: State, first: int, end: int, waiting: int) -> Iterator[npt.NDArray[np.generic]]:
+def _arrays_of_state(state: State, first: int, end: int, waiting: int) -> Iterator[npt.NDArray[np.generic]]:
     """Yield views of all arrays that define the state, without entries that are not in use."""
     yield from (
         state.term,

@@ -65,14 +65,14 @@ def schedule_crossing(state, r, now_us):
     """
     if state.params[r].check_period_ms == 0:
         params, code = state.params[r], state.codes[r]
-        _find_crossing(
+        _find_overdue_timer(
             state.term[0], state.due_us, r, state.leaders[r], state.followers[r], state.fetches, params, code,
             now_us,
         )  # fmt: skip
 
 
 @kernel
-def _find_crossing(term, due_us, r, leader, followers, fetches, params, code, now_us):
+def _find_overdue_timer(term, due_us, r, leader, followers, fetches, params, code, now_us):
     check_us = NEVER_US
     if leader.commit_us == NEVER_US:
         for p in range(leader.replicas):
@@ -93,11 +93,11 @@ def schedule_giving_up(state, r, now_us):
     """Schedule the next instant at which a fetch in the rule's current epoch will have taken too long."""
     if GIVE_UP >> state.codes[r] & 1:
         params, code = state.params[r], state.codes[r]
-        _find_giving_up(state.term[0], state.due_us, r, state.leaders[r], state.fetches, params, code, now_us)
+        _find_giving_up_timer(state.term[0], state.due_us, r, state.leaders[r], state.fetches, params, code, now_us)
 
 
 @kernel
-def _find_giving_up(term, due_us, r, leader, fetches, params, code, now_us):
+def _find_giving_up_timer(term, due_us, r, leader, fetches, params, code, now_us):
     leader.give_up_us = NEVER_US
     for p in range(leader.replicas):
         fetch = fetches[p]

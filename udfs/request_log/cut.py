@@ -38,7 +38,7 @@ def room_for_cut_lines(lines: int) -> CutLines:
 
 
 @inlined
-def _number(text, at, digits):
+def _number_of_digits(text, at, digits):
     number = 0
     for k in range(at, at + digits):
         number = number * 10 + (np.int64(text[k]) - _ZERO)
@@ -46,7 +46,7 @@ def _number(text, at, digits):
 
 
 @kernel
-def _stamp_us(text, at, end):
+def _line_stamp_us(text, at, end):
     """Read ``[yyyy-MM-dd HH:mm:ss,SSS]`` as UTC; `NULL` if the line does not begin with a valid time."""
     if end - at < len(_STAMP):
         return NULL
@@ -57,8 +57,16 @@ def _stamp_us(text, at, end):
                 return NULL
         elif c != wanted and not (wanted == _COMMA and c == _POINT):
             return NULL
-    year, month, day = _number(text, at + 1, 4), _number(text, at + 6, 2), _number(text, at + 9, 2)
-    hour, minute, second = _number(text, at + 12, 2), _number(text, at + 15, 2), _number(text, at + 18, 2)
+    year, month, day = (
+        _number_of_digits(text, at + 1, 4),
+        _number_of_digits(text, at + 6, 2),
+        _number_of_digits(text, at + 9, 2),
+    )
+    hour, minute, second = (
+        _number_of_digits(text, at + 12, 2),
+        _number_of_digits(text, at + 15, 2),
+        _number_of_digits(text, at + 18, 2),
+    )
     if not (1 <= month <= 12 and 1 <= day <= _DAYS[month - 1] and hour < 24 and minute < 60 and second < 60):
         return NULL
     if month == 2 and day == 29 and not (year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)):
@@ -68,11 +76,11 @@ def _stamp_us(text, at, end):
     of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
     days = 365 * y + y // 4 - y // 100 + y // 400 + of_year - 719_468
     seconds = ((days * 24 + hour) * 60 + minute) * 60 + second
-    return (seconds * 1000 + _number(text, at + 21, 3)) * 1000
+    return (seconds * 1000 + _number_of_digits(text, at + 21, 3)) * 1000
 
 
 @kernel
-def _after_mark(text, at, end):
+def _after_mark_in_line(text, at, end):
     """Find the byte after the first ``MARK``; -1 if the line has no mark."""
     while at + len(_MARK) <= end:
         k = 0
@@ -85,45 +93,47 @@ def _after_mark(text, at, end):
 
 
 @inlined
-def _rotated(x, bits):
+def _line_hash_rotated(x, bits):
     return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
 
 
 @inlined
-def _round(total, word):
-    return _rotated(total + word * _P2, 31) * _P1
+def _line_hash_round(total, word):
+    return _line_hash_rotated(total + word * _P2, 31) * _P1
 
 
 @kernel
-def _hash(text, at, end):
+def _hash_of_line(text, at, end):
     """Compute the XXH64 hash of a line."""
     seed = np.uint64(_SEED)
     length = np.uint64(end - at)
     if end - at >= 32:
         a, b, c, d = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
         while at + 32 <= end:
-            a = _round(a, word_at(text, at))
-            b = _round(b, word_at(text, at + 8))
-            c = _round(c, word_at(text, at + 16))
-            d = _round(d, word_at(text, at + 24))
+            a = _line_hash_round(a, word_at(text, at))
+            b = _line_hash_round(b, word_at(text, at + 8))
+            c = _line_hash_round(c, word_at(text, at + 16))
+            d = _line_hash_round(d, word_at(text, at + 24))
             at += 32
-        total = _rotated(a, 1) + _rotated(b, 7) + _rotated(c, 12) + _rotated(d, 18)
+        total = (
+            _line_hash_rotated(a, 1) + _line_hash_rotated(b, 7) + _line_hash_rotated(c, 12) + _line_hash_rotated(d, 18)
+        )
         for part in (a, b, c, d):
-            total = (total ^ _round(np.uint64(0), part)) * _P1 + _P4
+            total = (total ^ _line_hash_round(np.uint64(0), part)) * _P1 + _P4
     else:
         total = seed + _P5
     total += length
     while at + 8 <= end:
-        total = _rotated(total ^ _round(np.uint64(0), word_at(text, at)), 27) * _P1 + _P4
+        total = _line_hash_rotated(total ^ _line_hash_round(np.uint64(0), word_at(text, at)), 27) * _P1 + _P4
         at += 8
     if at + 4 <= end:
         word = np.uint64(0)
         for k in range(4):
             word |= np.uint64(text[at + k]) << np.uint64(8 * k)
-        total = _rotated(total ^ (word * _P1), 23) * _P2 + _P3
+        total = _line_hash_rotated(total ^ (word * _P1), 23) * _P2 + _P3
         at += 4
     while at < end:
-        total = _rotated(total ^ (np.uint64(text[at]) * _P5), 11) * _P1
+        total = _line_hash_rotated(total ^ (np.uint64(text[at]) * _P5), 11) * _P1
         at += 1
     total = (total ^ (total >> np.uint64(33))) * _P2
     total = (total ^ (total >> np.uint64(29))) * _P3
@@ -143,7 +153,7 @@ def count_requests(text: npt.NDArray[np.uint8], at):
     """
     lines, begin = 0, 0
     while begin <= len(text):
-        if _after_mark(text, begin + at, min(begin + at + len(_MARK), len(text))) < 0:
+        if _after_mark_in_line(text, begin + at, min(begin + at + len(_MARK), len(text))) < 0:
             return -1
         lines += 1
         while begin < len(text) and text[begin] != _NEWLINE:
@@ -167,9 +177,9 @@ def cut_lines(text, edges, out: CutLines):
     """
     for i in range(len(edges) - 1):
         at, end = np.int64(edges[i]), np.int64(edges[i + 1])
-        out.stamp_us[i] = _stamp_us(text, at, end)
-        out.line_hash[i] = _hash(text, at, end)
-        begin = _after_mark(text, at, end)
+        out.stamp_us[i] = _line_stamp_us(text, at, end)
+        out.line_hash[i] = _hash_of_line(text, at, end)
+        begin = _after_mark_in_line(text, at, end)
         out.begin[i] = begin
         if 0 <= begin < end:
             is_json = text[begin] == _OPEN and begin + 1 < end and text[begin + 1] == _QUOTE

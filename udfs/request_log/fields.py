@@ -163,12 +163,12 @@ def _named_as_in_text(field: FieldOfRequest) -> FieldOfRequest:
     return field._replace(name=re.sub("[A-Z]", lambda letter: f"_{letter.group().lower()}", field.name))
 
 
-def _names_of(context: int) -> tuple[FieldOfRequest, ...]:
+def _fields_of_context(context: int) -> tuple[FieldOfRequest, ...]:
     fields = FIELDS.get(context, ())
     return tuple(dict.fromkeys((*fields, *map(_named_as_in_text, fields))))
 
 
-_every = [field for context in range(CONTEXTS) for field in _names_of(context)]
+_every = [field for context in range(CONTEXTS) for field in _fields_of_context(context)]
 TYPE = np.array([field.type for field in _every])
 TARGET = np.array([field.target for field in _every])
 PLACE = np.array([field.place for field in _every])
@@ -186,11 +186,11 @@ def bucket_of_field(length, first, last):
     return (_OF_LENGTH * length + _OF_FIRST * first + last) & (BUCKETS - 1)
 
 
-def _by_bucket() -> npt.NDArray[np.int64]:
+def _fields_by_bucket() -> npt.NDArray[np.int64]:
     fields = np.full((CONTEXTS, BUCKETS), -1)
     number = 0
     for context in range(CONTEXTS):
-        for field in _names_of(context):
+        for field in _fields_of_context(context):
             name = field.name.encode()
             bucket = bucket_of_field(len(name), name[0], name[-1])
             assert fields[context, bucket] < 0, f"{field.name} shares a bucket: choose other factors"
@@ -199,5 +199,5 @@ def _by_bucket() -> npt.NDArray[np.int64]:
     return fields
 
 
-FIELD_IN = _by_bucket()
+FIELD_IN = _fields_by_bucket()
 """Index of a field by context and bucket; -1 for an empty bucket."""

@@ -47,7 +47,7 @@ _bucket_of = kernel(f.bucket_of_field)
 
 
 @inlined
-def _field_named(text, begin, end, context):
+def _json_field_named(text, begin, end, context):
     length = end - begin
     if length == 0:
         return -1
@@ -240,7 +240,7 @@ def read_json_line(text, at, end, is_text, found: FoundInJsonLine):
             at = tokens.after_word(text, begin, end, False) if is_bare else tokens.end_of_string(text, begin, end)
             if at < 0 or (is_bare and at == begin):
                 return False
-            field = _field_named(text, begin, at, context)
+            field = _json_field_named(text, begin, at, context)
             at = at if is_bare else tokens.after_blanks(text, at + 1, end)
             if at >= end or text[at] != (tokens.EQUALS if is_bare else tokens.COLON):
                 return False

@@ -83,7 +83,7 @@ def write_name_piece(text, topics, row, out, at):
 
 
 @inlined
-def _read(data, at):
+def _read_varint(data, at):
     number, shift = np.int64(0), 0
     while data[at] >= 128:
         number |= np.int64(data[at] & 127) << shift
@@ -112,16 +112,16 @@ def count_pieces(data, edges, numbers, totals):
         if edges[i + 1] == edges[i]:
             continue
         for kind in range(3):
-            topics, at = _read(data, at)
+            topics, at = _read_varint(data, at)
             totals[kind, 1] += topics
             for _ in range(topics):
-                length, at = _read(data, at)
+                length, at = _read_varint(data, at)
                 at += length >> 1
                 totals[kind, 0] += length >> 1
-                partitions, at = _read(data, at)
+                partitions, at = _read_varint(data, at)
                 totals[kind, 2] += partitions
                 for _ in range(partitions * numbers[kind]):
-                    _number, at = _read(data, at)
+                    _number, at = _read_varint(data, at)
 
 
 @entry
@@ -139,19 +139,19 @@ def unpack_pieces(data, edges, numbers, asked: PieceLists, forgotten: PieceLists
             out.entries[i] = out.listed[i] = 0
             if empty:
                 continue
-            out.entries[i], at = _read(data, at)
+            out.entries[i], at = _read_varint(data, at)
             for _ in range(out.entries[i]):
-                length, at = _read(data, at)
+                length, at = _read_varint(data, at)
                 for _ in range(length >> 1):
                     out.names[name[kind]] = data[at]
                     name[kind] += 1
                     at += 1
                 out.name_end[topic[kind]] = name[kind]
                 out.is_id[topic[kind]] = length & 1
-                out.partitions[topic[kind]], at = _read(data, at)
+                out.partitions[topic[kind]], at = _read_varint(data, at)
                 out.listed[i] += out.partitions[topic[kind]]
                 for _ in range(out.partitions[topic[kind]]):
                     for k in range(numbers[kind]):
-                        out.numbers[row[kind], k], at = _read(data, at)
+                        out.numbers[row[kind], k], at = _read_varint(data, at)
                     row[kind] += 1
                 topic[kind] += 1

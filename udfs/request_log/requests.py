@@ -79,18 +79,18 @@ def room_for_requests(lines: int, size: int) -> RequestsInColumns:
 
 
 @inlined
-def _or(value, instead):
+def _request_value_or(value, instead):
     return instead if value == NULL else value
 
 
 @kernel
-def _is_out(value, least):
+def _is_out_of_range(value, least):
     """Whether an offset or a size lies outside ``least`` to `MAX_OFFSET`."""
     return not least <= value <= MAX_OFFSET
 
 
 @kernel
-def _is_nameless(topics, row, with_name):
+def _is_topic_nameless(topics, row, with_name):
     return (
         topics[row, f.ID_BEGIN] == NULL
         and topics[row, f.TOPIC_BEGIN] == NULL
@@ -107,14 +107,14 @@ def _answers_of(topics, row, is_produce):
 
 
 @inlined
-def _index_of(partitions, p, is_produce):
+def _partition_index_of(partitions, p, is_produce):
     if is_produce:
         return partitions[p, f.INDEX]
-    return _or(partitions[p, f.PARTITION_INDEX], partitions[p, f.PARTITION])
+    return _request_value_or(partitions[p, f.PARTITION_INDEX], partitions[p, f.PARTITION])
 
 
 @inlined
-def _size_of(partitions, p):
+def _records_size_of(partitions, p):
     if partitions[p, f.SIZE] != NULL:
         return partitions[p, f.SIZE]
     if partitions[p, f.OLDER_SIZE] != NULL:
@@ -138,14 +138,16 @@ def _is_odd_request(found, is_produce):
     _values, _durations, topics, partitions, _forgotten, _stack = found
     first, count = _asked_for(found.values, is_produce)
     for t in range(first, first + max(count, 0)):
-        if _is_nameless(topics, t, False) or topics[t, f.PARTITIONS] == NULL:
+        if _is_topic_nameless(topics, t, False) or topics[t, f.PARTITIONS] == NULL:
             return True
         for p in range(topics[t, f.PARTITIONS_FIRST], topics[t, f.PARTITIONS_FIRST] + topics[t, f.PARTITIONS]):
             if partitions[p, f.PARTITION] < 0:
                 return True
-            if is_produce and _is_out(_or(partitions[p, f.SIZE], 0), -1):
+            if is_produce and _is_out_of_range(_request_value_or(partitions[p, f.SIZE], 0), -1):
                 return True
-            if not is_produce and (_is_out(partitions[p, f.OFFSET], 0) or _or(partitions[p, f.EPOCH], -1) < -1):
+            if not is_produce and (
+                _is_out_of_range(partitions[p, f.OFFSET], 0) or _request_value_or(partitions[p, f.EPOCH], -1) < -1
+            ):
                 return True
     return False
 
@@ -156,7 +158,7 @@ def _is_odd_answer(found, is_produce):
     values, _durations, topics, partitions, forgotten, _stack = found
     first = values[f.FORGOTTEN_FIRST]
     for t in range(first, first + (0 if is_produce else max(values[f.FORGOTTEN], 0))):
-        if _is_nameless(topics, t, False) or topics[t, f.PARTITIONS] == NULL:
+        if _is_topic_nameless(topics, t, False) or topics[t, f.PARTITIONS] == NULL:
             return True
         for p in range(topics[t, f.PARTITIONS_FIRST], topics[t, f.PARTITIONS_FIRST] + topics[t, f.PARTITIONS]):
             if forgotten[p] < 0:
@@ -164,15 +166,17 @@ def _is_odd_answer(found, is_produce):
     first = values[f.ANSWERS_FIRST]
     for t in range(first, first + max(values[f.ANSWERS], 0)):
         row, count = _answers_of(topics, t, is_produce)
-        if _is_nameless(topics, t, is_produce) or count == NULL:
+        if _is_topic_nameless(topics, t, is_produce) or count == NULL:
             return True
         for p in range(row, row + count):
-            if _index_of(partitions, p, is_produce) < 0:
+            if _partition_index_of(partitions, p, is_produce) < 0:
                 return True
             if is_produce:
-                if _is_out(partitions[p, f.BASE_OFFSET], -1) or partitions[p, f.PARTITION_ERROR] == NULL:
+                if _is_out_of_range(partitions[p, f.BASE_OFFSET], -1) or partitions[p, f.PARTITION_ERROR] == NULL:
                     return True
-            elif _is_out(_or(partitions[p, f.HIGH_WATERMARK], -1), -1) or _is_out(_or(_size_of(partitions, p), 0), -1):
+            elif _is_out_of_range(_request_value_or(partitions[p, f.HIGH_WATERMARK], -1), -1) or _is_out_of_range(
+                _request_value_or(_records_size_of(partitions, p), 0), -1
+            ):
                 return True
     return False
 
@@ -217,10 +221,10 @@ def _times_outcome(durations, stamp_us):
 
 
 @kernel
-def _outcome(found, stamp_us):
+def _request_outcome(found, stamp_us):
     values = found.values
     api, version = values[f.API_KEY], values[f.API_VERSION]
-    replica = _or(_or(values[f.STATE_REPLICA], values[f.REPLICA]), -1)
+    replica = _request_value_or(_request_value_or(values[f.STATE_REPLICA], values[f.REPLICA]), -1)
     if api == NULL:
         return NO_DURATIONS
     timed = _times_outcome(found.durations, stamp_us)
@@ -257,9 +261,9 @@ def _write_piece(text, found, is_produce, out, at):
         for p in range(topics[t, f.PARTITIONS_FIRST], topics[t, f.PARTITIONS_FIRST] + topics[t, f.PARTITIONS]):
             at = write_unsigned_piece(partitions[p, f.PARTITION], out, at)
             if is_produce:
-                at = write_unsigned_piece(_or(partitions[p, f.SIZE], -2) + 2, out, at)
+                at = write_unsigned_piece(_request_value_or(partitions[p, f.SIZE], -2) + 2, out, at)
             else:
-                at = write_unsigned_piece(_or(partitions[p, f.EPOCH], -1) + 1, out, at)
+                at = write_unsigned_piece(_request_value_or(partitions[p, f.EPOCH], -1) + 1, out, at)
                 at = write_unsigned_piece(partitions[p, f.OFFSET] + 1, out, at)
     first, count = values[f.FORGOTTEN_FIRST], 0 if is_produce else max(values[f.FORGOTTEN], 0)
     at = write_unsigned_piece(count, out, at)
@@ -275,21 +279,21 @@ def _write_piece(text, found, is_produce, out, at):
         at = write_name_piece(text, topics, t, out, at)
         at = write_unsigned_piece(answers, out, at)
         for p in range(row, row + answers):
-            at = write_unsigned_piece(_index_of(partitions, p, is_produce), out, at)
-            error = _or(partitions[p, f.PARTITION_ERROR], 0)
+            at = write_unsigned_piece(_partition_index_of(partitions, p, is_produce), out, at)
+            error = _request_value_or(partitions[p, f.PARTITION_ERROR], 0)
             if is_produce:
                 at = write_signed_piece(error, out, at)
                 at = write_unsigned_piece(partitions[p, f.BASE_OFFSET] + 1, out, at)
             else:
                 diverged = error == 0 and partitions[p, f.DIVERGES] == 1
                 at = write_signed_piece(DIVERGED if diverged else error, out, at)
-                at = write_unsigned_piece(_or(partitions[p, f.HIGH_WATERMARK], -1) + 1, out, at)
-                at = write_unsigned_piece(_or(_size_of(partitions, p), 0) + 1, out, at)
+                at = write_unsigned_piece(_request_value_or(partitions[p, f.HIGH_WATERMARK], -1) + 1, out, at)
+                at = write_unsigned_piece(_request_value_or(_records_size_of(partitions, p), 0) + 1, out, at)
     return at
 
 
 @inlined
-def _us(milliseconds):
+def _ms_as_us(milliseconds):
     """Convert milliseconds to microseconds, rounded half up."""
     us = milliseconds * 1000
     whole = np.floor(us)
@@ -297,16 +301,16 @@ def _us(milliseconds):
 
 
 @kernel
-def _keep(i, values, durations, stamp_us, out):
-    total_us, send_us = _us(durations[f.TOTAL]), 0
+def _keep_request(i, values, durations, stamp_us, out):
+    total_us, send_us = _ms_as_us(durations[f.TOTAL]), 0
     if durations[f.SEND] >= 0:
-        send_us = _us(durations[f.SEND])
-    waited_ms = max(0.0, min(durations[f.REMOTE], float(_or(values[f.MAX_WAIT_MS], 0))))
+        send_us = _ms_as_us(durations[f.SEND])
+    waited_ms = max(0.0, min(durations[f.REMOTE], float(_request_value_or(values[f.MAX_WAIT_MS], 0))))
     out.completed_us[i] = stamp_us
     out.arrival_us[i] = stamp_us - total_us
-    out.handled_us[i] = min(out.arrival_us[i] + _us(durations[f.QUEUE]), stamp_us)
-    out.processed_us[i] = min(out.handled_us[i] + _us(durations[f.LOCAL]), stamp_us)
-    out.released_us[i] = min(out.processed_us[i] + _us(waited_ms), stamp_us)
+    out.handled_us[i] = min(out.arrival_us[i] + _ms_as_us(durations[f.QUEUE]), stamp_us)
+    out.processed_us[i] = min(out.handled_us[i] + _ms_as_us(durations[f.LOCAL]), stamp_us)
+    out.released_us[i] = min(out.processed_us[i] + _ms_as_us(waited_ms), stamp_us)
     out.answered_us[i] = stamp_us - send_us
     out.asked_session[i] = values[f.ASKED_SESSION]
     out.given_session[i] = values[f.GIVEN_SESSION]
@@ -358,17 +362,17 @@ def read_requests_into_columns(text, begins, ends, is_text, stamps_us, found: Fo
         if _has_mark(text, begin, end):
             out.outcome[i] = TWO_REQUESTS
             continue
-        outcome = _outcome(found, stamp_us)
+        outcome = _request_outcome(found, stamp_us)
         out.outcome[i] = outcome
         if outcome == VERSION:
             out.api_key[i], out.api_version[i] = api, values[f.API_VERSION]
         if outcome > OTHER:
             continue
-        _keep(i, values, found.durations, stamp_us, out)
-        out.api_version[i] = _or(values[f.API_VERSION], values[f.FETCH_VERSION])
-        out.replica_id[i] = _or(_or(values[f.STATE_REPLICA], values[f.REPLICA]), -1)
-        out.session_epoch[i] = _or(values[f.SESSION_EPOCH], -1)
-        out.error_code[i] = _or(values[f.ERROR], 0)
+        _keep_request(i, values, found.durations, stamp_us, out)
+        out.api_version[i] = _request_value_or(values[f.API_VERSION], values[f.FETCH_VERSION])
+        out.replica_id[i] = _request_value_or(_request_value_or(values[f.STATE_REPLICA], values[f.REPLICA]), -1)
+        out.session_epoch[i] = _request_value_or(values[f.SESSION_EPOCH], -1)
+        out.error_code[i] = _request_value_or(values[f.ERROR], 0)
         if (outcome == FOLLOWER_FETCH or outcome == PRODUCE) and values[f.CLIENT_BEGIN] != NULL:
             out.client[i, 0], out.client[i, 1] = values[f.CLIENT_BEGIN], values[f.CLIENT_END]
         if outcome == FOLLOWER_FETCH or outcome == PRODUCE:

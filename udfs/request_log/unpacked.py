@@ -53,9 +53,9 @@ def unpacked_fetches(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPart
     asked, forgotten, answered : Partitions
         With (partition, leader epoch, offset), (partition,) and (partition, error, high watermark, bytes).
     """
-    asked, forgotten, answered = _unpacked(packed, pieces.FETCH_NUMBERS)
+    asked, forgotten, answered = _unpacked_pieces(packed, pieces.FETCH_NUMBERS)
     asked.numbers[:, 1:] -= 1
-    answered.numbers[:, 1] = _signed(answered.numbers[:, 1])
+    answered.numbers[:, 1] = _zigzag_decoded(answered.numbers[:, 1])
     answered.numbers[:, 2:] -= 1
     return asked, forgotten, answered
 
@@ -77,20 +77,20 @@ def with_topics_in_front(
     out = bytearray()
     first = next(place for place, byte in enumerate(piece) if byte < _MORE)
     count = sum((byte & (_MORE - 1)) << 7 * place for place, byte in enumerate(piece[: first + 1]))
-    _write(count + len(topics), out)
+    _write_varint(count + len(topics), out)
     for topic, partitions in topics:
         name = json.dumps(topic, ensure_ascii=False)[1:-1].encode()
-        _write(2 * len(name) + by_id, out)
+        _write_varint(2 * len(name) + by_id, out)
         out += name
-        _write(len(partitions), out)
+        _write_varint(len(partitions), out)
         for partition, leader_epoch, offset in partitions:
-            _write(partition, out)
-            _write(leader_epoch + 1, out)
-            _write(offset + 1, out)
+            _write_varint(partition, out)
+            _write_varint(leader_epoch + 1, out)
+            _write_varint(offset + 1, out)
     return bytes(out) + piece[first + 1 :]
 
 
-def _write(number: int, out: bytearray) -> None:
+def _write_varint(number: int, out: bytearray) -> None:
     while number >= _MORE:
         out.append(number % _MORE | _MORE)
         number //= _MORE
@@ -105,18 +105,18 @@ def unpacked_produce_requests(packed: pa.Array) -> tuple[UnpackedPartitions, Unp
     asked, answered : Partitions
         With (partition, bytes; -2: not logged) and (partition, error, base offset).
     """
-    asked, _none, answered = _unpacked(packed, pieces.PRODUCE_NUMBERS)
+    asked, _none, answered = _unpacked_pieces(packed, pieces.PRODUCE_NUMBERS)
     asked.numbers[:, 1] -= 2
-    answered.numbers[:, 1] = _signed(answered.numbers[:, 1])
+    answered.numbers[:, 1] = _zigzag_decoded(answered.numbers[:, 1])
     answered.numbers[:, 2] -= 1
     return asked, answered
 
 
-def _signed(numbers: Ints) -> Ints:
+def _zigzag_decoded(numbers: Ints) -> Ints:
     return (numbers >> 1) ^ -(numbers & 1)
 
 
-def _unpacked(
+def _unpacked_pieces(
     packed: pa.Array, numbers: tuple[int, int, int]
 ) -> tuple[UnpackedPartitions, UnpackedPartitions, UnpackedPartitions]:
     rows = len(packed)
@@ -136,10 +136,10 @@ def _unpacked(
         for (size, entries, partitions), columns in zip(totals, numbers, strict=True)
     )  # fmt: skip
     pieces.unpack_pieces(text, at, numbers, asked, forgotten, answered, np.zeros((3, 3), np.int64))
-    return _partitions(asked), _partitions(forgotten), _partitions(answered)
+    return _partitions_of_lists(asked), _partitions_of_lists(forgotten), _partitions_of_lists(answered)
 
 
-def _partitions(lists: pieces.PieceLists) -> UnpackedPartitions:
+def _partitions_of_lists(lists: pieces.PieceLists) -> UnpackedPartitions:
     edges = np.concatenate([[0], lists.name_end]).astype(np.int32)
     names = pa.StringArray.from_buffers(len(lists.name_end), pa.py_buffer(edges), pa.py_buffer(lists.names))
     return UnpackedPartitions(

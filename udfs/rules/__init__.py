@@ -16,7 +16,7 @@ RULE_FILE = "ISR_BATCH_RULE_FILE"
 """Environment variable with the path of a file that has one more rule; processes of workers inherit it."""
 
 
-def _find() -> dict[str, Rule]:
+def _find_rules() -> dict[str, Rule]:
     found: dict[str, Rule] = {}
     names = [module.name for module in pkgutil.iter_modules(__path__)]
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
@@ -35,7 +35,7 @@ def _find() -> dict[str, Rule]:
             message = f"in_force of {rule.id} is {rule.in_force!r}: it takes {kinds}"
             raise ValueError(message)
         found[rule.id] = replace(rule, doc=inspect.getdoc(module) or "")
-    return dict(sorted(found.items(), key=lambda item: _place(item[1])))
+    return dict(sorted(found.items(), key=lambda item: _order_of_rule(item[1])))
 
 
 def _on_trial(file: str, taken: list[str]) -> ModuleType:
@@ -62,7 +62,7 @@ def module_of(rule: str) -> str:
     return re.sub(r"\W", "_", rule)
 
 
-def _place(rule: Rule) -> tuple[int, int, list[int], str]:
+def _order_of_rule(rule: Rule) -> tuple[int, int, list[int], str]:
     """Sort by kind, then by time; releases of one year by number."""
     return KINDS.index(rule.kind), rule.year, release_numbers(rule), rule.id
 
@@ -72,7 +72,7 @@ def release_numbers(rule: Rule) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", rule.id)] if rule.kind == "released" else []
 
 
-REGISTRY = _find()
+REGISTRY = _find_rules()
 """Rules by id: by kind (``udfs.rules.base.KINDS``), then by time."""
 
 RELEASED_RULES = [(release_numbers(rule), rule) for rule in REGISTRY.values() if rule.kind == "released"]

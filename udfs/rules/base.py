@@ -293,7 +293,7 @@ class Rule:
     @property
     def series(self) -> str:
         """Meaning of a follower's last_caught_up_time_ms and lag_ms under this rule, at any instant."""
-        begun = (inspect.getdoc(self.begin_term) or "").replace("\n", " ")
+        begun = " ".join((inspect.getdoc(self.begin_term) or "").split())
         return (
             f"Lag in ms: {_NO_LAG_SAID[self.no_lag_while]} "
             "While the follower is at the log end, its last-caught-up time is "

@@ -22,7 +22,10 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, NO_YES, TRY_TO_JOIN, 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR are set to caught up now, others to never; a new leader also forgets all positions."""
+    """Each ISR member is set to caught up now (0.10.2: new), others to never; a new leader forgets positions.
+
+    With the same leader, all followers are set to have fetched now.
+    """
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     follower.last_fetch_time_ms = now_ms
@@ -34,7 +37,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error.
+    """Update the state of a follower by a fetch that was read without error (0.10.2: new).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
     log end at its previous fetch proves that it was caught up then. The time never goes back.

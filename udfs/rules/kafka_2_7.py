@@ -21,7 +21,10 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR are set to caught up now, others to never; a new leader also forgets all positions."""
+    """Each ISR member is set to caught up now, others to never (2.7: unchanged); a new leader forgets positions.
+
+    With the same leader, all followers are set to have fetched now; a new leader sets their last fetch to 1970.
+    """
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     follower.last_fetch_time_ms = now_ms
@@ -33,7 +36,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error.
+    """Update the state of a follower by a fetch that was read without error (2.7: unchanged).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
     log end at its previous fetch proves that it was caught up then. The time never goes back.
@@ -59,7 +62,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The follower's log does not end where the leader's does, and it was not caught up within the lag time."""
+    """The log ends differ, and the follower was not caught up within the lag time (2.7: unchanged)."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
@@ -68,7 +71,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """The follower has everything below the high watermark and below the start of the leader's epoch."""
+    """The follower has everything below the high watermark and the start of the leader's epoch (2.7: unchanged)."""
     return follower.log_end_offset >= max(leader.high_watermark, leader.leader_epoch_start_offset)
 
 

@@ -33,7 +33,10 @@ from udfs.rules.base import (
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR are set to caught up now, others to never; a new leader also forgets all positions."""
+    """Each ISR member is set to caught up now, others to never (3.3: and unfetched); a new leader forgets positions.
+
+    With the same leader, only members of the ISR are set to have fetched now; before 3.3 all followers were.
+    """
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     if leader_is_new:
         follower.log_end_offset = -1
@@ -46,7 +49,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error.
+    """Update the state of a follower by a fetch that was read without error (3.3: unchanged).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
     log end at its previous fetch proves that it was caught up then. The time never goes back.
@@ -74,7 +77,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The follower's log does not end where the leader's does, and it was not caught up within the lag time."""
+    """The log ends differ, and the follower was not caught up within the lag time (3.3: unchanged)."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
@@ -83,7 +86,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """The follower is eligible, and has everything below the high watermark and the start of the leader's epoch."""
+    """The follower is eligible (3.3: new), and has all below the high watermark and the start of the leader's epoch."""
     return follower.eligible != 0 and follower.log_end_offset >= max(
         leader.high_watermark, leader.leader_epoch_start_offset
     )

@@ -19,24 +19,12 @@ Source: KAFKA-4485, description and its four guarantees.
 
 from udfs.jit import kernel
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, CONTINUOUS, NEVER, NOTHING, TRY_TO_JOIN, Rule, never_acts
-from udfs.rules.kafka_0_10_2 import record_caught_up
-
-
-@kernel
-def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR are set to caught up now, others to never; a new leader also forgets all positions."""
-    follower.last_fetch_leader_log_end_offset = leader.log_end_offset
-    follower.last_caught_up_time_ms = now_ms if in_isr else 0
-    follower.last_fetch_time_ms = now_ms
-    if leader_is_new:
-        follower.log_end_offset = -1
-        follower.last_fetch_leader_log_end_offset = -1
-        follower.last_fetch_time_ms = 0
+from udfs.rules.kafka_0_10_2 import begin_term, record_caught_up
 
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """A fetch that failed changes nothing."""
+    """A failed fetch changes nothing; any other shows whether the follower belongs to the pseudo-ISR."""
     if fetch.error_code != 0:
         return NOTHING
     record_caught_up(follower, fetch)

@@ -70,7 +70,7 @@ def suspicion(follower, now_ms, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The follower lacks records, and is silent and behind by the lag time; a parameter makes one of these enough."""
+    """The follower lacks records, and both phi and its lag are too high; a parameter makes one of these enough."""
     silent = suspicion(follower, now_ms, params) > params.phi_threshold
     behind = now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
     if params.silence_is == ENOUGH:

@@ -46,7 +46,7 @@ def next_queued_timer(world):
 
 
 @kernel
-def _before(world, i, j):
+def _event_before(world, i, j):
     return world.event_us[i] < world.event_us[j] or (
         world.event_us[i] == world.event_us[j] and world.event_order[i] < world.event_order[j]
     )
@@ -77,7 +77,7 @@ def push_event(world, time_us, kind, who, serial):
     group.events += 1
     while place > 0:
         parent = (place - 1) // 2
-        if not _before(world, last, parent):
+        if not _event_before(world, last, parent):
             break
         _move(world, parent, place)
         place = parent
@@ -100,9 +100,9 @@ def pop_event(world):
         child = 2 * place + 1
         if child >= last:
             break
-        if child + 1 < last and _before(world, child + 1, child):
+        if child + 1 < last and _event_before(world, child + 1, child):
             child += 1
-        if not _before(world, child, last):
+        if not _event_before(world, child, last):
             break
         _move(world, child, place)
         place = child

@@ -162,10 +162,10 @@ def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
         done = simulation_loop(world, log, ROWS_AT_ONCE)
         for (table, columns), filled in zip(TABLES.items(), log.filled, strict=True):
             if filled:
-                yield _batch(table, plan, columns, getattr(log, table)[:filled])
+                yield _batch_of_group(table, plan, columns, getattr(log, table)[:filled])
         if changes := int(world.out.filled[2]):
             changed = world.out.change[:changes, [CHANGE_COLUMNS.index(name) for name in _CHANGED.values()]]
-            yield _batch("changes", plan, CHANGES, np.hstack([log.changes[:changes, :3], changed]))
+            yield _batch_of_group("changes", plan, CHANGES, np.hstack([log.changes[:changes, :3], changed]))
         log.filled[:] = 0
         world.out.filled[:] = 0
         world.group["changes_noted"] = 0
@@ -193,15 +193,15 @@ def score_group(plan: GroupPlan, cluster_id: str) -> Iterator[pa.RecordBatch]:
         ):
             if len(whose):
                 terms, of_term = np.unique(whose, axis=0, return_inverse=True)
-                identities = [_identity(plan, cluster_id, *term) for term in terms.tolist()]
+                identities = [_identity_of_term(plan, cluster_id, *term) for term in terms.tolist()]
                 yield from named(world.out, kind, of_term.ravel(), identities, [plan.run.rule])
         log.filled[:] = 0
         world.out.filled[:] = 0
         world.group["changes_noted"] = 0
 
 
-def _identity(plan: GroupPlan, cluster_id: str, partition: int, leader_epoch: int, leader: int) -> Identity:
-    assigned = _assigned(plan)
+def _identity_of_term(plan: GroupPlan, cluster_id: str, partition: int, leader_epoch: int, leader: int) -> Identity:
+    assigned = _brokers_of_plan(plan)
     return {
         "cluster_id": cluster_id,
         "topic": topic_of_group(plan.number),
@@ -213,12 +213,12 @@ def _identity(plan: GroupPlan, cluster_id: str, partition: int, leader_epoch: in
     }
 
 
-def _assigned(plan: GroupPlan) -> list[int]:
+def _brokers_of_plan(plan: GroupPlan) -> list[int]:
     return [broker_of_group(plan.number, position) for position in range(plan.brokers)]
 
 
-def _batch(table: str, plan: GroupPlan, columns: Sequence[str], rows: Any) -> pa.RecordBatch:
-    ids = pa.array(_assigned(plan), pa.int32())
+def _batch_of_group(table: str, plan: GroupPlan, columns: Sequence[str], rows: Any) -> pa.RecordBatch:
+    ids = pa.array(_brokers_of_plan(plan), pa.int32())
     arrays = {
         "table": pa.repeat(table, len(rows)),
         "topic": pa.repeat(topic_of_group(plan.number), len(rows)),
@@ -230,7 +230,7 @@ def _batch(table: str, plan: GroupPlan, columns: Sequence[str], rows: Any) -> pa
         if name in _BROKERS:
             arrays[_BROKERS[name]] = ids.take(pa.array(values, mask=values < 0))
         elif name in _ISRS:
-            arrays[name] = _members(values, ids)
+            arrays[name] = _isr_members(values, ids)
         else:
             arrays[name] = pa.array(values)
     return pa.RecordBatch.from_arrays(
@@ -239,7 +239,7 @@ def _batch(table: str, plan: GroupPlan, columns: Sequence[str], rows: Any) -> pa
     )
 
 
-def _members(bits: Int64Array, ids: pa.Array) -> pa.ListArray:
+def _isr_members(bits: Int64Array, ids: pa.Array) -> pa.ListArray:
     """Convert ISRs to lists of brokers."""
     held = bits[:, None] >> np.arange(len(ids)) & 1 == 1
     ends = np.concatenate([[0], np.cumsum(held.sum(axis=1))]).astype(np.int32)

@@ -37,13 +37,13 @@ def forget_void_requests(world):
 
 
 @kernel
-def _written(world, p, f, now_us):
+def _written_log_end(world, p, f, now_us):
     """Return the end of the follower's own log, without records that are in transit or being written."""
     return world.fetches[p, f].fetch_offset if now_us < world.peers[f].written_us else world.held[p, f]
 
 
 @kernel
-def _label(world, label, p, change):
+def _label_isr_change(world, label, p, change):
     """Label a change with its partition, and with the true state of the replica before the change."""
     group, leader = world.group[0], world.leaders[p, 0]
     at_us, who, isr, high_watermark = change[1], change[3], change[4], change[6]
@@ -51,13 +51,13 @@ def _label(world, label, p, change):
     end = leader.log_end_offset
     for other in range(len(world.peers)):
         if other not in (who, group.leader) and isr >> other & 1:
-            end = min(end, _written(world, p, other, at_us))
+            end = min(end, _written_log_end(world, p, other, at_us))
     label[0] = p
     label[1] = group.leader_epoch
     label[2] = group.leader
-    label[3] = missing_since(history, _written(world, p, who, at_us))
+    label[3] = missing_since(history, _written_log_end(world, p, who, at_us))
     label[4] = max(end, high_watermark, leader.acknowledged_offset)
-    label[5] = _written(world, p, who, at_us)
+    label[5] = _written_log_end(world, p, who, at_us)
     label[6] = world.fetches[p, who].last_arrival_us
 
 
@@ -79,14 +79,14 @@ def successor_of_leader(world):
 def note_changes_of_leader(world, log, p, now_us):
     """Label new changes, and hold one election if leadership is given up, which all partitions do at about one time."""
     if world.group[0].changes_noted < world.out.filled[2]:
-        _note_changes(world, log, p, now_us)
+        _note_isr_changes(world, log, p, now_us)
 
 
 @kernel
-def _note_changes(world, log, p, now_us):
+def _note_isr_changes(world, log, p, now_us):
     group = world.group[0]
     while group.changes_noted < world.out.filled[2]:
-        _label(world, log.changes[group.changes_noted], p, world.out.change[group.changes_noted])
+        _label_isr_change(world, log.changes[group.changes_noted], p, world.out.change[group.changes_noted])
         if world.out.change[group.changes_noted, 2] == RELINQUISH and group.electing == 0:
             group.electing = 1
             event_queue.push_event(world, now_us + group.election_us, ELECTION, 0, group.serial)

@@ -9,7 +9,7 @@ FETCHES, APPENDS, TERMS, EVENTS = np.arange(4)
 
 
 @inlined
-def _write(table, filled, which, values):
+def _write_log_row(table, filled, which, values):
     """Write a row of the log; ``values`` are int64, one per column."""
     for i in range(len(values)):
         table[filled[which], i] = values[i]
@@ -22,7 +22,7 @@ def write_fetch_row(world, log, p, f, high_watermark):
     group, fetch = world.group[0], world.fetches[p, f]
     instants = (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.released_us, fetch.completed_us)
     values = (p, group.leader_epoch, group.leader, f, *instants, fetch.fetch_offset, high_watermark)
-    _write(log.fetches, log.filled, FETCHES, values)
+    _write_log_row(log.fetches, log.filled, FETCHES, values)
 
 
 @kernel
@@ -33,7 +33,7 @@ def write_append_row(world, log, p, time_us, base_offset, log_end_offset, acks, 
         p, group.leader_epoch, group.leader, time_us, base_offset, log_end_offset, np.int64(acks), acknowledged_us,
         np.int64(error_code),
     )  # fmt: skip
-    _write(log.appends, log.filled, APPENDS, values)
+    _write_log_row(log.appends, log.filled, APPENDS, values)
 
 
 @kernel
@@ -44,7 +44,7 @@ def write_term_row(world, log, p, end_us):
         p, group.leader_epoch, group.leader, partition.term_start_us, end_us, world.term[p].start_offset,
         partition.term_high_watermark, partition.term_isr, partition.previous_leader,
     )  # fmt: skip
-    _write(log.terms, log.filled, TERMS, values)
+    _write_log_row(log.terms, log.filled, TERMS, values)
 
 
 @kernel
@@ -59,4 +59,4 @@ def label_score_row(world, log, p):
 @kernel
 def write_event_row(log, broker, from_us, until_us, kind):
     """Write an event of a broker as a whole."""
-    _write(log.events, log.filled, EVENTS, (broker, from_us, until_us, np.int64(kind)))
+    _write_log_row(log.events, log.filled, EVENTS, (broker, from_us, until_us, np.int64(kind)))

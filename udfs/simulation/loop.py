@@ -50,7 +50,7 @@ from udfs.simulation.world import (
 
 
 @inlined
-def _settle(world, log, p, now_us):
+def _settle_in_loop(world, log, p, now_us):
     """After a step, acknowledge appends that the high watermark has passed, note changes, and set the timer."""
     leader = world.leaders[p, 0]
     if world.partitions[p].in_flight > 0:
@@ -64,7 +64,7 @@ def _settle(world, log, p, now_us):
 
 
 @inlined
-def _come_to(world, log, p, state, now_us):
+def _run_timers_in_loop(world, log, p, state, now_us):
     """Run all timers of a partition that are due before this instant, and log the changes."""
     if event_queue.queued_timer_us(world, p) <= now_us:
         fire_timers(state, now_us, world.out)
@@ -72,7 +72,7 @@ def _come_to(world, log, p, state, now_us):
 
 
 @kernel
-def _begin(world, p, isr, high_watermark, now_us):
+def _begin_term_in_loop(world, p, isr, high_watermark, now_us):
     """Begin a term of one partition on the group's leader."""
     group, partition, term = world.group[0], world.partitions[p], world.term[p]
     leader = group.leader
@@ -95,7 +95,7 @@ def _begin(world, p, isr, high_watermark, now_us):
 
 
 @kernel
-def _end(world, log, p, now_us):
+def _end_of_loop(world, log, p, now_us):
     """End a partition's simulation; requests in flight remain without a response, but the leader has seen them."""
     group, partition = world.group[0], world.partitions[p]
     for f in range(len(world.peers)):
@@ -117,7 +117,7 @@ def _end(world, log, p, now_us):
 
 
 @inlined
-def _take_in_one(world, log, p, kind, who, offset, code, until_us, now_us):
+def _take_in_row_in_loop(world, log, p, kind, who, offset, code, until_us, now_us):
     """Process a row of the log when it happens; later instants of a fetch are not known yet."""
     row, state = world.row, partition_state_of_world(world, p)
     row.time_us[0] = now_us
@@ -127,23 +127,23 @@ def _take_in_one(world, log, p, kind, who, offset, code, until_us, now_us):
     row.code[0] = code
     row.leader_log_end_offset[0] = UNKNOWN
     row.until_us[0] = until_us
-    _come_to(world, log, p, state, now_us)
+    _run_timers_in_loop(world, log, p, state, now_us)
     take_in_row_called(state, row, 0, world.out)
-    _settle(world, log, p, now_us)
+    _settle_in_loop(world, log, p, now_us)
 
 
 @inlined
-def _fetch_step(world, log, p, f, stage, now_us):
+def _fetch_step_in_loop(world, log, p, f, stage, now_us):
     """Process an instant of a fetch."""
     state = partition_state_of_world(world, p)
-    _come_to(world, log, p, state, now_us)
+    _run_timers_in_loop(world, log, p, state, now_us)
     take_in(state, f, stage, now_us, world.out)
     timers.schedule_giving_up(state, 0, now_us)
-    _settle(world, log, p, now_us)
+    _settle_in_loop(world, log, p, now_us)
 
 
 @kernel
-def _appended(world, log, p, now_us):
+def _append_in_loop(world, log, p, now_us):
     group, partition = world.group[0], world.partitions[p]
     leader = world.leaders[p, 0]
     thread_takes_request(world, now_us)
@@ -168,42 +168,42 @@ def _appended(world, log, p, now_us):
         event_queue.push_event(world, max(now_us, partition.next_us), PRODUCED, p, group.serial)
     else:
         partition.blocked = 1
-    _take_in_one(world, log, p, APPEND, UNKNOWN, log_end_offset, partition.acks, 0, now_us)
+    _take_in_row_in_loop(world, log, p, APPEND, UNKNOWN, log_end_offset, partition.acks, 0, now_us)
     for f in range(len(world.peers)):
         if f != group.leader and world.peers[f].phase == PARKED:
-            _answer(world, f, now_us)
+            _answer_in_loop(world, f, now_us)
 
 
 @kernel
-def _fetched(world, log, f, now_us):
+def _fetched_in_loop(world, log, f, now_us):
     """Process the arrival of a follower's request."""
     world.peers[f].phase = UNDER_WAY
     for p in range(len(world.partitions)):
-        _take_in_one(world, log, p, FETCH, f, world.held[p, f], 0, NEVER_US, now_us)
+        _take_in_row_in_loop(world, log, p, FETCH, f, world.held[p, f], 0, NEVER_US, now_us)
     start_request(world, -1 - f, now_us)
 
 
 @kernel
-def _taken(world, log, f, now_us):
+def _request_taken_in_loop(world, log, f, now_us):
     """Process a request that an io thread has taken, and read the log for it."""
     group = world.group[0]
     for p in range(len(world.partitions)):
         world.fetches[p, f].handled_us = now_us
-        _fetch_step(world, log, p, f, READ, now_us)
+        _fetch_step_in_loop(world, log, p, f, READ, now_us)
     world.peers[f].next_partition = 0
     read_us = group.request_us + world.peers[group.leader].storage_us
     event_queue.push_event(world, now_us + read_us, RECORD, f, world.peers[f].serial)
 
 
 @kernel
-def _record(world, log, f, now_us):
+def _record_in_loop(world, log, f, now_us):
     """Record the follower's state, partition by partition; each expansion may delay the others."""
     group, peer = world.group[0], world.peers[f]
     for p in range(peer.next_partition, len(world.partitions)):
         isr = world.leaders[p, 0].isr
         world.fetches[p, f].processed_us = now_us
         world.fetches[p, f].released_us = now_us + group.max_wait_us  # waiting longer than that is the leader's delay
-        _fetch_step(world, log, p, f, RECORDED, now_us)
+        _fetch_step_in_loop(world, log, p, f, RECORDED, now_us)
         if group.isr_write_us > 0 and world.leaders[p, 0].isr & ~isr != 0:
             peer.next_partition = p + 1
             event_queue.push_event(world, now_us + group.isr_write_us, RECORD, f, peer.serial)
@@ -213,13 +213,13 @@ def _record(world, log, f, now_us):
     peer.wait_until_us = now_us + group.max_wait_us
     for p in range(len(world.partitions)):
         if world.held[p, f] < world.term[p].log_end_offset:
-            _answer(world, f, now_us)
+            _answer_in_loop(world, f, now_us)
             return
     event_queue.set_queued_timer(world, len(world.partitions) + f, peer.wait_until_us)
 
 
 @kernel
-def _answer(world, f, now_us):
+def _answer_in_loop(world, f, now_us):
     """Send the available records; waiting longer than requested was the leader's delay."""
     group, peer = world.group[0], world.peers[f]
     peer.phase = UNDER_WAY
@@ -236,12 +236,12 @@ def _answer(world, f, now_us):
 
 
 @kernel
-def _answered(world, log, f, now_us):
+def _answered_in_loop(world, log, f, now_us):
     """Send a response; the follower writes its records and sends the next request."""
     peer = world.peers[f]
     for p in range(len(world.partitions)):
         world.fetches[p, f].completed_us = now_us
-        _fetch_step(world, log, p, f, COMPLETED, now_us)
+        _fetch_step_in_loop(world, log, p, f, COMPLETED, now_us)
         log_rows.write_fetch_row(world, log, p, f, world.leaders[p, 0].high_watermark)
         world.held[p, f] = world.answered[p, f]
     peer.phase = IDLE
@@ -255,8 +255,8 @@ def _change_leader(world, log, to, now_us):
     group = world.group[0]
     for p in range(len(world.partitions)):
         fire_timers(partition_state_of_world(world, p), now_us, world.out)
-        _settle(world, log, p, now_us)
-        _end(world, log, p, now_us)
+        _settle_in_loop(world, log, p, now_us)
+        _end_of_loop(world, log, p, now_us)
     former = group.leader
     group.leader = to
     group.leader_epoch += 1
@@ -277,13 +277,13 @@ def _change_leader(world, log, to, now_us):
         for f in range(len(world.peers)):
             world.held[p, f] = min(world.held[p, f], world.held[p, to])
         world.partitions[p].previous_leader = former
-        _begin(world, p, world.leaders[p, 0].isr | (1 << to), high_watermark, now_us)
-        _settle(world, log, p, now_us)
+        _begin_term_in_loop(world, p, world.leaders[p, 0].isr | (1 << to), high_watermark, now_us)
+        _settle_in_loop(world, log, p, now_us)
     followers_request_first(world, now_us)
 
 
 @kernel
-def _elect(world, log, now_us):
+def _elect_in_loop(world, log, now_us):
     """Elect a successor of a leader that gave up leadership."""
     to = successor_of_leader(world)
     if to >= 0:
@@ -293,7 +293,7 @@ def _elect(world, log, now_us):
 
 
 @kernel
-def _fault(world, log, i, now_us):
+def _fault_in_loop(world, log, i, now_us):
     group, this = world.group[0], world.faults[i]
     apply_fault_to_world(world.peers[this.who], this.kind, this.value)
     if this.kind == PAUSE_LEADER:
@@ -301,23 +301,23 @@ def _fault(world, log, i, now_us):
         checks_us = (this.value // 1000 + 1) * 1000  # io threads wake up before isr-expiration does
         log_rows.write_event_row(log, group.leader, now_us, checks_us, SILENT)
         for p in range(len(world.partitions)):
-            _take_in_one(world, log, p, SILENCE, UNKNOWN, UNKNOWN, 0, checks_us, now_us)
+            _take_in_row_in_loop(world, log, p, SILENCE, UNKNOWN, UNKNOWN, 0, checks_us, now_us)
     elif this.kind == CHANGE_LEADER and this.who != group.leader:
         _change_leader(world, log, this.who, now_us)
     elif this.kind == REMOVE and this.who != group.leader:
         for p in range(len(world.partitions)):
             if world.leaders[p, 0].isr >> this.who & 1 != 0:
-                _take_in_one(world, log, p, REMOVED, this.who, UNKNOWN, 0, 0, now_us)
+                _take_in_row_in_loop(world, log, p, REMOVED, this.who, UNKNOWN, 0, 0, now_us)
     elif this.kind == ELIGIBILITY:
         log_rows.write_event_row(log, this.who, now_us, now_us, UNFENCED if this.value != 0 else FENCED)
         for p in range(len(world.partitions)):
             for broker in range(len(world.peers)):  # the next leader is informed as well
                 world.remembered[p, broker, this.who].eligible = this.value
-            _take_in_one(world, log, p, ELIGIBLE, this.who, UNKNOWN, this.value, 0, now_us)
+            _take_in_row_in_loop(world, log, p, ELIGIBLE, this.who, UNKNOWN, this.value, 0, now_us)
 
 
 @kernel
-def _start(world, log):
+def _start_loop(world, log):
     group = world.group[0]
     now_us = next_instant_of_world_us(group, group.now_us)
     group.started = 1
@@ -327,43 +327,43 @@ def _start(world, log):
         partition = world.partitions[p]
         partition.next_us = now_us + (produce_gap_of_world_us(world, p) if partition.gap_us > 0 else 0)
         partition.previous_leader = UNKNOWN
-        _begin(world, p, partition.term_isr, world.held[p, group.leader], now_us)
-        _settle(world, log, p, now_us)
+        _begin_term_in_loop(world, p, partition.term_isr, world.held[p, group.leader], now_us)
+        _settle_in_loop(world, log, p, now_us)
     followers_request_first(world, now_us)
 
 
 @kernel
-def _happen(world, log, kind, who, now_us):
+def _happen_in_loop(world, log, kind, who, now_us):
     if kind == PRODUCED:
         start_request(world, who, now_us)
     elif kind == APPENDED:
-        _appended(world, log, who, now_us)
+        _append_in_loop(world, log, who, now_us)
     elif kind == FETCHED:
-        _fetched(world, log, who, now_us)
+        _fetched_in_loop(world, log, who, now_us)
     elif kind == TAKEN:
-        _taken(world, log, who, now_us)
+        _request_taken_in_loop(world, log, who, now_us)
     elif kind == RECORD:
-        _record(world, log, who, now_us)
+        _record_in_loop(world, log, who, now_us)
     elif kind == ANSWERED:
-        _answered(world, log, who, now_us)
+        _answered_in_loop(world, log, who, now_us)
     elif kind == ELECTION:
-        _elect(world, log, now_us)
+        _elect_in_loop(world, log, now_us)
     else:
-        _fault(world, log, who, now_us)
+        _fault_in_loop(world, log, who, now_us)
 
 
 @kernel
-def _go_off(world, log, which, due_us):
+def _fire_timer_in_loop(world, log, which, due_us):
     """Fire a timer: a check, a commit or giving up leadership in a partition, or the end of a parked fetch's wait."""
     group, partitions = world.group[0], len(world.partitions)
     if which < partitions:
         now_us = next_instant_of_world_us(group, due_us)
         fire_timers(partition_state_of_world(world, which), now_us, world.out)
-        _settle(world, log, which, now_us)
+        _settle_in_loop(world, log, which, now_us)
     elif due_us < group.paused_until_us:
         event_queue.set_queued_timer(world, which, group.paused_until_us)
     else:
-        _answer(world, which - partitions, next_instant_of_world_us(group, due_us))
+        _answer_in_loop(world, which - partitions, next_instant_of_world_us(group, due_us))
 
 
 @entry
@@ -371,7 +371,7 @@ def simulation_loop(world, log, room):
     """Simulate until the log is nearly full (returns 0), or until the end (returns 1)."""
     group = world.group[0]
     if group.started == 0:
-        _start(world, log)
+        _start_loop(world, log)
     while True:
         full = world.out.filled[2] > len(log.changes) // 2 or 2 * world.out.filled[3] > len(world.out.score)
         if max(log.filled) > room or full:
@@ -381,7 +381,7 @@ def simulation_loop(world, log, room):
         if min(timer_us, event_us) > group.end_us:
             break
         if timer_us <= event_us:
-            _go_off(world, log, event_queue.next_queued_timer(world), timer_us)
+            _fire_timer_in_loop(world, log, event_queue.next_queued_timer(world), timer_us)
             continue
         due_us, kind, who, serial = event_queue.pop_event(world)
         if request_is_void(world, kind, who, serial):
@@ -389,10 +389,10 @@ def simulation_loop(world, log, room):
         if kind < FAULT and due_us < group.paused_until_us:
             event_queue.push_event(world, group.paused_until_us, kind, who, serial)
             continue
-        _happen(world, log, kind, who, next_instant_of_world_us(group, due_us))
+        _happen_in_loop(world, log, kind, who, next_instant_of_world_us(group, due_us))
     now_us = max(group.end_us, group.now_us)
     for p in range(len(world.partitions)):
         fire_timers(partition_state_of_world(world, p), now_us, world.out)
-        _settle(world, log, p, now_us)
-        _end(world, log, p, now_us)
+        _settle_in_loop(world, log, p, now_us)
+        _end_of_loop(world, log, p, now_us)
     return 1

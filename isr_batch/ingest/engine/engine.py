@@ -85,32 +85,32 @@ class Here:
         return table_of_batches(work(_one_by_one(parts)), schema)
 
     def map(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> pa.Table:  # noqa: D102
-        return table_of_batches(work(iter(_here(rows).to_batches())), schema)
+        return table_of_batches(work(iter(_rows_in_process(rows).to_batches())), schema)
 
     def sql(self, rows: Rows, query: str, schema: pa.Schema, **small: pa.Table) -> pa.Table:  # noqa: D102
-        return cast_rows(self.engine(query, rows=_here(rows), **small), schema)
+        return cast_rows(self.engine(query, rows=_rows_in_process(rows), **small), schema)
 
     def select(self, rows: Rows, names: Sequence[str]) -> pa.Table:  # noqa: D102
-        return _here(rows).select(list(names))
+        return _rows_in_process(rows).select(list(names))
 
     def where(self, rows: Rows, condition: str) -> pa.Table:  # noqa: D102
-        return meeting(self.engine, _here(rows), condition)
+        return meeting(self.engine, _rows_in_process(rows), condition)
 
     def by_key(self, keys: Sequence[str], work: OfTables, schema: pa.Schema, **tables: Rows) -> pa.Table:  # noqa: ARG002, D102
         return cast_rows(work(self.engine, **tables), schema)
 
     def ordered(self, rows: Rows, keys: Sequence[str], order: Sequence[str]) -> pa.Table:  # noqa: ARG002, D102
         # `take` on a single chunk needs a third of the time.
-        return _here(rows).combine_chunks().sort_by([(name, "ascending") for name in order])
+        return _rows_in_process(rows).combine_chunks().sort_by([(name, "ascending") for name in order])
 
     def union(self, *rows: Rows) -> pa.Table:  # noqa: D102
-        return pa.concat_tables(map(_here, rows))
+        return pa.concat_tables(map(_rows_in_process, rows))
 
     def collect(self, rows: Rows) -> pa.Table:  # noqa: D102
-        return _here(rows)
+        return _rows_in_process(rows)
 
     def count(self, rows: Rows) -> int:  # noqa: D102
-        return int(_here(rows).num_rows)
+        return int(_rows_in_process(rows).num_rows)
 
     def keep(self, rows: Rows) -> Rows:  # noqa: D102
         return rows
@@ -135,6 +135,6 @@ def _one_by_one(parts: pa.Table) -> Iterator[pa.RecordBatch]:
     return counted(zip(singly, sizes, strict=True), sum(sizes), "MB" if known else "files")
 
 
-def _here(rows: Rows) -> pa.Table:
+def _rows_in_process(rows: Rows) -> pa.Table:
     assert isinstance(rows, pa.Table)
     return rows

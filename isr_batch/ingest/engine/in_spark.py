@@ -104,75 +104,90 @@ class InSpark:
             return schema.empty_table()
         numbered = parts.append_column("task", pa.array(range(parts.num_rows), pa.int32()))
         tasks = self.spark.createDataFrame(numbered).repartitionById(parts.num_rows, "task")
-        return Spread(tasks, partial(_mapped, work, schema), schema)
+        return Spread(tasks, partial(_mapped_in_spark, work, schema), schema)
 
     def map(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:  # noqa: D102
-        return self._then(rows, partial(_mapped, work, schema), schema)
+        return self._then(rows, partial(_mapped_in_spark, work, schema), schema)
 
     def sql(self, rows: Rows, query: str, schema: pa.Schema, **small: pa.Table) -> Rows:  # noqa: D102
-        return self._then(rows, partial(_answered, query, small, schema), schema)
+        return self._then(rows, partial(_answered_in_spark, query, small, schema), schema)
 
     def select(self, rows: Rows, names: Sequence[str]) -> Rows:  # noqa: D102
         names = list(names)
-        return self._then(rows, partial(_selected, names), pa.schema([rows.schema.field(name) for name in names]))
+        return self._then(
+            rows, partial(_selected_in_spark, names), pa.schema([rows.schema.field(name) for name in names])
+        )
 
     def where(self, rows: Rows, condition: str) -> Rows:  # noqa: D102
-        return self._then(rows, partial(_meeting, condition), rows.schema)
+        return self._then(rows, partial(_meeting_in_spark, condition), rows.schema)
 
     def by_key(self, keys: Sequence[str], work: OfTables, schema: pa.Schema, **tables: Rows) -> Rows:  # noqa: D102
         if all(isinstance(rows, pa.Table) for rows in tables.values()):
             return cast_rows(work(worker_sql(), **tables), schema)
         together = self._together(keys, tables)
         schemas = {name: rows.schema for name, rows in tables.items()}
-        return Spread(together, partial(_of_keys, work, schemas, schema), schema)
+        return Spread(together, partial(_worked_by_key, work, schemas, schema), schema)
 
     def ordered(self, rows: Rows, keys: Sequence[str], order: Sequence[str]) -> Rows:  # noqa: D102
         together = self._together(keys, {"rows": rows})
-        return Spread(together, partial(_sorted, [(name, "ascending") for name in order], rows.schema), rows.schema)
+        return Spread(
+            together, partial(_sorted_in_spark, [(name, "ascending") for name in order], rows.schema), rows.schema
+        )
 
     def union(self, *rows: Rows) -> Rows:  # noqa: D102
         if all(isinstance(each, pa.Table) for each in rows):
             return pa.concat_tables(rows)
-        first, *others = (self._packets(each, _packed) for each in rows)
+        first, *others = (self._packets(each, _packed_for_spark) for each in rows)
         for other in others:
             first = first.unionAll(other)
-        return Spread(first, _unpacked, rows[0].schema)
+        return Spread(first, _unpacked_in_spark, rows[0].schema)
 
     def collect(self, rows: Rows) -> pa.Table:  # noqa: D102
-        return rows if isinstance(rows, pa.Table) else _collected(_packets_of(rows, _packed), rows.schema)
+        return (
+            rows
+            if isinstance(rows, pa.Table)
+            else _collected_from_spark(_packets_of_spread(rows, _packed_for_spark), rows.schema)
+        )
 
     def count(self, rows: Rows) -> int:  # noqa: D102
-        return rows.num_rows if isinstance(rows, pa.Table) else _counted(_packets_of(rows, _packed))
+        return (
+            rows.num_rows
+            if isinstance(rows, pa.Table)
+            else _counted_in_spark(_packets_of_spread(rows, _packed_for_spark))
+        )
 
     def keep(self, rows: Rows) -> Rows:  # noqa: D102
         if isinstance(rows, pa.Table):
             return rows
-        return _kept(_packets_of(rows, _packed), {"": rows.schema}, few=0)[""]
+        return _kept_in_spark(_packets_of_spread(rows, _packed_for_spark), {"": rows.schema}, few=0)[""]
 
     def answers(self, rows: Rows, asked: Mapping[str, Query]) -> dict[str, Rows]:  # noqa: D102
         if isinstance(rows, pa.Table):
             return {name: self.sql(rows, *query) for name, query in asked.items()}
-        made = _packets_of(rows, partial(_packed_with, dict(asked), with_rows=False))
-        return _kept(made, {name: query.schema for name, query in asked.items()}, sizes.ANSWER_ROWS)
+        made = _packets_of_spread(rows, partial(_packed_with, dict(asked), with_rows=False))
+        return _kept_in_spark(made, {name: query.schema for name, query in asked.items()}, sizes.ANSWER_ROWS)
 
     def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:  # noqa: D102
         if isinstance(rows, pa.Table):
             return rows, self.answers(rows, asked)
-        made = _packets_of(rows, partial(_packed_with, dict(asked), with_rows=True))
-        kept = _kept(made, {"": rows.schema} | {name: query.schema for name, query in asked.items()}, sizes.ANSWER_ROWS)
+        made = _packets_of_spread(rows, partial(_packed_with, dict(asked), with_rows=True))
+        kept = _kept_in_spark(
+            made, {"": rows.schema} | {name: query.schema for name, query in asked.items()}, sizes.ANSWER_ROWS
+        )
         return kept.pop(""), kept
 
     def _then(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
         if isinstance(rows, pa.Table):
             return table_of_batches(work(iter(rows.to_batches())), schema)
-        return Spread(rows.frame, partial(_both, rows.work, work), schema, rows.packed)
+        return Spread(rows.frame, partial(_both_in_spark, rows.work, work), schema, rows.packed)
 
     def _together(self, keys: Sequence[str], tables: dict[str, Rows]) -> DataFrame:
         """Bring the rows of all tables with equal keys to one task."""
         first, *_ = tables.values()
         types = pa.schema([pa.field(key, first.schema.field(key).type) for key in keys])
         every, *others = (
-            self._packets(rows, partial(_in_buckets, name, types, self.buckets)) for name, rows in tables.items()
+            self._packets(rows, partial(_packets_in_buckets, name, types, self.buckets))
+            for name, rows in tables.items()
         )
         for other in others:
             every = every.unionAll(other)
@@ -181,24 +196,26 @@ class InSpark:
     def _packets(self, rows: Rows, pack: OfBatches) -> DataFrame:
         if isinstance(rows, pa.Table):
             return self.spark.createDataFrame(table_of_batches(pack(iter(rows.to_batches())), _PACKETS))
-        return _packets_of(rows, pack)
+        return _packets_of_spread(rows, pack)
 
 
 def here_if_few(rows: Spread, most: int) -> pa.Table | None:
     """Collect rows to this process, unless they come from more than ``most`` packed rows."""
     is_few = rows.packed is not None and rows.packed <= most
-    return _collected(_packets_of(rows, _packed), rows.schema) if is_few else None
+    return _collected_from_spark(_packets_of_spread(rows, _packed_for_spark), rows.schema) if is_few else None
 
 
 def reported_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.Table:
     """Run a function on the workers' shares of the rows, and collect their reports."""
-    reports = rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, work)), from_arrow_schema(schema))
+    reports = rows.frame.mapInArrow(
+        partial(_worked_in_spark, partial(_both_in_spark, rows.work, work)), from_arrow_schema(schema)
+    )
     return reports.toArrow()
 
 
 def spark_frame_of_spread(rows: Spread) -> DataFrame:
     """Convert packets to rows that Spark writes."""
-    return rows.frame.mapInArrow(partial(_worked, rows.work), from_arrow_schema(rows.schema))
+    return rows.frame.mapInArrow(partial(_worked_in_spark, rows.work), from_arrow_schema(rows.schema))
 
 
 def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
@@ -207,17 +224,19 @@ def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
     return rows if pc.all(meets).as_py() else rows.filter(meets)  # filtering copies the rows
 
 
-def _packets_of(rows: Spread, pack: OfBatches) -> DataFrame:
-    if pack is _packed and rows.work is _unpacked:
+def _packets_of_spread(rows: Spread, pack: OfBatches) -> DataFrame:
+    if pack is _packed_for_spark and rows.work is _unpacked_in_spark:
         return rows.frame.withColumn("of_table", F.lit(""))  # these packets may hold the result of a query
-    return rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, pack)), from_arrow_schema(_PACKETS))
+    return rows.frame.mapInArrow(
+        partial(_worked_in_spark, partial(_both_in_spark, rows.work, pack)), from_arrow_schema(_PACKETS)
+    )
 
 
-def _collected(packets: DataFrame, schema: pa.Schema) -> pa.Table:
-    return table_of_batches(_unpacked(iter(packets.select("packet").toArrow().to_batches())), schema)
+def _collected_from_spark(packets: DataFrame, schema: pa.Schema) -> pa.Table:
+    return table_of_batches(_unpacked_in_spark(iter(packets.select("packet").toArrow().to_batches())), schema)
 
 
-def _kept(packets: DataFrame, schemas: Mapping[str, pa.Schema], few: int) -> dict[str, Rows]:
+def _kept_in_spark(packets: DataFrame, schemas: Mapping[str, pa.Schema], few: int) -> dict[str, Rows]:
     """Compute the packets now, and only once; tables of few rows are collected to this process.
 
     Later stages are planned from these packets instead of the text of the logs. They are kept on disk, because they
@@ -231,16 +250,16 @@ def _kept(packets: DataFrame, schemas: Mapping[str, pa.Schema], few: int) -> dic
     parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in here}
     for batch in kept.where(F.col("of_table").isin(here)).toArrow().to_batches() if here else ():
         for name in here:
-            parts[name] += _unpacked(iter([batch.filter(pc.equal(batch["of_table"], name))]))
+            parts[name] += _unpacked_in_spark(iter([batch.filter(pc.equal(batch["of_table"], name))]))
     return {
-        name: Spread(kept.where(F.col("of_table") == name), _unpacked, schema, sizes[name])
+        name: Spread(kept.where(F.col("of_table") == name), _unpacked_in_spark, schema, sizes[name])
         if sizes[name] > few
         else table_of_batches(iter(parts.get(name, ())), schema)
         for name, schema in schemas.items()
     }
 
 
-def _counted(packets: DataFrame) -> int:
+def _counted_in_spark(packets: DataFrame) -> int:
     ((counted,),) = packets.agg(F.sum("rows")).collect()
     return int(counted or 0)
 
@@ -251,16 +270,16 @@ def worker_sql() -> ArrowSql:
     return log_sql()
 
 
-def _worked(work: OfBatches, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _worked_in_spark(work: OfBatches, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     load_kernels()
     yield from work(batches)
 
 
-def _both(first: OfBatches, then: OfBatches, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _both_in_spark(first: OfBatches, then: OfBatches, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return then(first(batches))
 
 
-def _some(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
+def _some_batches(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
     """Combine batches up to a maximum number of rows."""
     parts: list[pa.RecordBatch] = []
     for batch in batches:
@@ -272,29 +291,29 @@ def _some(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -> Iterat
         yield pa.Table.from_batches(parts)
 
 
-def _mapped(work: OfBatches, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _mapped_in_spark(work: OfBatches, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in work(batches):
         yield from cast_rows(pa.table(batch), schema).to_batches()
 
 
-def _answered(
+def _answered_in_spark(
     query: str, small: dict[str, pa.Table], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    for rows in _some(batches):
+    for rows in _some_batches(batches):
         yield from cast_rows(worker_sql()(query, rows=rows, **small), schema).to_batches()
 
 
-def _meeting(condition: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for rows in _some(batches):
+def _meeting_in_spark(condition: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in _some_batches(batches):
         yield from meeting(worker_sql(), rows, condition).to_batches()
 
 
-def _selected(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _selected_in_spark(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield batch.select(names)
 
 
-def _packet(bucket: int, name: str, rows: pa.Table) -> pa.RecordBatch:
+def _packet_for_spark(bucket: int, name: str, rows: pa.Table) -> pa.RecordBatch:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_table(rows.combine_chunks())
@@ -308,39 +327,39 @@ def _packet(bucket: int, name: str, rows: pa.Table) -> pa.RecordBatch:
     )
 
 
-def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for rows in _some(batches, PACKET_ROWS):
+def _packed_for_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in _some_batches(batches, PACKET_ROWS):
         for begin in range(0, rows.num_rows, PACKET_ROWS):
-            yield _packet(0, "", rows.slice(begin, PACKET_ROWS))
+            yield _packet_for_spark(0, "", rows.slice(begin, PACKET_ROWS))
 
 
 def _packed_with(
     asked: Mapping[str, Query], batches: Iterator[pa.RecordBatch], *, with_rows: bool
 ) -> Iterator[pa.RecordBatch]:
     """Make packets of rows, and of the results of queries on them."""
-    for rows in _some(batches):
+    for rows in _some_batches(batches):
         answers = {name: cast_rows(worker_sql()(query.text, rows=rows), query.schema) for name, query in asked.items()}
         for name, table in (({"": rows} if with_rows else {}) | answers).items():
             for begin in range(0, table.num_rows, PACKET_ROWS):
-                yield _packet(0, name, table.slice(begin, PACKET_ROWS))
+                yield _packet_for_spark(0, name, table.slice(begin, PACKET_ROWS))
 
 
-def _in_buckets(
+def _packets_in_buckets(
     name: str, keys: pa.Schema, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Group rows into packets by the hash of their keys."""
     query = f"SELECT CAST(hash({', '.join(keys.names)}) % {buckets} AS INTEGER) AS bucket FROM rows"
-    for rows in _some(batches):
+    for rows in _some_batches(batches):
         number = worker_sql()(query, rows=cast_rows(rows, keys))["bucket"].to_numpy()
         sorted_ = rows.take(pa.array(np.argsort(number, kind="stable")))
         begin = 0
         for bucket, size in enumerate(np.bincount(number, minlength=buckets).tolist()):
             for at in range(begin, begin + size, PACKET_ROWS):
-                yield _packet(bucket, name, sorted_.slice(at, min(PACKET_ROWS, begin + size - at)))
+                yield _packet_for_spark(bucket, name, sorted_.slice(at, min(PACKET_ROWS, begin + size - at)))
             begin += size
 
 
-def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _unpacked_in_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for packet in batch.column("packet"):
             # The length of a stream is a multiple of 8, so that every packet begins at such an offset. Elsewhere, its
@@ -349,23 +368,23 @@ def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from pa.ipc.open_stream(held if held.address % 8 == 0 else packet.as_py())
 
 
-def _of_keys(
+def _worked_by_key(
     work: OfTables, schemas: dict[str, pa.Schema], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Pass the rows of a task to the function, one table per input."""
     parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
     for batch in batches:
         for name in schemas:
-            parts[name] += _unpacked(iter([batch.filter(pc.equal(batch["of_table"], name))]))
+            parts[name] += _unpacked_in_spark(iter([batch.filter(pc.equal(batch["of_table"], name))]))
     if any(parts.values()):
         tables = {name: table_of_batches(iter(found), schemas[name]) for name, found in parts.items()}
         yield from cast_rows(work(worker_sql(), **tables), schema).to_batches()
 
 
-def _sorted(
+def _sorted_in_spark(
     order: list[tuple[str, str]], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    rows = table_of_batches(_unpacked(batches), schema).combine_chunks()
+    rows = table_of_batches(_unpacked_in_spark(batches), schema).combine_chunks()
     places = pc.sort_indices(rows, sort_keys=order)
     for begin in range(0, rows.num_rows, ROWS_AT_ONCE):  # in parts, so that the rows are not in memory twice
         yield from rows.take(places.slice(begin, ROWS_AT_ONCE)).combine_chunks().to_batches()

@@ -42,13 +42,13 @@ def with_input_columns(engine: Engine, rows: Rows, table: Table, constants: Mapp
     Rows
     """
     schema = pa.schema([field.with_nullable(True) for field in arrow_schema(table)])
-    found = engine.map(rows, partial(_with_columns, table, constants), schema)
+    found = engine.map(rows, partial(_with_input_columns, table, constants), schema)
     if isinstance(found, pa.Table):
         return pa.Table.from_arrays(found.columns, schema=arrow_schema(table))
     return found
 
 
-def _with_columns(
+def _with_input_columns(
     table: Table, constants: Mapping[str, str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     instants = _INSTANTS[table.name]

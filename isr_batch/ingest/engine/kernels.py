@@ -5,7 +5,7 @@
 
 from functools import lru_cache
 
-from isr_batch.numba_cache import keep_compiled
+from isr_batch.numba_cache import keep_compiled_by_numba
 from udfs.kernel.fetch_sessions import read_session_partitions
 from udfs.request_log import cut, pieces, requests
 
@@ -18,4 +18,4 @@ ENTRIES = (
 @lru_cache(maxsize=1)
 def load_kernels() -> None:
     """Let this process load the machine code of the kernels from disk, and save the code that it compiles."""
-    keep_compiled(ENTRIES)
+    keep_compiled_by_numba(ENTRIES)

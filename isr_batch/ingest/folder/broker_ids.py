@@ -53,12 +53,12 @@ class Candidate:
         """File name without the parts that differ between one broker's logs: folder, kind, date and compression."""
         text = self.source or Path(self.name).name
         text = re.sub(r"(kafka-)?(request|server|state-change|stdout)|\.(log|txt|out|gz|zst|xz|bz2|json)\b", "", text)
-        return _without_dates(text).strip(".-_ ")
+        return _name_without_dates(text).strip(".-_ ")
 
     @property
     def in_names(self) -> int | None:
         """Number at the end of the source or of the folder's name, or in the file's name."""
-        folders = [_without_dates(name) for name in reversed(self.label.split("/"))]
+        folders = [_name_without_dates(name) for name in reversed(self.label.split("/"))]
         stem = "" if self.label and self.stem.isdigit() else self.stem  # 0.log of a pod is that of its first container
         for text in (self.source or "", *folders, stem):
             # kafka-1, my-kafka-1_uid, b-1.cluster.example.com
@@ -71,7 +71,7 @@ class Candidate:
 DATE = r"20\d\d-?\d\d-?\d\d([-T._]?\d\d(?!\d))*"
 
 
-def _without_dates(name: str) -> str:
+def _name_without_dates(name: str) -> str:
     return re.sub(DATE, "", name)
 
 
@@ -126,12 +126,12 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
         noted.add(each.folder)
         # The name of a shared folder identifies no broker.
         name_says = in_names if len(beside) < SHARED else None
-        remarks = list(_remarks(each.label, by_lines, stated, name_says, sorted(beside))) if first else []
+        remarks = list(_remarks_on_broker_id(each.label, by_lines, stated, name_says, sorted(beside))) if first else []
         found.append(Owner(broker_id, remarks))
     return found
 
 
-def _remarks(
+def _remarks_on_broker_id(
     label: str, by_lines: int | None, stated: int | None, in_names: int | None, beside: Sequence[int]
 ) -> Iterator[Refused]:
     properties = str(Path(label, "server.properties"))

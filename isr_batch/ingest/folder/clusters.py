@@ -44,7 +44,7 @@ def find_clusters(
     """
     whole = find_logs(folder, options)
     clusters = {folder.resolve().name: (folder, whole)}
-    places = [(_parts_on_disk(file), file.broker_id)
+    places = [(_folders_on_disk(file), file.broker_id)
               for file in whole.files if file.broker_id is not None and file.kind != PROPERTIES]  # fmt: skip
     depth = min(map(len, (parts for parts, _ in places)), default=0)
     of_folder: dict[str, set[int]] = defaultdict(set)
@@ -55,9 +55,13 @@ def find_clusters(
     lone = len(of_folder) == 1 and (
         len(next(iter(of_folder.values()))) > 1
         # CLUSTER/broker-1/server.log, but not broker-1/logs/server.log
-        or all(not _ends_in_number(parts[0]) and _ends_in_number(parts[1]) for parts, _ in places if len(parts) > 1)
+        or all(
+            not _folder_ends_in_number(parts[0]) and _folder_ends_in_number(parts[1])
+            for parts, _ in places
+            if len(parts) > 1
+        )
     )
-    if depth > BROKER_DEPTH and (shared or lone) and not any(map(_is_date, of_folder)):
+    if depth > BROKER_DEPTH and (shared or lone) and not any(map(_is_folder_of_date, of_folder)):
         clusters = {name: (folder / name, find_logs(folder / name, options)) for name in sorted(of_folder)}
         deeper = sorted({parts[0] for parts, _ in places} - set(clusters))
         next(iter(clusters.values()))[1].left_out.extend(
@@ -74,15 +78,15 @@ def find_clusters(
     return {cluster_id: only}
 
 
-def _parts_on_disk(file: LogFile) -> tuple[str, ...]:
+def _folders_on_disk(file: LogFile) -> tuple[str, ...]:
     member = member_name(file.path)
     return Path(file.name.partition(f"!/{member}")[0] if member else file.name).parts
 
 
-def _ends_in_number(folder: str) -> bool:
+def _folder_ends_in_number(folder: str) -> bool:
     return folder[-1:].isdigit()
 
 
-def _is_date(folder: str) -> bool:
+def _is_folder_of_date(folder: str) -> bool:
     """Whether a folder is named after a year, a day or an hour."""
     return bool(re.search(DATE, folder) or re.fullmatch(r"(\w+=)?(20)?\d\d(-\d\d)?", folder))

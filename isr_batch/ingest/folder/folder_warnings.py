@@ -15,7 +15,11 @@ from isr_batch.ingest.folder.partition_listing import listing_sentence, read_lis
 
 def folder_warnings(found: LogFolder) -> list[str]:
     """List in sentences what makes the results doubtful or poorer, by the first and last lines of each file."""
-    return [*map(refusal_sentence, _doubtful(found)), *_releases(found), *_logs(found)]
+    return [
+        *map(refusal_sentence, _warnings_of_doubtful_files(found)),
+        *_warnings_of_releases(found),
+        *_warnings_of_missing_logs(found),
+    ]
 
 
 def refusal_sentence(refused: Refused) -> str:
@@ -41,12 +45,12 @@ def assumed_lag_time_sentence(ms: int) -> str:
     )
 
 
-def _doubtful(found: LogFolder) -> Iterator[Refused]:
+def _warnings_of_doubtful_files(found: LogFolder) -> Iterator[Refused]:
     """Files that were refused; a missing server.properties only matters where the lag time is assumed."""
     yield from (each for each in found.refused if each.reason != NO_PROPERTIES)
 
 
-def _releases(found: LogFolder) -> Iterator[str]:
+def _warnings_of_releases(found: LogFolder) -> Iterator[str]:
     """The release of leaders whose fetches are replayed, and the lag time that depends on it."""
     files = [file for file in found.files if file.broker_id is not None and file.kind in BROKER_KINDS]
     versions = {version for file in files for version in found.seen(file).versions}
@@ -57,18 +61,18 @@ def _releases(found: LogFolder) -> Iterator[str]:
     if any(file.kind == REQUEST for file in files) and all(found.seen(file).whole for file in files):
         if not versions and not found.given.release:
             yield release_not_logged_sentence()
-        elif not unknown and not any(found.seen(file).has_lag_time for file in files) and _no_lag_time(found):
+        elif not unknown and not any(found.seen(file).has_lag_time for file in files) and _warns_of_lag_time(found):
             releases = [found.given.release] if found.given.release else sorted(map(vendor_release, versions), key=str)
             yield assumed_lag_time_sentence(max(map(default_lag_time_ms, releases)))
 
 
-def _no_lag_time(found: LogFolder) -> bool:
+def _warns_of_lag_time(found: LogFolder) -> bool:
     return found.given.replica_lag_time_max_ms is None and any(
         broker.replica_lag_time_max_ms is None for broker in found.brokers.values()
     )
 
 
-def _logs(found: LogFolder) -> list[str]:
+def _warnings_of_missing_logs(found: LogFolder) -> list[str]:
     """Logs that hide shrinks, as `run` finds them in the tables."""
     begins: dict[tuple[int, str], list[datetime]] = defaultdict(list)
     for file in found.files:

@@ -99,7 +99,7 @@ def fingerprint_files(engine: Engine, files: list[LogFile], beginnings: list[lis
         [(n, file.path, lengths, file.layout.to_text(), file.default, file.source)
          for n, (file, lengths) in enumerate(zip(files, beginnings, strict=True))],
     )  # fmt: skip
-    found = engine.collect(engine.over(listed, _fingerprints, _LOOKED_AT)).to_pylist()
+    found = engine.collect(engine.over(listed, _fingerprints_of_files, _LOOKED_AT)).to_pylist()
     of = {
         row["number"]: Fingerprint(
             row["size_bytes"], row["content_bytes"], row["content_hash"], row["lines"],
@@ -117,7 +117,7 @@ def fingerprint_files(engine: Engine, files: list[LogFile], beginnings: list[lis
     return with_lines([replace(file, held=of[n]) for n, file in enumerate(files)], counted)
 
 
-def _fingerprints(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _fingerprints_of_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for file in batch.to_pylist():
             held, counts = count_lines(
@@ -145,7 +145,7 @@ def count_lines(path: str, beginnings: Sequence[int], selected: Selection) -> tu
             _whole_lines(taken.watch(), BLOCK_BYTES), LogKindFinder(selected.default)
         )
     else:
-        found = (codes for _, codes in _sorted_lines(taken.watch(), selected, 1, BLOCK_BYTES, is_mixed=True))
+        found = (codes for _, codes in _lines_of_stream(taken.watch(), selected, 1, BLOCK_BYTES, is_mixed=True))
     for codes in found:
         if codes is not None:
             numbers = np.bincount(codes, minlength=len(BROKER_KINDS)).tolist()
@@ -161,7 +161,7 @@ def _codes_of_blocks(blocks: Iterator[bytes | LongLine], kinds: LogKindFinder) -
                 yield kinds.codes(pa.array([block.head.decode("utf-8", "replace")]))
             else:
                 codes = kinds.all_requests(block)
-                yield codes if codes is not None else kinds.codes(_split(block))
+                yield codes if codes is not None else kinds.codes(_split_into_lines(block))
     except BadFileError:
         pass  # reported when the lines are read
 
@@ -179,7 +179,7 @@ def ranges_of(files: list[LogFile]) -> pa.Table:
     return _table(_PARTS, [
         (file.broker_id, file.name, file.path, *part, file.layout.to_text(), file.default, file.kind, file.alone,
          file.source, file.first)
-        for file in files for part in _ranges(file)
+        for file in files for part in _ranges_of_file(file)
     ])  # fmt: skip
 
 
@@ -187,7 +187,7 @@ def _table(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
 
-def _ranges(file: LogFile) -> Iterator[FileRange]:
+def _ranges_of_file(file: LogFile) -> Iterator[FileRange]:
     assert file.held is not None
     if not file.layout.unchanged:  # a line may be split into parts, or depend on the line before it
         yield FileRange(0, file.held.size_bytes)
@@ -224,10 +224,10 @@ def lines_of_file(  # noqa: PLR0913 a file, and how it is read
     wanted = None if selected.kind is None else BROKER_KINDS.index(selected.kind)
     empty = part.first_line == 1
     stream = content_chunks(path, part.start, part.end)
-    for found, codes in _sorted_lines(stream, selected, part.first_line, block_bytes, is_mixed=wanted is not None):
+    for found, codes in _lines_of_stream(stream, selected, part.first_line, block_bytes, is_mixed=wanted is not None):
         if isinstance(found, BadFileError):
             if selected.first:
-                yield _problem(broker_id, name, None, found.reason, found.detail)
+                yield _line_with_problem(broker_id, name, None, found.reason, found.detail)
             empty = False
             continue
         empty = False
@@ -235,19 +235,19 @@ def lines_of_file(  # noqa: PLR0913 a file, and how it is read
             if codes is None or codes[0] == wanted:
                 head = found.head.decode("utf-8", "replace").replace("\0", "\ufffd")
                 detail = f"{found.size} bytes, begins with {head}"
-                yield _problem(broker_id, name, found.number, "line too long", detail)
+                yield _line_with_problem(broker_id, name, found.number, "line too long", detail)
             continue
         values, numbers = found.values, pa.array(found.numbers)
         if wanted is not None and codes is not None and not (codes == wanted).all():
             mask = pa.array(codes == wanted)
             values, numbers = values.filter(mask), numbers.filter(mask)
         if len(values):
-            yield _batch(broker_id, name, numbers, values)
+            yield _batch_of_lines(broker_id, name, numbers, values)
     if empty and selected.first:
-        yield _problem(broker_id, name, None, "empty file", None)
+        yield _line_with_problem(broker_id, name, None, "empty file", None)
 
 
-def _sorted_lines(
+def _lines_of_stream(
     stream: Iterator[bytes], selected: Selection, first_line: int, block_bytes: int, *, is_mixed: bool
 ) -> Iterator[tuple[LinesInKafkasLayout | LongLine | BadFileError, Codes | None]]:
     """Yield the lines of the source in Kafka's own layout, and problems; if mixed, with the code of each line's log."""
@@ -267,7 +267,7 @@ def _sorted_lines(
                     yield replace(block, number=number), kinds.codes(own) if kinds else None
                 number += 1
                 continue
-            values = _split(block.removeprefix(BYTE_ORDER_MARK) if number == 1 else block)
+            values = _split_into_lines(block.removeprefix(BYTE_ORDER_MARK) if number == 1 else block)
             numbers = np.arange(number, number + len(values))
             number += len(values)
             yield sort(converter.convert(values, numbers))
@@ -280,7 +280,7 @@ def _sorted_lines(
         yield bad, None
 
 
-def _split(block: bytes) -> pa.Array:
+def _split_into_lines(block: bytes) -> pa.Array:
     text = pa.Array.from_buffers(
         pa.binary(), 1, [None, pa.py_buffer(np.array([0, len(block)], np.int32)), pa.py_buffer(block)]
     )
@@ -292,14 +292,16 @@ def _split(block: bytes) -> pa.Array:
     return pc.utf8_rtrim(values, "\r") if b"\r" in block else values
 
 
-def _problem(broker_id: int | None, name: str, line: int | None, problem: str, detail: str | None) -> pa.RecordBatch:
+def _line_with_problem(
+    broker_id: int | None, name: str, line: int | None, problem: str, detail: str | None
+) -> pa.RecordBatch:
     number = pa.array([line], pa.int64())
-    return _batch(
+    return _batch_of_lines(
         broker_id, name, number, pa.nulls(1, pa.string()), pa.array([problem]), pa.array([detail], pa.string())
     )
 
 
-def _batch(broker_id: int | None, name: str, *columns: pa.Array) -> pa.RecordBatch:
+def _batch_of_lines(broker_id: int | None, name: str, *columns: pa.Array) -> pa.RecordBatch:
     """Complete a batch in the order of `LINES`; problem and detail may be left out."""
     rows = len(columns[0])
     same = pa.repeat(pa.scalar(broker_id, pa.int32()), rows), pa.repeat(pa.scalar(name), rows)

@@ -136,7 +136,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
     """
     found = LogFolder(stamp_format=options.stamp_format)
     root = folder.resolve()
-    if _why_not(root, folder / CLUSTER_FILE) is None:
+    if _why_not_opened(root, folder / CLUSTER_FILE) is None:
         found.given = read_cluster_settings(folder / CLUSTER_FILE)
     candidates: list[Candidate] = []
     properties: dict[Path, Properties] = {}
@@ -169,7 +169,9 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
     return found
 
 
-def _files(found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple[set[Inode], int]) -> Iterator[Path]:
+def _files_of_folder(
+    found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple[set[Inode], int]
+) -> Iterator[Path]:
     """List the files of a folder and its subfolders; each folder is listed once, by its own name, not by a link."""
     folders, depth = visited
     try:
@@ -183,16 +185,18 @@ def _files(found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
-        found.refused.append(Refused(_printable(_name(top, folder)), "unreadable folder", error.strerror))
+        found.refused.append(
+            Refused(_printable_log_name(_name_in_folder(top, folder)), "unreadable folder", error.strerror)
+        )
         return
     for entry in entries:
         if entry.name.startswith("."):
             continue
         is_log = any(name.fullmatch(entry.name) for name in LOG_NAMES.values())
-        reason = _why_not(root, entry)
+        reason = _why_not_opened(root, entry)
         if reason == "not a file" and entry.is_dir() and not is_log:
             if depth < MAX_DEPTH:
-                yield from _files(found, root, entry, top, (folders, depth + 1))
+                yield from _files_of_folder(found, root, entry, top, (folders, depth + 1))
         elif reason:
             known = is_log or entry.is_dir() or NOT_LOST.fullmatch(entry.name)
             (found.refused if known else found.left_out).append(Refused(_printable(_name(top, entry)), reason, None))
@@ -213,7 +217,7 @@ def _candidates(
         try:
             paths = archive_members(paths[0])
         except BadFileError as bad:
-            found.refused.append(Refused(_name(folder, path), bad.reason, bad.detail))
+            found.refused.append(Refused(_name_in_folder(folder, path), bad.reason, bad.detail))
             return
     for each in paths:
         member = member_name(each)
@@ -247,7 +251,7 @@ def _sources_of(found: LogFolder, folder: Path, name: str, path: str, options: L
         yield Candidate(label, own_folder, shown, look, kind or SERVER, kind is not None, source, seen)
 
 
-def _by_its_name(name: str, path: str) -> Refused | None:
+def _refused_by_name(name: str, path: str) -> Refused | None:
     if NOT_NEEDED.fullmatch(Path(name).name):
         return Refused(name, "not needed", "nothing in it is about fetches or the ISR")
     if DOCUMENT.fullmatch(Path(name).name) and not is_export_file(path):
@@ -255,7 +259,7 @@ def _by_its_name(name: str, path: str) -> Refused | None:
     return None
 
 
-def _add_candidates(
+def _add_candidate_logs(
     found: LogFolder,
     folder: Path,
     candidates: list[Candidate],
@@ -273,7 +277,7 @@ def _add_candidates(
         if own or broker_id not in found.brokers:
             numbers = (number_setting(own, name) for name in (LAG_TIME, MIN_ISR, FETCHERS))
             found.brokers[broker_id] = Broker(broker_id, *numbers)
-        _add_candidate(found, each, broker_id, options)
+        _add_candidate_log(found, each, broker_id, options)
     used = {each.folder for each in candidates}
     for path in sorted(properties):
         broker_id = int_setting(broker_id_of(properties[path].settings))
@@ -281,22 +285,22 @@ def _add_candidates(
             _add_file(found, PROPERTIES, _name(folder, path), properties[path].path, broker_id)
 
 
-def _add_candidate(found: LogFolder, each: Candidate, broker_id: int, options: LogOptions) -> None:
+def _add_candidate_log(found: LogFolder, each: Candidate, broker_id: int, options: LogOptions) -> None:
     layout = each.look.layout
     if isinstance(layout, UnreadableLayout):
         if layout.reason not in {"empty file", "binary file"} and each.known_name:
-            found.unreadable.append(Refused(_printable(each.name), layout.reason, layout.detail))
+            found.unreadable.append(Refused(_printable_log_name(each.name), layout.reason, layout.detail))
         layout = KAFKAS_OWN
     zone = options.zone(broker_id)
     if zone:
         layout = replace(layout, zone=zone)
     kinds = [kind for kind in KINDS if each.seen.kinds[kind]] or [each.default]
     if layout.whole_seconds and each.seen.of_use[REQUEST]:
-        found.refused.append(Refused(_printable(each.name), WHOLE_SECONDS, _TOO_COARSE))
+        found.refused.append(Refused(_printable_log_name(each.name), WHOLE_SECONDS, _TOO_COARSE))
         kinds = _read_kinds(kinds, layout)
     for number, kind in enumerate(kinds):
         found.files.append(LogFile(
-            kind, broker_id, _printable(each.name), each.look.path, None, layout, each.default, each.source,
+            kind, broker_id, _printable_log_name(each.name), each.look.path, None, layout, each.default, each.source,
             alone=len(kinds) == 1 and not layout.whole_seconds, first=number == 0,
         ))  # fmt: skip
 
@@ -382,10 +386,10 @@ def _add_properties(found: LogFolder, known: dict[Path, Properties], place: Path
         found.refused.append(Refused(_printable(name), bad.reason, bad.detail))
 
 
-def _why_not(root: Path, path: Path) -> str | None:
+def _why_not_opened(root: Path, path: Path) -> str | None:
     """Say why a file must not be opened, without opening it: opening a FIFO would block."""
     try:
-        if _printable(str(path.resolve())) != str(path.resolve()):
+        if _printable_log_name(str(path.resolve())) != str(path.resolve()):
             return "file name is not text"
         if not path.resolve().is_relative_to(root):
             return "link out of the folder"
@@ -394,6 +398,6 @@ def _why_not(root: Path, path: Path) -> str | None:
         return "broken link"
 
 
-def _printable(name: str) -> str:
+def _printable_log_name(name: str) -> str:
     # For the system, names are bytes; a name that is not UTF-8 would fail wherever it is written.
     return name.encode(errors="surrogateescape").decode(errors="replace")

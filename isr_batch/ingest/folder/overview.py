@@ -40,7 +40,7 @@ def file_rows(found: LogFolder) -> list[dict[str, Any]]:
         rows.append({
             "file": file.name, "broker": file.broker_id, "logs": ", ".join(kinds[file.name]),
             "layout": str(file.layout) if file.kind in BROKER_KINDS else "",
-            "from": _to_the_second(seen.first), "until": _until(seen),
+            "from": _time_to_the_second(seen.first), "until": _last_time_of_log(seen),
             "mb": round(Path(file_on_disk(file.path)).stat().st_size / 1e6, 1),
         })  # fmt: skip
     return rows
@@ -71,44 +71,44 @@ def capabilities(found: LogFolder) -> Iterator[Capability]:
         if file.kind == REQUEST and has_follower_fetch(file.path):
             fetched.add(file.broker_id)
     if fetched:
-        yield Capability("replay", f"the partitions that broker {_list(fetched)} leads, under every rule", "")
+        yield Capability("replay", f"the partitions that broker {_broker_list(fetched)} leads, under every rule", "")
     without = set(logs) - fetched
     if without:
-        what = _of_logs(set().union(*(logs[broker] for broker in without)))
+        what = _analysable_by_logs(set().union(*(logs[broker] for broker in without)))
         yield Capability(
-            f"broker {_list(without)}", f"no follower fetches: {what}", "docs/getting-logs.md: request log"
+            f"broker {_broker_list(without)}", f"no follower fetches: {what}", "docs/getting-logs.md: request log"
         )
     lacking = {b for b in fetched if STATE_CHANGE not in logs[b]}
     if lacking:
         yield Capability(
-            f"broker {_list(lacking)}", "no state-change.log: leader epochs are inferred from fetches",
+            f"broker {_broker_list(lacking)}", "no state-change.log: leader epochs are inferred from fetches",
             "add state-change.log, or the output of kafka-topics --describe",
         )  # fmt: skip
     if found.of_kind(METADATA):
         yield Capability("metadata log", "every ISR change, and whether leader or controller made it", "")
     yield from (Capability("listing", said, "") for said in listing_sentences(found))
-    if releases := _releases(found.given.release, versions):
+    if releases := _releases_of_folder(found.given.release, versions):
         yield Capability("release", ", ".join(releases), "")
 
 
-def _releases(given: str | None, versions: Iterable[str]) -> list[str]:
+def _releases_of_folder(given: str | None, versions: Iterable[str]) -> list[str]:
     return [given] if given else [release for release in map(vendor_release, sorted(versions)) if release]
 
 
-def _of_logs(logs: set[str]) -> str:
+def _analysable_by_logs(logs: set[str]) -> str:
     if SERVER in logs:
         return "only what server.log shows of shrinks"
     return "only whom the controller removed, by state-change.log" if STATE_CHANGE in logs else "nothing"
 
 
-def _until(seen: SeenByLook) -> str:
+def _last_time_of_log(seen: SeenByLook) -> str:
     # The end of a compressed file is not examined.
-    return f"after {_to_the_second(seen.last)}" if seen.goes_on and seen.last else _to_the_second(seen.last)
+    return f"after {_time_to_the_second(seen.last)}" if seen.goes_on and seen.last else _time_to_the_second(seen.last)
 
 
-def _to_the_second(stamp: str | None) -> str:
+def _time_to_the_second(stamp: str | None) -> str:
     return (stamp or "")[:19]
 
 
-def _list(numbers: set[int]) -> str:
+def _broker_list(numbers: set[int]) -> str:
     return ", ".join(map(str, sorted(numbers)))

@@ -52,8 +52,8 @@ class Listing(NamedTuple):
 
 def is_listing(path: Path) -> bool:
     """Whether a file is the output of ``kafka-topics --describe``, by its beginning."""
-    text, _ = _read(path, LOOK_AT_BYTES)
-    return any(_partition(line) for line in text.splitlines())
+    text, _ = _read_listing(path, LOOK_AT_BYTES)
+    return any(_listed_partition(line) for line in text.splitlines())
 
 
 def read_listing(path: Path) -> tuple[Listing, BadFileError | None]:
@@ -65,11 +65,11 @@ def read_listing(path: Path) -> tuple[Listing, BadFileError | None]:
     BadFileError or None
         What is wrong with the file.
     """
-    text, bad = _read(path, MAX_BYTES)
+    text, bad = _read_listing(path, MAX_BYTES)
     return parse_listing(text.splitlines()), bad
 
 
-def _read(path: Path, most_bytes: int) -> tuple[str, BadFileError | None]:
+def _read_listing(path: Path, most_bytes: int) -> tuple[str, BadFileError | None]:
     data, bad = b"", None
     try:
         for chunk in content_chunks(str(path)):
@@ -85,9 +85,9 @@ def parse_listing(lines: Iterable[str]) -> Listing:
     """Parse the lines of a listing."""
     found = Listing([], {}, {})
     for line in lines:
-        fields = _fields(line)
+        fields = _fields_of_listing(line)
         topic = fields.get("Topic")
-        if partition := _partition(line):
+        if partition := _listed_partition(line):
             found.partitions.append(partition)
         elif topic and "PartitionCount" in fields:
             if len(fields.get("TopicId", "")) == _ID_CHARACTERS:
@@ -123,18 +123,18 @@ _ID_CHARACTERS = 22
 _NOT_TOLD = "N/A"
 
 
-def _fields(line: str) -> dict[str, str]:
+def _fields_of_listing(line: str) -> dict[str, str]:
     return dict(_FIELD.findall(line))
 
 
-def _partition(line: str) -> Listed | None:
-    fields = _fields(line)
+def _listed_partition(line: str) -> Listed | None:
+    fields = _fields_of_listing(line)
     try:
-        replicas, isr = (_brokers(fields[name]) for name in ("Replicas", "Isr"))
-        leader = -1 if fields["Leader"] in {"none", "-1"} else _number(fields["Leader"])
-        partition = _number(fields["Partition"])
+        replicas, isr = (_listed_brokers(fields[name]) for name in ("Replicas", "Isr"))
+        leader = -1 if fields["Leader"] in {"none", "-1"} else _listed_number(fields["Leader"])
+        partition = _listed_number(fields["Partition"])
         elr, last_known = (
-            None if fields.get(name, _NOT_TOLD) == _NOT_TOLD else _brokers(fields[name])
+            None if fields.get(name, _NOT_TOLD) == _NOT_TOLD else _listed_brokers(fields[name])
             for name in ("Elr", "LastKnownElr")
         )
         return Listed(fields["Topic"], partition, leader, replicas, isr, elr, last_known) if replicas else None
@@ -142,11 +142,11 @@ def _partition(line: str) -> Listed | None:
         return None
 
 
-def _brokers(text: str) -> tuple[int, ...]:
-    return tuple(_number(number) for number in text.split(",") if number)
+def _listed_brokers(text: str) -> tuple[int, ...]:
+    return tuple(_listed_number(number) for number in text.split(",") if number)
 
 
-def _number(text: str) -> int:
+def _listed_number(text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text):
         message = f"{text} is not the number of a broker or partition"
         raise ValueError(message)

@@ -62,7 +62,7 @@ def time_zone_shifts(files: Iterable[LogFile]) -> list[Shift]:
     for file in files:
         if file.broker_id is None or file.kind not in _MARKS:
             continue
-        for ms, line in _lines_with(file, _MARKS[file.kind]):
+        for ms, line in _lines_with_mark(file, _MARKS[file.kind]):
             if file.kind == SERVER:
                 behind[file.broker_id] += [ms - int(text) for text in _CAUGHT_UP.findall(line)]
             elif found := _BEGUN.search(line):
@@ -108,7 +108,7 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
     )
 
 
-def _lines_with(file: LogFile, mark: bytes) -> Iterator[tuple[int, str]]:
+def _lines_with_mark(file: LogFile, mark: bytes) -> Iterator[tuple[int, str]]:
     lines: list[str] = []
     read, tail = 0, b""
     try:
@@ -141,7 +141,7 @@ def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
     if not quarters or times < _AGREE * len(ahead_ms):
         return None
     shift = Shift(broker_id, quarters * 15, "")
-    how = f"{_spelt(shift.minutes)} {'ahead of' if quarters > 0 else 'behind'} lastCaughtUpTimeMs"
+    how = f"{_hours_in_words(shift.minutes)} {'ahead of' if quarters > 0 else 'behind'} lastCaughtUpTimeMs"
     return Shift(
         broker_id, shift.minutes,
         f"the timestamps of broker {broker_id} are {how} at {'all ' if times == len(ahead_ms) else ''}{times} dropped "
@@ -173,11 +173,12 @@ def _between_brokers(begun: dict[tuple[str, str], dict[int, int]], known: Contai
             way = "ahead of" if most > 0 else "behind"
             found.append(Shift(
                 broker_id, most * 15,
-                f"broker {broker_id} logs the same {times} leader epochs {_spelt(most * 15)} {way} broker {reference}",
+                f"broker {broker_id} logs the same {times} leader epochs "
+                f"{_hours_in_words(most * 15)} {way} broker {reference}",
             ))  # fmt: skip
     return found
 
 
-def _spelt(minutes: int) -> str:
+def _hours_in_words(minutes: int) -> str:
     hours, rest = divmod(abs(minutes), 60)
     return " ".join([*([f"{hours} h"] if hours else []), *([f"{rest} min"] if rest else [])])

@@ -23,8 +23,8 @@ _NAMES: Final = {METADATA: "metadata.txt", SNAPSHOT: "topics.txt", GC: "gc.log"}
 
 def find_names(found: LogFolder, names: MadeUpNames) -> None:
     """Find the names in all logs of a folder."""
-    for file in _files(found):
-        for lines, kept in _lines(file):
+    for file in _logs_to_copy(found):
+        for lines, kept in _lines_to_copy(file):
             for line, is_kept in zip(lines.to_pylist(), kept.to_pylist(), strict=True):
                 if is_kept:
                     names.find(line)
@@ -44,22 +44,22 @@ def write_copy(found: LogFolder, names: MadeUpNames, out: Path) -> int:
     """
     out.mkdir(parents=True)
     written, count = Counter[Path](), 0
-    for file in _files(found):
+    for file in _logs_to_copy(found):
         folder = out if file.broker_id is None else out / f"broker-{file.broker_id}"
         path = folder / _NAMES.get(file.kind, f"{file.default}.log")
         number, written[path] = written[path], written[path] + 1
         path = path.with_name(f"{path.name}.{number}") if number else path
         path.parent.mkdir(exist_ok=True)
         with path.open("w", encoding="utf-8") as stream:
-            for lines, kept in _lines(file):
+            for lines, kept in _lines_to_copy(file):
                 for line, is_kept in zip(lines.to_pylist(), kept.to_pylist(), strict=True):
                     stream.write(f"{names.replaced(line) if is_kept else line}\n")
                 count += len(lines)
-    _write_settings(found, out)
+    _write_settings_of_copy(found, out)
     return count
 
 
-def _files(found: LogFolder) -> Iterator[LogFile]:
+def _logs_to_copy(found: LogFolder) -> Iterator[LogFile]:
     """Each file with lines once, also where it is listed for several logs."""
     seen = set()
     for file in found.files:
@@ -68,7 +68,7 @@ def _files(found: LogFolder) -> Iterator[LogFile]:
             yield file
 
 
-def _lines(file: LogFile) -> Iterator[tuple[pa.StringArray, pa.BooleanArray]]:
+def _lines_to_copy(file: LogFile) -> Iterator[tuple[pa.StringArray, pa.BooleanArray]]:
     """Lines in Kafka's own layout, and whether their text is kept; all others only have their time, level and log."""
     of_broker = file.kind in BROKER_KINDS
     kinds = LogKindFinder(file.default) if of_broker else None
@@ -91,16 +91,16 @@ def _lines(file: LogFile) -> Iterator[tuple[pa.StringArray, pa.BooleanArray]]:
         if file.layout.whole_seconds:  # as requests without milliseconds are not read
             kept = pc.and_(kept, pc.not_equal(log, REQUEST))
         kept = pc.fill_null(kept, False)
-        yield pc.if_else(kept, values, _emptied(values, log)), kept
+        yield pc.if_else(kept, values, _lines_emptied(values, log)), kept
 
 
-def _emptied(values: pa.StringArray, log: pa.StringArray) -> pa.StringArray:
+def _lines_emptied(values: pa.StringArray, log: pa.StringArray) -> pa.StringArray:
     head = pc.struct_field(pc.extract_regex(values, _HEAD), "head")
     loggers = pa.array([f"left out ({_LOGGERS.get(each, '')})" for each in log.to_pylist()])
     return pc.fill_null(pc.binary_join_element_wise(head, loggers, ""), "")
 
 
-def _write_settings(found: LogFolder, out: Path) -> None:
+def _write_settings_of_copy(found: LogFolder, out: Path) -> None:
     given = found.given
     stated = {"release": given.release, LAG_TIME: given.replica_lag_time_max_ms, MIN_ISR: given.min_insync_replicas,
               FETCHERS: given.num_replica_fetchers}  # fmt: skip

@@ -32,7 +32,7 @@ def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], 
     topic_ids : int
         Number of topics whose name is in no log.
     """
-    found_out = _coverage(stretches)
+    found_out = _notes_on_coverage(stretches)
     releases = {row["broker_version"] for row in led if row["broker_version_source"] == INFERRED}
     if releases:
         found_out.append(Note(
@@ -68,7 +68,7 @@ def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], 
     if unphased and led:
         half = max(row["replica_lag_time_max_ms"] for row in led) // 2000
         found_out.append(Note(
-            "isr-expiration", f"phase unknown on broker {_list(unphased)}: shrinks may be up to {half} s off",
+            "isr-expiration", f"phase unknown on broker {_list_in_note(unphased)}: shrinks may be up to {half} s off",
             "add a log with a Shrinking line, or with the broker's start",
         ))  # fmt: skip
     return found_out
@@ -87,23 +87,23 @@ def note_on_later_logs(files: Sequence[str], fetches: int) -> list[Note]:
     return [Note("late files", found, "ingest all files at once into a new lake")] if files else []
 
 
-def _coverage(stretches: Sequence[Stretch]) -> list[Note]:
+def _notes_on_coverage(stretches: Sequence[Stretch]) -> list[Note]:
     by_broker: dict[int, list[Stretch]] = defaultdict(list)
     for stretch in stretches:
         by_broker[stretch.broker_id].append(stretch)
     found_out = []
     for broker_id, own in by_broker.items():
-        spans = "; gap; ".join(f"{_time(each.first_us)} to {_time(each.until_us)}" for each in own)
+        spans = "; gap; ".join(f"{_time_in_note(each.first_us)} to {_time_in_note(each.until_us)}" for each in own)
         begins = "" if own[0].from_start else "; the followers were already fetching when it begins"
         found_out.append(Note(f"request log of broker {broker_id}", f"{spans} UTC{begins}", ""))
     return found_out
 
 
-def _time(us: int) -> str:
+def _time_in_note(us: int) -> str:
     return f"{datetime.fromtimestamp(us / 1e6, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _list(numbers: set[int]) -> str:
+def _list_in_note(numbers: set[int]) -> str:
     return ", ".join(map(str, sorted(numbers)))
 
 

@@ -32,17 +32,19 @@ def find_evidence(sql: ArrowSql, read: LinesOfInterest, every: LinesOfInterest |
         *((file["broker_id"], file["first_us"], file["last_us"]) for file in read.files.to_pylist()
           if file["kind"] in (SERVER, STATE_CHANGE)),
     ):  # fmt: skip
-        _widen(span_us, broker_id, first_us, last_us)
+        _widen_evidence_span(span_us, broker_id, first_us, last_us)
     found = find_lines(sql, pa.concat_tables(lines), span_us)
     found.settings |= read.settings
     found.server_us = {}
     for file in (every or read).files.to_pylist():
         if file["kind"] == SERVER and file["informs"]:
-            _widen(found.server_us, file["broker_id"], file["first_us"], file["last_us"])
+            _widen_evidence_span(found.server_us, file["broker_id"], file["first_us"], file["last_us"])
     return found
 
 
-def _widen(spans_us: dict[int, tuple[int, int]], broker_id: int, first_us: int | None, last_us: int | None) -> None:
+def _widen_evidence_span(
+    spans_us: dict[int, tuple[int, int]], broker_id: int, first_us: int | None, last_us: int | None
+) -> None:
     if first_us is None or last_us is None:
         return
     first, last = spans_us.get(broker_id, (first_us, last_us))

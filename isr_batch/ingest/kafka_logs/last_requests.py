@@ -69,15 +69,18 @@ def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Tab
         _READ, ends=ends,
     ))  # fmt: skip
     of_file: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
-    for row in _in_order(appends):
+    for row in _requests_in_order(appends):
         of_file[row["source_file"]][row["source_line"]] = row
-    kept = [_kept(row, "") for rows in of_file.values() for row in list(rows.values())[-_MOST_OF_FILE:]]
-    last = {tuple(row[name] for name in ("source_file", *_FOLLOWER)): row for row in _in_order(read)}
-    kept += [_kept(row, json.dumps({name: row[name] for name in (*_FOLLOWER, "read_us")})) for row in last.values()]
+    kept = [_last_request_line(row, "") for rows in of_file.values() for row in list(rows.values())[-_MOST_OF_FILE:]]
+    last = {tuple(row[name] for name in ("source_file", *_FOLLOWER)): row for row in _requests_in_order(read)}
+    kept += [
+        _last_request_line(row, json.dumps({name: row[name] for name in (*_FOLLOWER, "read_us")}))
+        for row in last.values()
+    ]
     return pa.Table.from_pylist(kept, KEPT_LINES)
 
 
-def _in_order(rows: pa.Table) -> list[dict[str, Any]]:
+def _requests_in_order(rows: pa.Table) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = rows.sort_by([("handled_us", "ascending"), ("source_line", "ascending")]).to_pylist()
     return found
 
@@ -94,6 +97,6 @@ def read_times(kept: pa.Table) -> dict[tuple[int, int, int], int]:
     return {(row["broker_id"], asked["replica_id"], row["stamp_us"]): asked["read_us"] for row, asked in fetches}
 
 
-def _kept(request: Mapping[str, Any], message: str) -> dict[str, Any]:
+def _last_request_line(request: Mapping[str, Any], message: str) -> dict[str, Any]:
     return {"kind": REQUEST, "broker_id": request["broker_id"], "source_file": request["source_file"],
             "source_line": request["source_line"], "stamp_us": request["handled_us"], "message": message}  # fmt: skip

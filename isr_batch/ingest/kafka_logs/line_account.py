@@ -98,7 +98,7 @@ def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, re
             continue
         account.append(Tally(kind, READ, "", sum(file.held.lines for file in of_kind if file.held)))
         if kind == log_folder.REQUEST:
-            account += _classes_of_requests(classes)
+            account += _request_tallies(classes)
         else:
             bad_lines = {reason: n for (log, reason), n in refused.items() if log == kind}
             used = lines.used[kind] - sum(n for reason, n in bad_lines.items() if reason in UNKNOWN_FORMS)
@@ -108,7 +108,7 @@ def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, re
     return account
 
 
-def _classes_of_requests(classes: Mapping[str, int]) -> list[Tally]:
+def _request_tallies(classes: Mapping[str, int]) -> list[Tally]:
     used = (FOLLOWER_FETCH, PRODUCE, LEADER_AND_ISR)
     tallies = [
         Tally(log_folder.REQUEST, USED if kind in used else SKIPPED, kind, count) for kind, count in classes.items()

@@ -99,31 +99,31 @@ class LinesOfInterest:
 def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> LinesOfInterest:
     """Read all logs of a folder except request logs, in one pass."""
     files = [file for kind in (SERVER, STATE_CHANGE, METADATA, GC) for file in found.of_kind(kind)]
-    rows = _read(engine, files)
+    rows = _read_lines_of_interest(engine, files)
     figures = rows.filter(pc.is_valid(rows["lines"]))
     chosen = rows.filter(pc.is_null(rows["lines"]))
     of_kind = {kind: chosen.filter(pc.equal(chosen["kind"], kind)) for kind in (SERVER, STATE_CHANGE, METADATA, GC)}
     server, state_changes = (
-        _once(sql, of_kind[kind]) if _overlapping(found.of_kind(kind)) else of_kind[kind]
+        _once(sql, of_kind[kind]) if _brokers_with_overlapping_logs(found.of_kind(kind)) else of_kind[kind]
         for kind in (SERVER, STATE_CHANGE)
     )
     records = metadata_log.parse_metadata(sql, metadata_log.metadata_records(sql, of_kind[METADATA]))
     used = {
         SERVER: server.num_rows - server["message"].null_count,
-        STATE_CHANGE: state_changes.num_rows - state_changes["message"].null_count + _others(sql, figures),
+        STATE_CHANGE: state_changes.num_rows - state_changes["message"].null_count + _other_state_changes(sql, figures),
         METADATA: records.filter(pc.is_null(records["problem"])).num_rows - (pc.sum(records["malformed"]).as_py() or 0),
         GC: of_kind[GC].num_rows - of_kind[GC]["message"].null_count,
     }
     return LinesOfInterest(
         server.select(_IN_TABLES), state_changes.select(_IN_TABLES), of_kind[GC].select(_IN_TABLES), records,
-        _by_file(sql, figures, records),
+        _other_lines_by_file(sql, figures, records),
         sql("SELECT broker_id, unnest(active_us) AS at_us FROM figures", figures=figures),
         chosen.filter(pc.and_(pc.is_valid(chosen["message"]), pc.is_in(chosen["kind"], _KEPT)))
-        .select(KEPT_LINES.names), used, _settings(found),
+        .select(KEPT_LINES.names), used, _settings_next_to_logs(found),
     )  # fmt: skip
 
 
-def _settings(found: LogFolder) -> dict[tuple[int, str], int]:
+def _settings_next_to_logs(found: LogFolder) -> dict[tuple[int, str], int]:
     """Collect the settings of files next to the logs; the operator's values take precedence."""
     brokers = {file.broker_id for file in found.files if file.broker_id is not None}
     settings = {}
@@ -159,18 +159,22 @@ def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLog
     return replace(read, server=server, state_changes=state_changes, files=files, activity=activity)
 
 
-def _read(engine: Engine, files: Sequence[LogFile]) -> pa.Table:
-    overlapping = frozenset(_overlapping([file for file in files if file.kind == STATE_CHANGE]))
-    return engine.collect(engine.map(lines.read_lines(engine, list(files)), partial(_choose, overlapping), _FOUND))
+def _read_lines_of_interest(engine: Engine, files: Sequence[LogFile]) -> pa.Table:
+    overlapping = frozenset(_brokers_with_overlapping_logs([file for file in files if file.kind == STATE_CHANGE]))
+    return engine.collect(
+        engine.map(lines.read_lines(engine, list(files)), partial(_choose_lines_of_interest, overlapping), _FOUND)
+    )
 
 
-def _choose(overlapping: frozenset[int | None], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _choose_lines_of_interest(
+    overlapping: frozenset[int | None], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield from _chosen(read_as_log_lines(batch), overlapping)
+        yield from _chosen_lines(read_as_log_lines(batch), overlapping)
 
 
 def read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Build the input of `_chosen`: message of lines of interest; stamp_us and line_hash of those with one."""
+    """Build the input of `_chosen_lines`: message of lines of interest; stamp_us and line_hash of those with one."""
     kind, value = batch["log"], batch["value"]
     stamps, hashes = request_stamps_and_hashes(value)
     stamps = pc.if_else(pc.equal(kind, METADATA), None, stamps)
@@ -220,12 +224,12 @@ def _with_stamps_of_exceptions(value: pa.StringArray, of_server: pa.BooleanArray
     return pa.array(filled, stamps.type)
 
 
-def _overlapping(files: Sequence[LogFile]) -> list[int | None]:
+def _brokers_with_overlapping_logs(files: Sequence[LogFile]) -> list[int | None]:
     """List the brokers with several files of one kind, which may be overlapping copies."""
     return [broker for broker, times in Counter(file.broker_id for file in files).items() if times > 1]
 
 
-def _chosen(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> Iterator[pa.RecordBatch]:
+def _chosen_lines(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> Iterator[pa.RecordBatch]:
     """Yield the lines of interest of a batch, and for each file a summary of the other lines."""
     keep = pc.or_(pc.is_valid(batch["message"]), pc.is_valid(batch["problem"]))
     kept = batch.filter(keep)
@@ -236,10 +240,10 @@ def _chosen(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> Iterat
     of_log = pa.table([batch["kind"], batch["source_file"]], ["kind", "source_file"])
     for log in of_log.group_by(["kind", "source_file"]).aggregate([]).to_pylist():
         own = pc.and_(pc.equal(batch["kind"], log["kind"]), pc.equal(batch["source_file"], log["source_file"]))
-        yield _figures(batch.filter(own), overlapping)
+        yield _figures_of_other_lines(batch.filter(own), overlapping)
 
 
-def _figures(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> pa.RecordBatch:
+def _figures_of_other_lines(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> pa.RecordBatch:
     kind, broker_id, name = (batch[column][0].as_py() for column in ("kind", "broker_id", "source_file"))
     stamps = np.asarray(batch["stamp_us"].drop_null())
     row: dict[str, Any] = {"kind": kind, "broker_id": broker_id, "source_file": name,
@@ -278,7 +282,7 @@ def _once(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
     )
 
 
-def _others(sql: ArrowSql, figures: pa.Table) -> int:
+def _other_state_changes(sql: ArrowSql, figures: pa.Table) -> int:
     """Count the lines of state-change.log with a timestamp that are not of interest, without duplicates."""
     counted = sql(
         """
@@ -295,7 +299,7 @@ def _others(sql: ArrowSql, figures: pa.Table) -> int:
     return int(counted["lines"][0].as_py())
 
 
-def _by_file(sql: ArrowSql, figures: pa.Table, records: pa.Table) -> pa.Table:
+def _other_lines_by_file(sql: ArrowSql, figures: pa.Table, records: pa.Table) -> pa.Table:
     return sql(
         f"""
         WITH every AS (

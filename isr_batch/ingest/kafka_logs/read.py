@@ -226,7 +226,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     by_file = request_summary.requests_by_file(engine, sql, said["files"])
     controller_lines = engine.collect(said["controller"])
     from_controller = leader_and_isr.accepted_requests(controller_lines)
-    sources, listings = _sources(
+    sources, listings = _sources_of_terms(
         sql, engine, said["fetches"], from_controller, of_interest, found, releases.oldest_release(by_file)
     )
 
@@ -243,7 +243,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     checks = broker_events.checks_seen(sources, pa.concat_tables([silent, earlier.silences.cast(silent.schema)]))
     processes = broker_events.broker_processes(sources, pauses, of_interest.activity, checks, earlier.stretches)
     starts = leader_epochs.term_starts(sources)
-    seen = mid_term_rows.followers_seen(sources, stretches)
+    seen = mid_term_rows.followers_seen_mid_term(sources, stretches)
     log_ends_us = max((stretch.until_us for stretch in stretches), default=0)
     controller_us = isr_changes.isr_changes_recorded_until(sources, log_ends_us)
     listed = [partition for listing in listings for partition in listing.partitions]
@@ -336,7 +336,7 @@ def _said_by_requests(engine: Engine, found: log_folder.LogFolder) -> dict[str, 
     return said if without_copies is None else engine.answers(without_copies, _OF_REQUESTS)
 
 
-def _sources(  # noqa: PLR0913, PLR0917 all that is read
+def _sources_of_terms(  # noqa: PLR0913, PLR0917 all that is read
     sql: ArrowSql,
     engine: Engine,
     fetches: Rows,
@@ -362,12 +362,12 @@ def _sources(  # noqa: PLR0913, PLR0917 all that is read
         """,
         recorded=metadata_log.metadata_topics(sql, records),
         noted=rows_of(sql, state_changes, TOPIC_ID).select(["topic_id", "topic"]),
-        listed=_pairs(listed_ids, topic_id=pa.string(), topic=pa.string()),
+        listed=_table_of_pairs(listed_ids, topic_id=pa.string(), topic=pa.string()),
     )
     min_isr = sql(
         "SELECT * FROM recorded UNION ALL BY NAME SELECT * FROM listed",
         recorded=metadata_log.metadata_min_isr(sql, records),
-        listed=_pairs(listed_min_isr, topic=pa.string(), min_insync_replicas=pa.int32()),
+        listed=_table_of_pairs(listed_min_isr, topic=pa.string(), min_insync_replicas=pa.int32()),
     )
     settings = broker_settings(sql, server, list(found.brokers.values()), found.given, oldest)
     sources = leader_epochs.Sources(
@@ -376,7 +376,7 @@ def _sources(  # noqa: PLR0913, PLR0917 all that is read
     return sources, listings
 
 
-def _pairs(rows: list[tuple[str, Any]], **types: pa.DataType) -> pa.Table:
+def _table_of_pairs(rows: list[tuple[str, Any]], **types: pa.DataType) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(types, row, strict=True)) for row in rows], pa.schema(types))
 
 

@@ -161,7 +161,7 @@ class AddedRows:
         if files is None:
             rows = self.lake.read(self.table.name).where(F.col("cluster_id") == self.target.cluster_id)
             return {str(row[0]) for row in rows.select("event_date").distinct().collect()}
-        found = _of_cluster(files, self.target.cluster_id, None, ["event_date"])
+        found = _stored_rows_of_cluster(files, self.target.cluster_id, None, ["event_date"])
         return {str(day) for day in pc.unique(found["event_date"]).to_pylist()}
 
     def _stored_rows(self, day: str, names: list[str]) -> pa.Table:
@@ -171,7 +171,7 @@ class AddedRows:
             where = f"cluster_id = {sql_literal(self.target.cluster_id)} AND event_date = DATE'{day}'"
             rows = self.lake.read(self.table.name).where(where).select(*names).toArrow()
         else:
-            rows = _of_cluster(files, self.target.cluster_id, day, names)
+            rows = _stored_rows_of_cluster(files, self.target.cluster_id, day, names)
         return with_dictionaries(rows, self.target.checked)
 
     def commit(self) -> None:
@@ -196,12 +196,14 @@ class AddedRows:
             self.lake.by_delta_rs(self.table.name).store.files().delete_file(file.path)
 
 
-def _date(day: str) -> pa.Scalar:
+def _arrow_day(day: str) -> pa.Scalar:
     return pa.scalar(day).cast(pa.date32())
 
 
-def _of_cluster(files: ds.Dataset | pa.Table, cluster_id: str, day: str | None, names: list[str]) -> pa.Table:
+def _stored_rows_of_cluster(
+    files: ds.Dataset | pa.Table, cluster_id: str, day: str | None, names: list[str]
+) -> pa.Table:
     of_cluster = ds.field("cluster_id") == cluster_id
     if day is not None:
-        of_cluster &= ds.field("event_date") == _date(day)
+        of_cluster &= ds.field("event_date") == _arrow_day(day)
     return (ds.dataset(files) if isinstance(files, pa.Table) else files).to_table(names, of_cluster)

@@ -102,7 +102,9 @@ def checked_rows(
     is_csv : bool
         Whether rows may have a `CORRUPT` text.
     """
-    types = {column.name: column.type for column in table.columns if column.name in {*values, *_filled(table)}}
+    types = {
+        column.name: column.type for column in table.columns if column.name in {*values, *_columns_of_every_row(table)}
+    }
     read = ", ".join(
         f"TRY_CAST({values[name].value} AS {_SQL_TYPES[kind]}) AS {name}"
         if name in values
@@ -126,7 +128,7 @@ def checked_rows(
             f"SELECT *, {f'CASE{unreadable} END' if unreadable else 'NULL'} AS _unreadable "
             f"FROM (SELECT {read}, {corrupt} AS _corrupt FROM rows{where})"
         ),
-        *_completions(table),
+        *_completed_values(table),
     ]
     text = steps[0]
     for step in steps[1:]:
@@ -136,10 +138,10 @@ def checked_rows(
     problems = _problems(table, columns, values, types)
     reason = "CASE" + "".join(f" WHEN {when} THEN {quoted(why)}" for when, why, _ in problems) + " END"
     detail = "CASE" + "".join(f" WHEN {when} THEN {what}" for when, _, what in problems) + " END"
-    in_order = _in_order(table)
+    in_order = _instants_in_order(table)
     text = f"SELECT *, {reason} AS reason, {detail} AS detail FROM ({text})"
     shown = f"coalesce(_corrupt, CAST(to_json({{{raw}}}) AS VARCHAR))" if raw else "_corrupt"
-    constants, same_as = _constants(values, types), _same_as(table, values)
+    constants, same_as = _constant_columns(values, types), _same_instants_as(table, values)
     kept = [name for name in types if name not in {*constants, *same_as}]
     outcome = ", ".join(f"{in_order.get(name, name)} AS {name}" for name in kept)
     text = (
@@ -153,7 +155,7 @@ def checked_rows(
     return Checked(table, text, schema, constants, same_as)
 
 
-def _constants(values: Mapping[str, ColumnValue], types: Mapping[str, str]) -> dict[str, object]:
+def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str]) -> dict[str, object]:
     defaults = {"leader_epoch": NO_EPOCH, "error_code": 0, "made_by": "leader"}
     given = {name: value.constant for name, value in values.items() if value.source is None}
     absent = {name: defaults.get(name) for name in types if name not in values and name not in INSTANTS}
@@ -161,7 +163,7 @@ def _constants(values: Mapping[str, ColumnValue], types: Mapping[str, str]) -> d
     return {name: value for name, value in (absent | given).items() if name not in derived}
 
 
-def _same_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
+def _same_instants_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
     """Return, for each instant of a fetch that is not mapped, the mapped instant that replaces it."""
     if table is not FETCH_LOG:
         return {}
@@ -179,7 +181,7 @@ def _same_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
     return same
 
 
-def _filled(table: Table) -> tuple[str, ...]:
+def _columns_of_every_row(table: Table) -> tuple[str, ...]:
     """Return the columns that every row has, whether they are mapped or not."""
     if table is FETCH_LOG:
         return ("leader_epoch", *INSTANTS, "leader_log_end_offset", "high_watermark", "error_code")
@@ -190,7 +192,7 @@ def _filled(table: Table) -> tuple[str, ...]:
     return tuple(name for name in table.column_names if name not in {"leader_epoch", "event_date"})
 
 
-def _completions(table: Table) -> list[str]:
+def _completed_values(table: Table) -> list[str]:
     """Return SQL that fills in missing values: a list of steps, where a step may use columns of the steps before it."""
     if table is APPEND_LOG:
         ends = "CASE WHEN log_end_offset IS NOT NULL THEN coalesce(log_end_source, 'appends') END AS log_end_source"
@@ -220,7 +222,7 @@ def _back_us(table: Table) -> str:
     return f"greatest({', '.join(f'{earlier} - {later}' for earlier, later in pairwise(INSTANTS))})"
 
 
-def _in_order(table: Table) -> dict[str, str]:
+def _instants_in_order(table: Table) -> dict[str, str]:
     """Return SQL that makes instants equal if rounding has put them out of order."""
     if table is not FETCH_LOG:
         return {}

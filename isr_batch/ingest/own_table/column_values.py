@@ -68,12 +68,12 @@ def column_values(
         values[label] = {}
         for target, where in given.items():
             if where.column is None:
-                values[label][target] = ColumnValue(_constant(where.constant), None, "", None, where.constant)
+                values[label][target] = ColumnValue(_constant_as_sql(where.constant), None, "", None, where.constant)
                 continue
             source = f"{label}.columns.{target}: {where.column}"
             try:
-                column, kind = _find(schema, where.column)
-                value = _value(where, column, kind)
+                column, kind = _find_mapped_column(schema, where.column)
+                value = _value_as_sql(where, column, kind)
             except UsageError as error:
                 mistakes.append(f"{source} {error.message}")
             except SchemaError as error:
@@ -97,13 +97,13 @@ def quoted_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _constant(constant: object) -> str:
+def _constant_as_sql(constant: object) -> str:
     if isinstance(constant, list):
         return f"CAST([{', '.join(map(str, constant))}] AS INTEGER[])"
     return quoted(constant) if isinstance(constant, str) else str(constant)
 
 
-def _find(schema: pa.Schema, name: str) -> tuple[str, pa.DataType]:
+def _find_mapped_column(schema: pa.Schema, name: str) -> tuple[str, pa.DataType]:
     """Find the column of exactly this name; otherwise the nested field with this dotted name."""
     fields = {field.name: field.type for field in schema if field.name != CORRUPT}
     if name in fields:
@@ -119,100 +119,100 @@ def _find(schema: pa.Schema, name: str) -> tuple[str, pa.DataType]:
     return column, kind
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def _is_text_type(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
-        return _is_text(kind.value_type)
+        return _is_text_type(kind.value_type)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _is_fractional(kind: pa.DataType) -> bool:
+def _is_fractional_type(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def _is_list_type(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _value(given: ColumnSource, column: str, kind: pa.DataType) -> str:
+def _value_as_sql(given: ColumnSource, column: str, kind: pa.DataType) -> str:
     if pa.types.is_null(kind):  # the type that pandas gives a column without values
         return "NULL"
     if isinstance(given, InstantSource):
-        return _instant(given, column, kind)
+        return _instant_as_sql(given, column, kind)
     if isinstance(given, NumberSource):
-        return _integer(column, kind)
+        return _integer_as_sql(column, kind)
     if isinstance(given, NumbersSource):
-        return _integers(column, kind)
-    if _is_text(kind) or pa.types.is_integer(kind):
+        return _integers_as_sql(column, kind)
+    if _is_text_type(kind) or pa.types.is_integer(kind):
         return f"CAST({column} AS VARCHAR)"
-    raise _unfit(kind, "text")
+    raise _unfit_column(kind, "text")
 
 
-def _unfit(kind: pa.DataType, what: str) -> SchemaError:
+def _unfit_column(kind: pa.DataType, what: str) -> SchemaError:
     return SchemaError(f"is {kind}, which cannot be read as {what}")
 
 
-def _exact(column: str, kind: pa.DataType) -> str:
+def _exact_as_sql(column: str, kind: pa.DataType) -> str:
     """Write SQL that reads text or fractional numbers as decimals, without loss of precision."""
-    if not _is_text(kind):
+    if not _is_text_type(kind):
         return f"TRY_CAST({column} AS DECIMAL(38, 9))"
     return (
         f"CASE WHEN regexp_full_match({column}, {quoted(_NUMBER)}) THEN TRY_CAST(trim({column}) AS DECIMAL(38, 9)) END"
     )
 
 
-def _integer(column: str, kind: pa.DataType) -> str:
+def _integer_as_sql(column: str, kind: pa.DataType) -> str:
     if pa.types.is_integer(kind):
         return f"TRY_CAST({column} AS BIGINT)"
-    if _is_text(kind) or _is_fractional(kind):
-        exact = _exact(column, kind)
+    if _is_text_type(kind) or _is_fractional_type(kind):
+        exact = _exact_as_sql(column, kind)
         return f"CASE WHEN {exact} = floor({exact}) THEN TRY_CAST({exact} AS BIGINT) END"
-    raise _unfit(kind, "a whole number")
+    raise _unfit_column(kind, "a whole number")
 
 
-def _integers(column: str, kind: pa.DataType) -> str:
-    if _is_list(kind):
-        numbers = f"list_transform({column}, lambda x: TRY_CAST({_integer('x', kind.value_type)} AS INTEGER))"
-    elif _is_text(kind):
+def _integers_as_sql(column: str, kind: pa.DataType) -> str:
+    if _is_list_type(kind):
+        numbers = f"list_transform({column}, lambda x: TRY_CAST({_integer_as_sql('x', kind.value_type)} AS INTEGER))"
+    elif _is_text_type(kind):
         digits = f"regexp_extract_all({column}, '\\d+')"
         numbers = (
             f"CASE WHEN regexp_full_match({column}, {quoted(_LIST)}) "
             f"THEN list_transform({digits}, lambda x: TRY_CAST(x AS INTEGER)) END"
         )
     else:
-        raise _unfit(kind, "a list of whole numbers")
+        raise _unfit_column(kind, "a list of whole numbers")
     return f"CASE WHEN NOT list_contains(list_transform({numbers}, lambda x: x IS NULL), true) THEN {numbers} END"
 
 
-def _instant(given: InstantSource, column: str, kind: pa.DataType) -> str:
+def _instant_as_sql(given: InstantSource, column: str, kind: pa.DataType) -> str:
     """Write SQL for an instant in epoch microseconds."""
     if given.unit is None:
         if pa.types.is_timestamp(kind):
             zoned = f"CAST({column} AS TIMESTAMPTZ)" if kind.unit == "ns" else column
-            return f"epoch_us({_in_zone(column, given.time_zone) if kind.tz is None else zoned})"
-        if pa.types.is_integer(kind) or _is_text(kind) or _is_fractional(kind):
+            return f"epoch_us({_instant_in_zone(column, given.time_zone) if kind.tz is None else zoned})"
+        if pa.types.is_integer(kind) or _is_text_type(kind) or _is_fractional_type(kind):
             raise UsageError(f"is {kind}: give its unit, {{column: ..., unit: s, ms, us, ns or iso}}")
-        raise _unfit(kind, "a time")
+        raise _unfit_column(kind, "a time")
     if given.unit == "iso":
-        if not _is_text(kind):
-            raise _unfit(kind, "text with a time")
-        return _instant_of_text(column, given.time_zone)
+        if not _is_text_type(kind):
+            raise _unfit_column(kind, "text with a time")
+        return _instant_of_text_as_sql(column, given.time_zone)
     if pa.types.is_integer(kind):
         whole = f"CAST({column} AS BIGINT)"
         return f"TRY({whole} // 1000)" if given.unit == "ns" else f"TRY({whole} * {_US_OF_UNIT[given.unit]})"
-    if _is_text(kind) or _is_fractional(kind):
-        exact = _exact(column, kind)
+    if _is_text_type(kind) or _is_fractional_type(kind):
+        exact = _exact_as_sql(column, kind)
         if given.unit == "ns":
             return f"TRY(CAST(CAST(floor({exact}) AS HUGEINT) // 1000 AS BIGINT))"
         return f"TRY(CAST(round({exact} * {_US_OF_UNIT[given.unit]}) AS BIGINT))"
-    raise _unfit(kind, f"a time in {given.unit}")
+    raise _unfit_column(kind, f"a time in {given.unit}")
 
 
-def _in_zone(naive: str, time_zone: str | None) -> str:
+def _instant_in_zone(naive: str, time_zone: str | None) -> str:
     naive = f"CAST({naive} AS TIMESTAMP)"
     return naive if time_zone in (None, "UTC") else f"timezone({quoted(time_zone or '')}, {naive})"
 
 
-def _instant_of_text(column: str, time_zone: str | None) -> str:
+def _instant_of_text_as_sql(column: str, time_zone: str | None) -> str:
     """Write SQL that parses ISO 8601 text with date, hours and minutes; a comma may precede the fraction."""
     text = f"replace(trim({column}), ',', '.')"
     for short, full in ((r"(:.*[+-]\d{2})$", r"\1:00"), (r"([+-]\d{2})(\d{2})$", r"\1:\2")):
@@ -223,5 +223,5 @@ def _instant_of_text(column: str, time_zone: str | None) -> str:
     return (
         f"CASE WHEN regexp_full_match({text}, {quoted(_INSTANT)}) THEN "
         f"CASE WHEN regexp_matches({text}, {quoted(_OFFSET)}) THEN {zoned} "
-        f"ELSE epoch_us({_in_zone(naive, time_zone)}) END END"
+        f"ELSE epoch_us({_instant_in_zone(naive, time_zone)}) END END"
     )

@@ -78,10 +78,10 @@ class DeltaTable:
 
     def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":  # noqa: D102
         rows = lake.spark.read.format("delta").load(f"file:{self.place}")
-        return _of_files(rows, items).select(*(f"`{name.replace('`', '``')}`" for name in columns))
+        return _rows_of_delta_files(rows, items).select(*(f"`{name.replace('`', '``')}`" for name in columns))
 
 
-def _of_files(rows: "DataFrame", items: Sequence[Item]) -> "DataFrame":
+def _rows_of_delta_files(rows: "DataFrame", items: Sequence[Item]) -> "DataFrame":
     from pyspark.sql import functions as F
 
     names = [item.name.rpartition("/")[2] for item in items]

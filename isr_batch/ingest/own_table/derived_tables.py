@@ -19,7 +19,7 @@ from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.ingest.own_table.broker_days import FetchDay
 from isr_batch.ingest.own_table.checks import checks_of_changes, silences_until_changes
 from isr_batch.ingest.own_table.growth_of_logs import with_growth_of_logs
-from isr_batch.ingest.own_table.leader_epochs import GAP_US, leader_epochs
+from isr_batch.ingest.own_table.leader_epochs import GAP_US, leader_epochs_of_own_table
 from isr_batch.ingest.own_table.mapping import INSTANTS
 from isr_batch.ingest.own_table.silences import leader_silences
 from isr_batch.lake.arrow_read import contract_schema, open_columns, read_columns
@@ -48,13 +48,15 @@ def derive_tables(lake: Lake) -> None:
     with ArrowSql() as sql:
         lake.ensure_all((FETCH_DAYS, BROKER_DAYS))
         now, stale = files_by_day(lake), set[date]()
-        for table, make in ((FETCH_DAYS, partial(_fetch_days, sql=sql)), (BROKER_DAYS, _broker_days)):
+        for table, make in ((FETCH_DAYS, partial(_derived_fetch_days, sql=sql)), (BROKER_DAYS, _derived_broker_days)):
             before = made_from(lake, table.name, "made_from")
             stale |= {day for day in now.keys() | before.keys() if now.get(day) != before.get(day)}
             for day in sorted(day for day in stale if now.get(day) != before.get(day)):
                 # One day at a time, so that memory does not grow with the number of days.
                 rows = make(lake, clusters, day) if day in now else arrow_schema(table).empty_table()
-                _replace_days(lake, sql, table, clusters, [day], _complete(table, rows, now.get(day, ""), day))
+                _replace_derived_days(
+                    lake, sql, table, clusters, [day], _derived_rows(table, rows, now.get(day, ""), day)
+                )
     with log_sql() as sql:
         terms, events = _terms_and_events(lake, sql, clusters, stale)
         _replace_changed_days(lake, sql, LEADER_EPOCHS, clusters, terms)
@@ -86,8 +88,8 @@ def put_days(lake: MemoryLake, sql: ArrowSql, *tables: Table) -> None:
     of_rows = (read_columns(lake, table.name, ["event_date"])["event_date"] for table in (FETCH_LOG, APPEND_LOG))
     days = sorted({day for column in of_rows for day in pc.unique(column).to_pylist()})
     for table in tables:
-        make = _broker_days if table is BROKER_DAYS else partial(_fetch_days, sql=sql)
-        rows = (_complete(table, make(lake, clusters, day), "", day) for day in days)
+        make = _derived_broker_days if table is BROKER_DAYS else partial(_derived_fetch_days, sql=sql)
+        rows = (_derived_rows(table, make(lake, clusters, day), "", day) for day in days)
         schema = contract_schema(table.name, table.column_names)
         lake.put(table, pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in rows)]))
 
@@ -99,7 +101,7 @@ def _terms_and_events(
     days = read_columns(lake, BROKER_DAYS.name, BROKER_DAYS.column_names, {"cluster_id": clusters})
     names = OBSERVED_ISR_CHANGES.column_names
     changes = read_columns(lake, OBSERVED_ISR_CHANGES.name, names, {"cluster_id": clusters})
-    every = leader_epochs(lake, sql)
+    every = leader_epochs_of_own_table(lake, sql)
     terms, events = [every.slice(0, 0)], [contract_schema(BROKER_EVENTS.name, BROKER_EVENTS.column_names).empty_table()]
     for cluster in clusters:
         led, of_days, seen = (rows.filter(pc.equal(rows["cluster_id"], cluster)) for rows in (every, days, changes))
@@ -108,7 +110,7 @@ def _terms_and_events(
         silences = with_growth_of_logs(lake, sql, cluster, silences, stale)
         silences = silences_until_changes(sql, silences, seen)
         checks, origins = checks_of_changes(sql, seen, silences, led)
-        terms.append(_with_check_origins(led, origins))
+        terms.append(_derived_check_origins(led, origins))
         for found in (silences, checks):
             times = {f"{name}_time": found[f"{name}_us"].cast(pa.int64()).cast(_INSTANT) for name in ("event", "end")}
             made = pa.table({
@@ -119,7 +121,7 @@ def _terms_and_events(
     return pa.concat_tables(terms), pa.concat_tables(events)
 
 
-def _with_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Table:
+def _derived_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Table:
     """Fill in, for terms without a given value, an instant at which checks ran, as shrinks show it."""
     found = pa.array([origins.get(leader) for leader in terms["leader_id"].to_pylist()], pa.int64())
     is_new = pc.and_(pc.equal(terms["check_origin_source"], "unknown"), pc.is_valid(found))
@@ -129,7 +131,7 @@ def _with_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Table
     return terms
 
 
-def _fetch_days(lake: Lake, clusters: Sequence[str], day: date, sql: ArrowSql) -> pa.Table:
+def _derived_fetch_days(lake: Lake, clusters: Sequence[str], day: date, sql: ArrowSql) -> pa.Table:
     here = all(lake.direct(table.name) for table in (FETCH_LOG, APPEND_LOG))
     with InProcess(lake, sql) if here else BySpark(lake) as engine:
         wanted = f"cluster_id IN ({', '.join(map(engine.literal, clusters))}) AND {days_as_sql([day])}"
@@ -160,9 +162,9 @@ def _fetch_days(lake: Lake, clusters: Sequence[str], day: date, sql: ArrowSql) -
         return pa.concat_tables([still, spans.select(still.column_names).cast(still.schema)])
 
 
-def _broker_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:
+def _derived_broker_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:
     days = {cluster: FetchDay(day) for cluster in clusters}
-    for batch in _instants(lake, clusters, day):
+    for batch in _instants_of_day(lake, clusters, day):
         for cluster in pc.unique(batch["cluster_id"]).to_pylist():
             rows = batch.filter(pc.equal(batch["cluster_id"], cluster))
             us = rows["handled_time"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
@@ -185,12 +187,12 @@ def broker_days_of(cluster_id: str, day: FetchDay, mapped: Collection[str]) -> p
     return pa.table(columns)
 
 
-def _instants(lake: Lake, clusters: Sequence[str], day: date) -> Iterator[pa.RecordBatch]:
+def _instants_of_day(lake: Lake, clusters: Sequence[str], day: date) -> Iterator[pa.RecordBatch]:
     """Read leader, follower and time of each fetch of a day."""
     names = ["cluster_id", "leader_id", "replica_id", "handled_time"]
     files = open_columns(lake, FETCH_LOG.name, [*names, "event_date", "error_code"])
     if files is None:
-        where = f"{_of(clusters)} AND {days_as_sql([day])} AND error_code = 0"
+        where = f"{_condition_of_clusters(clusters)} AND {days_as_sql([day])} AND error_code = 0"
         yield from lake.read(FETCH_LOG.name).where(where).select(*names).toArrow().to_batches()
         return
     wanted = ds.field("cluster_id").isin(clusters) & (ds.field("error_code") == 0)
@@ -205,21 +207,21 @@ def _in_us(rows: pa.Table, *names: str) -> pa.Table:
     return rows
 
 
-def _of(clusters: Sequence[str]) -> str:
+def _condition_of_clusters(clusters: Sequence[str]) -> str:
     return f"cluster_id IN ({', '.join(map(sql_literal, clusters))})"
 
 
-def _complete(table: Table, rows: pa.Table, files: str, day: date) -> pa.Table:
+def _derived_rows(table: Table, rows: pa.Table, files: str, day: date) -> pa.Table:
     for name, value in (("made_from", files), ("event_date", pa.scalar(day, pa.date32()))):
         if name not in rows.column_names:
             rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
     return rows.select(table.column_names)
 
 
-def _replace_days(  # noqa: PLR0913, PLR0917
+def _replace_derived_days(  # noqa: PLR0913, PLR0917
     lake: Lake, sql: ArrowSql, table: Table, clusters: Sequence[str], days: Sequence[date], rows: pa.Table
 ) -> None:
-    where = f"{_of(clusters)} AND {days_as_sql(days)}"
+    where = f"{_condition_of_clusters(clusters)} AND {days_as_sql(days)}"
     bounds = str(days[0]), str(days[-1])
     replace_arrow(lake, sql, table, rows.cast(arrow_schema(table)), where, days=bounds)
 
@@ -235,4 +237,4 @@ def _replace_changed_days(lake: Lake, sql: ArrowSql, table: Table, clusters: Seq
     changed = sql(text, before=without_zones(before), now=without_zones(now))["event_date"]
     if len(changed):
         rows = now.filter(pc.is_in(now["event_date"], changed))
-        _replace_days(lake, sql, table, clusters, changed.to_pylist(), rows)
+        _replace_derived_days(lake, sql, table, clusters, changed.to_pylist(), rows)

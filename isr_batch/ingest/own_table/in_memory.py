@@ -80,14 +80,16 @@ def input_tables(
     lake = MemoryLake({})
     for table in (*INPUT_TABLES, GIVEN_TERMS):
         lake.ensure(table)
-    lake.put(MAPPED_CLUSTERS, _same_in_all(MAPPED_CLUSTERS, pa.table({"cluster_id": clusters}),
+    lake.put(MAPPED_CLUSTERS, _columns_same_in_all(MAPPED_CLUSTERS, pa.table({"cluster_id": clusters}),
                                            mapped_cluster(mapping) | {"ingest_run": ""}))  # fmt: skip
     refused = pa.concat_tables(each.refused for each in read.values())
-    lake.put(QUARANTINE, _same_in_all(QUARANTINE, refused, {"rows_kept": False, "ingest_run": ""}))
+    lake.put(QUARANTINE, _columns_same_in_all(QUARANTINE, refused, {"rows_kept": False, "ingest_run": ""}))
     for section, each in read.items():
         rows = [no_rows(each.checked.table)]
         for cluster_id in clusters:
-            rows += _days(sql, read, section, RowsOfCluster(each.checked, cluster_id, _source_of_log_ends(mapping)))
+            rows += _rows_by_day(
+                sql, read, section, RowsOfCluster(each.checked, cluster_id, _source_of_log_ends(mapping))
+            )
         nullable = pa.schema([field.with_nullable(True) for field in rows[0].schema])
         lake.put(each.checked.table, pa.concat_tables(part.cast(nullable) for part in rows))
     return lake
@@ -97,7 +99,7 @@ def _source_of_log_ends(mapping: TableMapping) -> str:
     return "appends" if mapping.appends else "inferred"
 
 
-def _days(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, target: RowsOfCluster) -> list[pa.Table]:
+def _rows_by_day(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, target: RowsOfCluster) -> list[pa.Table]:
     """Return the distinct rows of a cluster with all columns of their table, grouped by day."""
     given = read[section].of_cluster(target.cluster_id)
     if not given.num_rows:
@@ -123,7 +125,7 @@ def _days(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, target: Ro
     ]  # fmt: skip
 
 
-def _same_in_all(table: Table, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
+def _columns_same_in_all(table: Table, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
     """Add the columns of a table that have the same value, or null, in all rows."""
     schema = arrow_schema(table)
     columns = [

@@ -92,7 +92,7 @@ def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) ->
     frames = []
     with rows_at_a_time(lake.spark, ROWS_AT_ONCE):
         for given, items in fetches:
-            check = partial(_checked_packets, given.checked, given.quarantine_name(items), buckets)
+            check = partial(_packets_of_checked_rows, given.checked, given.quarantine_name(items), buckets)
             rows = given.source.frame(lake, items, given.columns)
             frames.append(rows.mapInArrow(check, from_arrow_schema(_PACKETS)))
         every = reduce(DataFrame.unionAll, frames)
@@ -100,7 +100,7 @@ def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) ->
         sizes = kept.groupBy("cluster_id", "day", "kind").agg(F.sum("rows").alias("rows")).toArrow().to_pylist()
     refused = kept.where(F.col("kind") == REFUSED).select("packet").toArrow()["packet"].to_pylist()
     none = first.checked.schema.empty_table()
-    bad = pa.concat_tables([quarantine_rows(none, first.checked, ""), *map(_unpacked, refused)])
+    bad = pa.concat_tables([quarantine_rows(none, first.checked, ""), *map(_rows_of_packet, refused)])
     sizes = [row for row in sizes if row["kind"] == GIVEN]
     clean = sum(row["rows"] for row in sizes)
     left_out = rows_in - clean - bad.num_rows
@@ -146,7 +146,7 @@ def files_of_new_rows(
     where = f"cluster_id = {sql_literal(target.cluster_id)} AND event_date IN ({days})"
     stored = lake.read(FETCH_LOG.name).where(where).select(*names, "event_date")
     given = spread.packets.where(F.col("cluster_id") == target.cluster_id)
-    pack = partial(_stored_packets, target, spread.buckets)
+    pack = partial(_packets_of_stored_rows, target, spread.buckets)
     work = partial(_merged_packets, target, to.store, terms)
     with rows_at_a_time(lake.spark, ROWS_AT_ONCE):
         together = given.unionAll(stored.mapInArrow(pack, from_arrow_schema(_PACKETS)))
@@ -164,7 +164,7 @@ def files_of_new_rows(
     return files
 
 
-def _checked_packets(
+def _packets_of_checked_rows(
     checked: Checked, name: str, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     with ArrowSql(threads=1) as sql:
@@ -172,21 +172,21 @@ def _checked_packets(
             for answer in sql.batches(checked.text, ROWS_AT_ONCE, rows=pa.table(batch)):
                 clean, bad = split_refused(answer)
                 if bad.num_rows:
-                    yield _packet("", _NO_DAY, 0, REFUSED, quarantine_rows(bad, checked, name))
+                    yield _packet_of_bucket("", _NO_DAY, 0, REFUSED, quarantine_rows(bad, checked, name))
                 rows = with_dictionaries(clean.select(checked.columns), checked)
-                for cluster_id, of_cluster in _by_cluster(rows, checked):
-                    yield from _by_day_and_bucket(cluster_id, of_cluster, checked, buckets, GIVEN)
+                for cluster_id, of_cluster in _checked_rows_by_cluster(rows, checked):
+                    yield from _packets_by_day_and_bucket(cluster_id, of_cluster, checked, buckets, GIVEN)
 
 
-def _stored_packets(
+def _packets_of_stored_rows(
     target: RowsOfCluster, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     for batch in batches:
         rows = with_dictionaries(pa.table(batch).drop_columns(["event_date"]), target.checked)
-        yield from _by_day_and_bucket(target.cluster_id, rows, target.checked, buckets, STORED)
+        yield from _packets_by_day_and_bucket(target.cluster_id, rows, target.checked, buckets, STORED)
 
 
-def _by_cluster(rows: pa.Table, checked: Checked) -> Iterator[tuple[str, pa.Table]]:
+def _checked_rows_by_cluster(rows: pa.Table, checked: Checked) -> Iterator[tuple[str, pa.Table]]:
     if "cluster_id" not in rows.column_names:
         yield str(checked.constants["cluster_id"]), rows
         return
@@ -196,7 +196,7 @@ def _by_cluster(rows: pa.Table, checked: Checked) -> Iterator[tuple[str, pa.Tabl
         yield name, rows.filter(pc.equal(names, name))
 
 
-def _by_day_and_bucket(
+def _packets_by_day_and_bucket(
     cluster_id: str, rows: pa.Table, checked: Checked, buckets: int, kind: int
 ) -> Iterator[pa.RecordBatch]:
     if not rows.num_rows:
@@ -207,7 +207,9 @@ def _by_day_and_bucket(
     found, begins = np.unique(key[order], return_index=True)
     ordered = rows.take(pa.array(order))
     for number, begin, end in zip(found.tolist(), begins, np.append(begins[1:], len(order)), strict=True):
-        yield _packet(cluster_id, number // buckets, number % buckets, kind, ordered.slice(begin, end - begin))
+        yield _packet_of_bucket(
+            cluster_id, number // buckets, number % buckets, kind, ordered.slice(begin, end - begin)
+        )
 
 
 def _buckets_of(rows: pa.Table, buckets: int) -> npt.NDArray[np.int64]:
@@ -235,11 +237,15 @@ def _merged_packets(
         for (day, _), of_bucket in groupby(packets, key=lambda row: (row["day"], row["bucket"])):
             parts: dict[int, list[pa.Table]] = {STORED: [], GIVEN: []}
             for row in of_bucket:
-                parts[row["kind"]].append(_unpacked(row["packet"]))
+                parts[row["kind"]].append(_rows_of_packet(row["packet"]))
             if not parts[GIVEN]:
                 continue
             given = pa.concat_tables(parts[GIVEN]).unify_dictionaries()
-            there = pa.concat_tables(parts[STORED]).unify_dictionaries() if parts[STORED] else _none_of(given, epochs)
+            there = (
+                pa.concat_tables(parts[STORED]).unify_dictionaries()
+                if parts[STORED]
+                else _no_stored_rows(given, epochs)
+            )
             name = str(np.datetime64(day, "D"))
             merged = target.merged(there, given, epochs)
             file = target.written(store, name, merged.rows, merged.new) if len(merged.new) else None
@@ -250,12 +256,12 @@ def _merged_packets(
             yield pa.RecordBatch.from_pydict({"report": [json.dumps(report)]}, _REPORTS)
 
 
-def _none_of(given: pa.Table, epochs: object) -> pa.Table:
+def _no_stored_rows(given: pa.Table, epochs: object) -> pa.Table:
     none = given.slice(0, 0)
     return none if epochs is None else none.append_column("leader_epoch", pa.array([], pa.int32()))
 
 
-def _packet(cluster_id: str, day: int, bucket: int, kind: int, rows: pa.Table) -> pa.RecordBatch:
+def _packet_of_bucket(cluster_id: str, day: int, bucket: int, kind: int, rows: pa.Table) -> pa.RecordBatch:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_table(rows.combine_chunks())
@@ -264,5 +270,5 @@ def _packet(cluster_id: str, day: int, bucket: int, kind: int, rows: pa.Table) -
     return pa.RecordBatch.from_arrays(arrays, schema=_PACKETS)
 
 
-def _unpacked(packet: bytes) -> pa.Table:
+def _rows_of_packet(packet: bytes) -> pa.Table:
     return pa.ipc.open_stream(packet).read_all()

@@ -176,7 +176,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
     # Without new rows there is no work for Spark, and only this process can replace rows.
     many = not replaced and rows_in > 0 and lake.engine.by_spark(rows_in, most_rows, "rows of fetches")
     with ArrowSql() as sql:
-        spread = _spread(lake, fetches) if many else None
+        spread = _spread_own_table(lake, fetches) if many else None
         read: dict[str, ReadTable] = {"fetches": spread.read} if spread else {}
         for given, items in to_read:
             if spread and given.section == "fetches":
@@ -192,7 +192,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
             accounts = {
                 name: Account(left_out=each.left_out, refused=each.refused.num_rows) for name, each in read.items()
             }
-            _add_rows(_Work(small, read, mapping, replaced, accounts, spread), may_lose=may_lose)
+            _add_rows_of_own_table(_Work(small, read, mapping, replaced, accounts, spread), may_lose=may_lose)
             for section, account in accounts.items():
                 if account.gone.total():
                     forget_items(small, read[section].checked.table.name)
@@ -233,20 +233,20 @@ class _Work:
     spread: "SpreadTable | None"
 
 
-def _spread(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) -> "SpreadTable":
+def _spread_own_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) -> "SpreadTable":
     from isr_batch.ingest.own_table.in_workers import spread_table  # imports Spark
 
     return spread_table(lake, fetches)
 
 
-def _add_rows(work: _Work, *, may_lose: bool) -> None:
+def _add_rows_of_own_table(work: _Work, *, may_lose: bool) -> None:
     lake, read = work.small.lake, work.read
     clusters = sorted({name for each in read.values() for name in each.clusters()})
     require_same_mapping(lake, clusters, work.mapping)
     lake.ensure_all((*INPUT_TABLES, GIVEN_TERMS))
     pending = [added for cluster_id in clusters for added in _added_to_cluster(work, cluster_id)]
     if not may_lose:
-        _require_no_loss(work.accounts, pending)
+        _require_no_rows_lost(work.accounts, pending)
     for name, account in work.accounts.items():
         assert account.rows_in == read[name].rows_in, (name, account, read[name].rows_in)
     write_mapped_clusters(work.small, clusters, work.mapping)
@@ -290,7 +290,7 @@ def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
         yield terms
 
 
-def _require_no_loss(accounts: Mapping[str, Account], pending: Sequence[AddedRows]) -> None:
+def _require_no_rows_lost(accounts: Mapping[str, Account], pending: Sequence[AddedRows]) -> None:
     gone, new = (sum(counter.total() for counter in each) for each in zip(
         *((account.gone, account.new) for account in accounts.values()), strict=True,
     ))  # fmt: skip

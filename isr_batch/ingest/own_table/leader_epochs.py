@@ -59,7 +59,7 @@ def look_up_epochs(sql: ArrowSql, terms: pa.Table, rows: pa.Table, time: str) ->
     return sql(text, numbered=numbered, terms=terms)["leader_epoch"]
 
 
-def leader_epochs(lake: Lake, sql: ArrowSql) -> pa.Table:
+def leader_epochs_of_own_table(lake: Lake, sql: ArrowSql) -> pa.Table:
     """Make the rows of ``leader_epochs`` for all clusters whose fetches come from a table."""
     clusters = sql(
         """
@@ -82,10 +82,10 @@ def leader_epochs(lake: Lake, sql: ArrowSql) -> pa.Table:
         for name in ("given_terms", "inferred_terms")
     ]
     schema = contract_schema(LEADER_EPOCHS.name, LEADER_EPOCHS.column_names)
-    return pa.concat_tables(_conformed(part, schema) for part in parts)
+    return pa.concat_tables(_conformed_terms(part, schema) for part in parts)
 
 
-def _conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def _conformed_terms(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = [
         rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
         for field in schema

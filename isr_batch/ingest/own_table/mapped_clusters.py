@@ -90,10 +90,10 @@ def write_mapped_clusters(small: SmallTables, clusters: Sequence[str], mapping: 
 def lacking_input(lake: Lake) -> list[dict[str, Any]]:
     """List what results lack because of missing input: ``cluster_id``, ``missing`` and ``what_the_results_lack``."""
     rows = read_columns(lake, MAPPED_CLUSTERS.name, MAPPED_CLUSTERS.column_names).to_pylist()
-    return [lack for row in sorted(rows, key=lambda row: row["cluster_id"]) for lack in _lacks_of(row)]
+    return [lack for row in sorted(rows, key=lambda row: row["cluster_id"]) for lack in _lacks_of_cluster(row)]
 
 
-def _lacks_of(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _lacks_of_cluster(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
     mapped = json.loads(cluster["mapped"])
     rows = []
 

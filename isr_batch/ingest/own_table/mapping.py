@@ -26,7 +26,7 @@ INSTANTS: Final = ("arrival_time", "handled_time", "processed_time", "released_t
 """Instants of a fetch, in order."""
 
 
-def _zone(name: str) -> str:
+def _known_time_zone(name: str) -> str:
     if name not in available_timezones():
         raise ValueError(f"no such time zone; {did_you_mean(name, sorted(available_timezones()))[:80]}")
     return name
@@ -40,7 +40,7 @@ _TOKEN: Final = re.compile(
 _BEFORE_BRACKET: Final = ("and", "or", "not", "in")
 
 
-def _plain(condition: str) -> str:
+def _plain_condition(condition: str) -> str:
     """Return a condition if it calls no functions and names only columns; raise an error for any other."""
     at = 0
     if not condition.strip():
@@ -134,7 +134,7 @@ class InstantSource(ColumnSource):
 
     constant: None = None
     unit: Unit | None = None
-    time_zone: Annotated[str, AfterValidator(_zone)] | None = None
+    time_zone: Annotated[str, AfterValidator(_known_time_zone)] | None = None
     """Time zone of text and timestamps without an offset; by default UTC."""
 
 
@@ -215,7 +215,7 @@ class ChangeColumns(MappedColumns):
     leader_log_end_offset: NumberSource | None = None
 
 
-Condition = Annotated[str, AfterValidator(_plain)]
+Condition = Annotated[str, AfterValidator(_plain_condition)]
 """SQL condition of the rows to read: columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE and IS NULL."""
 
 
@@ -296,7 +296,9 @@ def load_mapping(file: Path, cluster_id: str | None = None) -> TableMapping:
         If the file has mistakes; the message lists them all.
     """
     tree = read_mapping(file)
-    return mapping_of(_with_paths(tree | ({} if cluster_id is None else {"cluster_id": cluster_id}), file.parent), file)
+    return mapping_of(
+        _mapping_with_paths(tree | ({} if cluster_id is None else {"cluster_id": cluster_id}), file.parent), file
+    )
 
 
 def read_mapping(file: Path) -> dict[str, Any]:
@@ -326,11 +328,13 @@ def mapping_of(tree: dict[str, Any], where: object) -> TableMapping:
     UsageError
         If there are mistakes; the message lists them all, and ``where`` they are.
     """
-    mistakes = _across(tree)
+    mistakes = _mistakes_across_sections(tree)
     try:
         mapping = TableMapping.model_validate(tree)
     except ValidationError as error:
-        mistakes = [_mistake(details["loc"], details["type"], details["msg"]) for details in error.errors()] + mistakes
+        mistakes = [
+            _mapping_mistake(details["loc"], details["type"], details["msg"]) for details in error.errors()
+        ] + mistakes
     if mistakes:
         count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
         raise UsageError(f"{count} in {where}:" + "".join(f"\n  {mistake}" for mistake in mistakes), HINT)
@@ -342,7 +346,7 @@ def mapped_columns(columns: _Section) -> dict[str, ColumnSource]:
     return {name: given for name, given in columns if given is not None}
 
 
-def _with_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _mapping_with_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
     moved = dict(tree)
     for name in ("appends", "epochs", "changes"):
         section = tree.get(name)
@@ -354,7 +358,7 @@ def _with_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
     return moved
 
 
-def _across(tree: dict[str, Any]) -> list[str]:
+def _mistakes_across_sections(tree: dict[str, Any]) -> list[str]:
     """Find mistakes across sections; the pydantic model finds all others."""
 
     def mapped(section: str) -> Mapping[str, Any]:
@@ -370,7 +374,7 @@ def _across(tree: dict[str, Any]) -> list[str]:
     return mistakes
 
 
-def _mistake(location: tuple[int | str, ...], kind: str, message: str) -> str:
+def _mapping_mistake(location: tuple[int | str, ...], kind: str, message: str) -> str:
     model: type[BaseModel] = TableMapping
     for part in location[:-1]:
         annotation = model.model_fields[str(part)].annotation

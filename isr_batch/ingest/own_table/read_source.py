@@ -161,12 +161,12 @@ def inputs_of_sources(
         }
     )
     return [
-        _input((name, _BECOMES[name], section), source, values[label], window)
+        _input_of_mapped_table((name, _BECOMES[name], section), source, values[label], window)
         for label, section, (name, source) in zip(labels, sections, sources, strict=True)
     ]
 
 
-def _input(
+def _input_of_mapped_table(
     mapped: tuple[str, Table, MappedTable], source: Source, values: dict[str, ColumnValue], window: Window
 ) -> Input:
     name, table, section = mapped
@@ -202,14 +202,14 @@ def read_input(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
     UsageError
         If the condition of the mapping cannot be evaluated on the rows.
     """
-    read = _read(sql, given, items)
+    read = _read_mapped_table(sql, given, items)
     if read.refused.num_rows and len(items) > 1:
         # File by file, so that the rows of each can be removed from quarantine once it is repaired.
-        read = replace(read, refused=pa.concat_tables(_read(sql, given, [item]).refused for item in items))
+        read = replace(read, refused=pa.concat_tables(_read_mapped_table(sql, given, [item]).refused for item in items))
     return read
 
 
-def _read(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
+def _read_mapped_table(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
     schema = with_dictionaries(given.checked.schema.empty_table().select(given.checked.columns), given.checked).schema
     clean, refused = [schema.empty_table()], [_QUARANTINE.empty_table()]
     names = tuple(item.name for item in items)

@@ -33,8 +33,8 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
     is_first : array of bool
         For each row in this order, whether it is the first of the rows that are equal in every column.
     """
-    times = _numbers(rows[time])
-    sets = _codes([_numbers(rows[name]) for name in keys])
+    times = _numbered_values(rows[time])
+    sets = _codes_of_rows([_numbered_values(rows[name]) for name in keys])
     # Rows come nearly in order of time, for which a stable sort needs little; one of 16 bits is a radix sort.
     order = np.argsort(times, kind="stable")
     order = order[np.argsort(sets[order], kind="stable")]
@@ -55,7 +55,7 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
         # Only few rows have to be sorted by all columns.
         places, within = order[tied[mixed]], which[mixed]
         few = rows.take(pa.array(places))
-        sort = np.lexsort([np.arange(len(places)), *(_numbers(few[name]) for name in others), within])
+        sort = np.lexsort([np.arange(len(places)), *(_numbered_values(few[name]) for name in others), within])
         order[tied[mixed]] = places[sort]
         differs[mixed] = _differs(rows, others, within, places[sort])
     is_first[tied] = differs
@@ -67,12 +67,12 @@ def _differs(rows: pa.Table, names: Sequence[str], which: Ints, places: Ints) ->
     differs = np.ones(len(places), np.bool_)
     differs[1:] = np.diff(which) != 0
     for name in names:
-        values = _numbers(rows[name])[places]
+        values = _numbered_values(rows[name])[places]
         differs[1:] |= values[1:] != values[:-1]
     return differs
 
 
-def _numbers(column: pa.ChunkedArray) -> npt.NDArray[np.integer]:
+def _numbered_values(column: pa.ChunkedArray) -> npt.NDArray[np.integer]:
     """Map values to numbers, equal ones to equal numbers; times and integers keep their order."""
     values = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if pa.types.is_list(values.type):
@@ -88,7 +88,7 @@ def _numbers(column: pa.ChunkedArray) -> npt.NDArray[np.integer]:
     return np.asarray(values)
 
 
-def _codes(columns: Sequence[npt.NDArray[np.integer]]) -> npt.NDArray[np.integer]:
+def _codes_of_rows(columns: Sequence[npt.NDArray[np.integer]]) -> npt.NDArray[np.integer]:
     """Number the combinations of values of several columns, from 0."""
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:

@@ -75,15 +75,15 @@ def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
     pa.Table
         Columns of `SILENCES`, in order of broker and time.
     """
-    pairs = _pairs(broker_days)
+    pairs = _pairs_of_broker_days(broker_days)
     found = []
     for leader in sorted({leader for leader, _ in pairs}):
         led = terms.filter(pc.equal(terms["leader_id"], leader))
         start_us, end_us = (led[name].to_numpy() for name in ("start_us", "end_us"))
-        for from_us, until_us in _holes(pairs, leader):
+        for from_us, until_us in _periods_without_fetches(pairs, leader):
             kind = None
             if ((start_us <= from_us) & (until_us <= end_us)).any():
-                kind = _kind(pairs, leader, from_us, until_us, (start_us, end_us))
+                kind = _kind_of_silence(pairs, leader, from_us, until_us, (start_us, end_us))
             if kind:
                 found.append({"broker_id": leader, "kind": kind, "event_us": from_us, "end_us": until_us})
     return pa.Table.from_pylist(found, SILENCES)
@@ -141,7 +141,7 @@ def thin_pairs(broker_days: pa.Table, lag_time_ms: int) -> pa.Table:
     return broker_days.filter(thin).select(["leader_id", "replica_id", "event_date"])
 
 
-def _pairs(broker_days: pa.Table) -> _Pairs:
+def _pairs_of_broker_days(broker_days: pa.Table) -> _Pairs:
     order = [(name, "ascending") for name in ("leader_id", "replica_id", "first_us")]
     if not broker_days.num_rows:
         return {}
@@ -170,22 +170,22 @@ def _spans_of_pair(days: pa.Table) -> _Spans:
     return _Spans(begins[first], ends[last], np.maximum.reduceat(patience_us, first))
 
 
-def _together(spans: Collection[_Spans]) -> _Spans:
+def _spans_of_pairs(spans: Collection[_Spans]) -> _Spans:
     from_us, until_us, patience_us = (np.concatenate(values) for values in zip(*spans, strict=True))
     order = np.argsort(from_us, kind="stable")
     return _Spans(from_us[order], until_us[order], patience_us[order])
 
 
-def _holes(pairs: _Pairs, leader: int) -> list[tuple[int, int]]:
+def _periods_without_fetches(pairs: _Pairs, leader: int) -> list[tuple[int, int]]:
     """Return the periods between the last fetch of any follower from a leader and the next fetch of any follower."""
-    spans = _together([of_pair for (led_by, _), of_pair in pairs.items() if led_by == leader])
+    spans = _spans_of_pairs([of_pair for (led_by, _), of_pair in pairs.items() if led_by == leader])
     last_us, first_us = np.maximum.accumulate(spans.until_us)[:-1], spans.from_us[1:]
     long = first_us - last_us >= spans.patience_us.min()
     holes = zip(last_us[long].tolist(), first_us[long].tolist(), strict=True)
     return [(last, first) for last, first in holes if first - last >= (spans.patience_at_us(last) or 0)]
 
 
-def _kind(
+def _kind_of_silence(
     pairs: _Pairs,
     leader: int,
     from_us: int,
@@ -195,7 +195,7 @@ def _kind(
     """Classify a period without fetches from a leader."""
     half_us = (until_us - from_us) / 2  # not the whole time, because clocks of brokers differ
     others = [of_pair for (led_by, _), of_pair in pairs.items() if led_by != leader]
-    if not others or _together(others).longest_hole_us(from_us, until_us) >= half_us:
+    if not others or _spans_of_pairs(others).longest_hole_us(from_us, until_us) >= half_us:
         return "quiet"
     run = stopped = active = 0
     for (led_by, replica), of_pair in pairs.items():
@@ -205,7 +205,7 @@ def _kind(
         active += 1
         elsewhere = [spans for (other, follower), spans in pairs.items() if follower == replica and other != leader]
         if elsewhere:
-            fetches = _together(elsewhere)
+            fetches = _spans_of_pairs(elsewhere)
             if fetches.longest_hole_us(from_us, until_us) < half_us:
                 run += 1
             else:

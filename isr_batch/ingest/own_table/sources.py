@@ -55,28 +55,28 @@ def open_source(lake: "Lake", place: str, mapping: TableMapping) -> Source:
             return SparkSource(lake, place, mapping, by_name=True)
         raise NoInputError(f"there is no {place}", "check the path, or name a table as CATALOG.SCHEMA.TABLE")
     whole = str(Path(place).absolute())
-    kind = mapping.format or _format_of(whole)
+    kind = mapping.format or _format_of_place(whole)
     if kind == "delta":
         from isr_batch.ingest.own_table.delta_source import open_delta
 
         return open_delta(lake, whole, mapping)
-    files = _files(whole, kind)
+    files = _files_of_table(whole, kind)
     if not files:
         raise NoInputError(f"{place} has no {kind} files", "check the path, or set `format` in the mapping")
     return CsvFiles(whole, files, mapping.csv) if kind == "csv" else ParquetFiles(whole, files)
 
 
-def _format_of(place: str) -> Format:
+def _format_of_place(place: str) -> Format:
     if place.endswith(_CSV):
         return "csv"
     if (Path(place) / "_delta_log").is_dir():
         return "delta"
-    if Path(place).is_dir() and not _files(place, "parquet") and _files(place, "csv"):
+    if Path(place).is_dir() and not _files_of_table(place, "parquet") and _files_of_table(place, "csv"):
         return "csv"
     return "parquet"
 
 
-def _files(place: str, kind: Format) -> list[Path]:
+def _files_of_table(place: str, kind: Format) -> list[Path]:
     """List the files of a folder, at any depth, or of a glob, except names that begin with _ or a dot."""
     named = [Path(place)] if Path(place).exists() else [Path(name) for name in sorted(glob.glob(place, recursive=True))]  # noqa: PTH207
     found = []
@@ -92,7 +92,7 @@ def _files(place: str, kind: Format) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _items_of(files: Sequence[Path]) -> tuple[Item, ...]:
+def _items_of_files(files: Sequence[Path]) -> tuple[Item, ...]:
     stats = [(file, file.stat()) for file in files]
     return tuple(Item(str(file), f"{stat.st_size}/{stat.st_mtime_ns}", stat.st_size) for file, stat in stats)
 
@@ -104,7 +104,7 @@ class ParquetFiles:
 
     def __init__(self, place: str, files: Sequence[Path]) -> None:
         self.place = place
-        self.items = _items_of(files)
+        self.items = _items_of_files(files)
 
     @cached_property
     def _schemas(self) -> dict[str, pa.Schema]:
@@ -114,7 +114,7 @@ class ParquetFiles:
     def schema(self) -> pa.Schema:
         """Columns that all files have; only these can be mapped."""
         schemas = list(self._schemas.values())
-        return _merged(self.place, schemas, list(self._schemas))
+        return _merged_columns(self.place, schemas, list(self._schemas))
 
     def _opened(self, items: Sequence[Item], schema: pa.Schema | None = None) -> ds.Dataset:
         base = self.place if Path(self.place).is_dir() else None
@@ -127,8 +127,8 @@ class ParquetFiles:
             _ = opened.schema.names  # fails if a damaged file has names that are not text
         except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
             if items[0].name.endswith(_PARQUET[:-1]):
-                raise _damaged(items[0].name, error) from error
-            raise _not_readable(items[0].name, error, "parquet") from error
+                raise _damaged_source(items[0].name, error) from error
+            raise _unreadable_source(items[0].name, error, "parquet") from error
         return opened
 
     def count(self, items: Sequence[Item]) -> int:  # noqa: D102 as `Source`
@@ -145,7 +145,7 @@ class ParquetFiles:
         return rows.select(*(f"`{name.replace('`', '``')}`" for name in columns))
 
 
-def _merged(place: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:
+def _merged_columns(place: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:
     """Return the columns that all files have, with types that can hold the values of each file."""
     common = set(schemas[0].names).intersection(*(schema.names for schema in schemas))
     parts = [pa.schema([field for field in schema if field.name in common]) for schema in schemas]
@@ -164,14 +164,14 @@ def _merged(place: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> p
     return merged.remove_metadata()
 
 
-def _not_readable(name: str, error: Exception, kind: str) -> UsageError:
+def _unreadable_source(name: str, error: Exception, kind: str) -> UsageError:
     reason = str(error).strip().partition("\n")[0]
     return UsageError(
         f"{name} cannot be read as {kind}: {reason[:200]}", "set `format` in the mapping: parquet, delta or csv"
     )
 
 
-def _damaged(name: str, error: Exception) -> SchemaError:
+def _damaged_source(name: str, error: Exception) -> SchemaError:
     reason = str(error).strip().partition("\n")[0]
     return SchemaError(f"{name} cannot be read, it is damaged: {reason[:200]}", "fetch the file again")
 
@@ -183,7 +183,7 @@ class CsvFiles:
 
     def __init__(self, place: str, files: Sequence[Path], how: Csv) -> None:
         self.place = place
-        self.items = _items_of(files)
+        self.items = _items_of_files(files)
         self._csv = how
         self._last: tuple[tuple[str, ...], pa.Table] | None = None
 
@@ -212,7 +212,7 @@ class CsvFiles:
             # The last character may be incomplete.
             text = begin[: begin.rfind(b"\n") + 1 or None].decode("utf-8-sig")
         except (OSError, pa.ArrowInvalid, UnicodeDecodeError) as error:
-            raise _damaged(item.name, error) from error
+            raise _damaged_source(item.name, error) from error
         names = next(csv.reader(io.StringIO(text, newline=""), delimiter=self._csv.delimiter), [])
         if not names:
             raise NoInputError(f"{item.name} is empty")
@@ -244,9 +244,9 @@ class CsvFiles:
         try:
             rows = pa_csv.read_csv(item.name, convert_options=types, **options)
         except pa.ArrowInvalid as error:
-            raise _not_readable(item.name, error, "csv") from error
+            raise _unreadable_source(item.name, error, "csv") from error
         except OSError as error:
-            raise _damaged(item.name, error) from error
+            raise _damaged_source(item.name, error) from error
         bad = {name: pa.nulls(len(corrupt), pa.string()) for name in names} | {CORRUPT: pa.array(corrupt, pa.string())}
         good = rows.append_column(CORRUPT, pa.nulls(rows.num_rows, pa.string()))
         return pa.concat_tables([good, pa.table(bad)])

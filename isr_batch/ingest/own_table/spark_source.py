@@ -55,7 +55,7 @@ class SparkSource:
         kind = mapping.format or ("csv" if place.endswith((".csv", ".csv.gz")) else None)
         self.is_csv = kind == "csv" and not by_name
         try:
-            self._rows = lake.spark.table(place) if by_name else _loaded(lake.spark, place, kind, mapping.csv)
+            self._rows = lake.spark.table(place) if by_name else _loaded_by_spark(lake.spark, place, kind, mapping.csv)
             self._types = self._rows.schema
         except PySparkException as error:
             message = str(error).strip().partition("\n")[0]
@@ -110,7 +110,7 @@ class SparkRows(SparkSource):
         self.items = (Item(place, ""),)
 
 
-def _loaded(spark: "SparkSession", place: str, kind: str | None, csv: Csv) -> "DataFrame":
+def _loaded_by_spark(spark: "SparkSession", place: str, kind: str | None, csv: Csv) -> "DataFrame":
     if kind == "csv":
         return csv_frame(spark, [place], csv)
     if kind is None:

@@ -101,10 +101,10 @@ def append_requests(
         topic_names=topic_names,
         terms=terms,
     )
-    return engine.by_key(PARTITION, _repeated, PRODUCED, rows=in_terms)
+    return engine.by_key(PARTITION, _mark_repeated_appends, PRODUCED, rows=in_terms)
 
 
-def _repeated(sql: ArrowSql, rows: pa.Table) -> pa.Table:
+def _mark_repeated_appends(sql: ArrowSql, rows: pa.Table) -> pa.Table:
     return sql(
         f"""
         SELECT * REPLACE (coalesce(lag(base_offset) OVER again = base_offset, false) AS repeated) FROM rows
@@ -168,8 +168,10 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     )
     of_terms = terms.select([*PARTITION, "leader_epoch", "log_stretch", "start_offset", "start_us"])
     # A leader may begin its term again at a higher offset, which must not hide earlier appends of the same epoch.
-    went_on = {row[:-1] for row in _keys(of_terms) if last.goes_on(row[0], row[-1])}
-    of_terms = of_terms.filter(pa.array([row[:-1] not in went_on for row in _keys(of_terms)], pa.bool_()))
+    went_on = {row[:-1] for row in _term_keys_of_appends(of_terms) if last.goes_on(row[0], row[-1])}
+    of_terms = of_terms.filter(
+        pa.array([row[:-1] not in went_on for row in _term_keys_of_appends(of_terms)], pa.bool_())
+    )
     starts = begun.select(["topic", "partition_id", "leader_epoch", "start_offset", "in_force_us", "made_again"])
     named = with_log_stretch(last.named_offsets(), in_force, stretches, "named_us")
     asked_before = pa.Table.from_pylist(last.last_reads(), _ASKED).drop_columns("log_stretch")
@@ -184,18 +186,18 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     ).drop_columns("log_stretch")
     before = with_log_stretch(before, in_force, stretches, "append_us").select(PRODUCED.names)
     return engine.by_key(
-        PARTITION, partial(_appends, starts=starts, last=is_last), APPENDS,
+        PARTITION, partial(_append_log_rows, starts=starts, last=is_last), APPENDS,
         rows=produced, fetched=asked, shrinks=of_shrinks, terms=of_terms, before=before, asked_before=asked_before,
         known=named,
     )  # fmt: skip
 
 
-def _keys(terms: pa.Table) -> list[tuple[Any, ...]]:
+def _term_keys_of_appends(terms: pa.Table) -> list[tuple[Any, ...]]:
     names = [*PARTITION, "leader_epoch", "start_us"]
     return list(zip(*(terms[name].to_pylist() for name in names), strict=True))
 
 
-def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
+def _append_log_rows(  # noqa: PLR0913, PLR0917 all that names a log end offset
     sql: ArrowSql, rows: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, before: pa.Table,
     asked_before: pa.Table, known: pa.Table, starts: pa.Table, last: str,
 ) -> pa.Table:  # fmt: skip
@@ -226,13 +228,13 @@ def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
             source_file, source_line
         FROM once WHERE answered AND base_offset IS NULL
         """,
-        answered=_answered(sql, once, between),
-        unanswered=_unanswered(sql, once, between, _seen_in(sql, between, once, fetched, shrinks)),
+        answered=_appends_with_base_offset(sql, once, between),
+        unanswered=_unanswered_appends(sql, once, between, _appends_seen_in(sql, between, once, fetched, shrinks)),
         once=once,
     )
 
 
-def _answered(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
+def _appends_with_base_offset(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
     """List the appends whose base offset is logged. If no later offset is known, count one record.
 
     A leader appends before it does the rest of its work on a request (the measurements of ADR 4 show this). Therefore
@@ -252,7 +254,7 @@ def _answered(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
     )
 
 
-def _seen_in(
+def _appends_seen_in(
     sql: ArrowSql, between: pa.Table, once: pa.Table, fetched: pa.Table, shrinks: pa.Table
 ) -> pa.Table:  # fmt: skip
     """Find the file that shows the end of each range without a response: term, offset, seen_in.
@@ -282,7 +284,7 @@ def _seen_in(
     )
 
 
-def _unanswered(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Table) -> pa.Table:
+def _unanswered_appends(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Table) -> pa.Table:
     """Assign each range that no response names to the requests of that time; without such requests, to no producer.
 
     Several requests share a range in proportion to their sizes, so their borders may be off by ``log_end_error``

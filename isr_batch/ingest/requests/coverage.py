@@ -122,7 +122,7 @@ def stretches_of(
     breaks : iterable of (int or None, int)
         Times in which lines of a follower are missing; a start of None is unknown.
     """
-    whole = [gap for gap in sorted(gaps) if not _is_spanned(gap, spanned)]
+    whole = [gap for gap in sorted(gaps) if not _is_gap_spanned(gap, spanned)]
     holes: set[tuple[int, int]] = set()
     from_start = True
     for since_us, at_us in sorted(breaks, key=lambda each: each[1]):
@@ -177,7 +177,7 @@ def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
     """
     passed = [
         f"WHEN {broker} = {broker_id} THEN {' + '.join(f'CAST({us} >= {end} AS INTEGER)' for end in ends)}"
-        for broker_id, ends in _holes(stretches).items()
+        for broker_id, ends in _ends_of_gaps(stretches).items()
     ]
     return f"CAST(CASE {' '.join(passed)} ELSE 0 END AS INTEGER)" if passed else "CAST(0 AS INTEGER)"
 
@@ -188,14 +188,14 @@ def with_stretch_number(
     """Add a column with the number of the stretch, as `stretch_number` does in SQL."""
     brokers, times = table[broker].to_numpy(), table[us].to_numpy()
     numbers = np.zeros(table.num_rows, np.int32)
-    for broker_id, ends in _holes(stretches).items():
+    for broker_id, ends in _ends_of_gaps(stretches).items():
         numbers[brokers == broker_id] = np.searchsorted(ends, times[brokers == broker_id], side="right")
     return table.append_column(name, pa.array(numbers))
 
 
 def is_last_stretch(stretches: Sequence[Stretch], broker: str, number: str) -> str:
     """Return the SQL condition that a stretch is the last of its broker's log."""
-    last = [f"WHEN {broker} = {broker_id} THEN {len(ends)}" for broker_id, ends in _holes(stretches).items()]
+    last = [f"WHEN {broker} = {broker_id} THEN {len(ends)}" for broker_id, ends in _ends_of_gaps(stretches).items()]
     return f"{number} = CASE {' '.join(last)} ELSE 0 END" if last else f"{number} = 0"
 
 
@@ -225,7 +225,7 @@ def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) 
     )
 
 
-def _holes(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
+def _ends_of_gaps(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
     """List the times at which each broker's log continues after a gap."""
     begins: dict[int, list[int]] = defaultdict(list)
     for stretch in stretches:
@@ -233,7 +233,7 @@ def _holes(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
     return {broker_id: first[1:] for broker_id, first in begins.items() if len(first) > 1}
 
 
-def _is_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> bool:
+def _is_gap_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> bool:
     return any(since <= gap[0] + NEAR_US and until >= gap[1] - NEAR_US for since, until in spanned)
 
 
@@ -285,10 +285,10 @@ def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NU
         broker_id, replica_id, sign (spanned or break), from_us (completion of the earlier request; null if unknown),
         and arrival_us and until_us (completion) of the later request.
     """
-    return engine.collect(engine.by_key(_SESSION, _signs, _SIGNS, fetches=numbers, before=before))
+    return engine.collect(engine.by_key(_SESSION, _signs_of_gaps, _SIGNS, fetches=numbers, before=before))
 
 
-def _signs(sql: ArrowSql, fetches: pa.Table, before: pa.Table) -> pa.Table:
+def _signs_of_gaps(sql: ArrowSql, fetches: pa.Table, before: pa.Table) -> pa.Table:
     # In releases without sessions, requests for offsets share the numbers of a fetcher's fetches. A fetcher has one
     # request in flight, and restarts at 0 on a new connection, so that its requests can be ordered by time.
     return sql(

@@ -52,11 +52,11 @@ def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stre
     Rows
         With ``session``; rows of a (broker_id, session) are together and sorted by `SESSION_ORDER`.
     """
-    in_sessions = engine.map(fetches, partial(_in_sessions, stretches=stretches), IN_SESSIONS)
+    in_sessions = engine.map(fetches, partial(_requests_in_sessions, stretches=stretches), IN_SESSIONS)
     return engine.ordered(in_sessions, SESSION_ORDER[:2], SESSION_ORDER)
 
 
-def _in_sessions(batches: Iterator[pa.RecordBatch], stretches: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
+def _requests_in_sessions(batches: Iterator[pa.RecordBatch], stretches: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         numbered = with_stretch_number(pa.table(batch), stretches, "broker_id", "completed_us")
         opens = int64_array(batch.column("session_epoch")) <= 0
@@ -98,11 +98,11 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
         Stretches of the brokers' logs.
     """
     names = dict(zip(topic_names["topic_id"].to_pylist(), topic_names["topic"].to_pylist(), strict=True))
-    work = partial(_fetches, members=members, topic_names=names, terms=terms, stretches=stretches)
+    work = partial(_fetch_log_rows, members=members, topic_names=names, terms=terms, stretches=stretches)
     return engine.map(sessions, work, FETCHES)
 
 
-def _fetches(
+def _fetch_log_rows(
     batches: Iterator[pa.RecordBatch],
     members: Members,
     topic_names: Mapping[str, str],

@@ -45,7 +45,7 @@ PARTLY_READ = arrow_columns("source_file STRING, source_line BIGINT, reason STRI
 _LINE = r'Completed request:(?:RequestHeader\(apiKey=LEADER_AND_ISR,|\{api_key=4,|.*"requestApiKey":4,)'
 
 
-def _member(name: str, value: str) -> str:
+def _member_pattern(name: str, value: str) -> str:
     """Write the pattern of a member, as text or as JSON."""
     return rf'"?{name}"?[:=]"?{value}"?'
 
@@ -53,20 +53,21 @@ def _member(name: str, value: str) -> str:
 _TOPIC_NAME = "topic(?:_?[nN]ame)?"
 # A number of more digits, which no broker prints, would not fit: its partition is passed over, as `partly_read` says.
 _NAME, _NUMBER, _NUMBERS = r"([\w.-]+)", r"(-?\d{1,9})(?!\d)", r"\[((?:\d{1,9}(?:,(?=\d)|(?=\])))*)\]"
-_INDEX = _member("partition(?:_?[iI]ndex)?", _NUMBER)
+_INDEX = _member_pattern("partition(?:_?[iI]ndex)?", _NUMBER)
 _STATES = ",".join((
-    rf"\{{(?:{_member(_TOPIC_NAME, _NAME)},)?{_INDEX}", _member("controller_?[eE]poch", r"\d+"),
-    _member("leader", _NUMBER), _member("leader_?[eE]poch", _NUMBER), _member("isr", _NUMBERS),
-    _member("(?:zk_?[vV]ersion|partition_?[eE]poch)", _NUMBER), _member("replicas", _NUMBERS),
+    rf"\{{(?:{_member_pattern(_TOPIC_NAME, _NAME)},)?{_INDEX}", _member_pattern("controller_?[eE]poch", r"\d+"),
+    _member_pattern("leader", _NUMBER), _member_pattern("leader_?[eE]poch", _NUMBER), _member_pattern("isr", _NUMBERS),
+    _member_pattern("(?:zk_?[vV]ersion|partition_?[eE]poch)", _NUMBER), _member_pattern("replicas", _NUMBERS),
 ))  # fmt: skip
 _ASKED = re.compile(
-    rf'{_STATES}|{_member(_TOPIC_NAME, _NAME)},(?:{_member("topicId", _NAME)},)?"?partition_?[sS]tates', re.ASCII
+    rf'{_STATES}|{_member_pattern(_TOPIC_NAME, _NAME)},(?:{_member_pattern("topicId", _NAME)},)?"?partition_?[sS]tates',
+    re.ASCII,
 )
-_CONTROLLER_EPOCH = re.compile(_member("controller_?[eE]poch", ""))
-_ANSWER = re.compile(rf',"?response"?[:=]\{{{_member("error_?[cC]ode", _NUMBER)}', re.ASCII)
+_CONTROLLER_EPOCH = re.compile(_member_pattern("controller_?[eE]poch", ""))
+_ANSWER = re.compile(rf',"?response"?[:=]\{{{_member_pattern("error_?[cC]ode", _NUMBER)}', re.ASCII)
 _ANSWERED = re.compile(
-    rf'{_member("topicId", _NAME)},"partitionErrors|\{{(?:{_member(_TOPIC_NAME, _NAME)},)?{_INDEX},'
-    rf"{_member('error_?[cC]ode', _NUMBER)}",
+    rf'{_member_pattern("topicId", _NAME)},"partitionErrors|\{{(?:{_member_pattern(_TOPIC_NAME, _NAME)},)?{_INDEX},'
+    rf"{_member_pattern('error_?[cC]ode', _NUMBER)}",
     re.ASCII,
 )
 
@@ -96,7 +97,7 @@ def accepted_requests(lines: pa.Table) -> pa.Table:
     highest: dict[tuple[int, str, int], int] = {}
     for line in lines.sort_by("stamp_us").to_pylist():
         source = {name: line[name] for name in ("broker_id", "source_file", "source_line", "stamp_us")}
-        for state, error in _partitions(line["message"]):
+        for state, error in _partitions_of_request(line["message"]):
             key = line["broker_id"], state["topic"], state["partition_id"]
             is_new = state["leader_epoch"] > highest.get(key, -1)
             if error == 0 or (error is None and is_new):
@@ -128,7 +129,7 @@ def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=PARTLY_READ)
 
 
-def _partitions(message: str) -> Iterator[tuple[dict[str, Any], int | None]]:
+def _partitions_of_request(message: str) -> Iterator[tuple[dict[str, Any], int | None]]:
     """Return each partition of a request with its error code in the response; None if the log has no responses."""
     answer = _ANSWER.search(message)
     errors = _errors(message[answer.end() :]) if answer else {}
@@ -144,7 +145,8 @@ def _partitions(message: str) -> Iterator[tuple[dict[str, Any], int | None]]:
         if topic:
             yield {
                 "topic": topic, "partition_id": int(index), "leader_id": int(leader), "leader_epoch": int(epoch),
-                "isr": _ints(isr), "partition_epoch": int(partition_epoch), "replicas": _ints(replicas),
+                "isr": _ints_in_request(isr), "partition_epoch": int(partition_epoch),
+                "replicas": _ints_in_request(replicas),
             }, errors.get((topic, index), errors.get((topic_id, index), _NOT_ANSWERED)) if answer else None  # fmt: skip
 
 
@@ -163,5 +165,5 @@ def _errors(answer: str) -> dict[tuple[str | None, str], int]:
     return errors
 
 
-def _ints(numbers: str) -> list[int]:
+def _ints_in_request(numbers: str) -> list[int]:
     return [int(number) for number in numbers.split(",") if number]

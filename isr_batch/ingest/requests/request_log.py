@@ -50,7 +50,7 @@ requests the whole line as ``raw``. ``line_hash`` is the line's XXH64.
 """
 
 
-def _columns(names: Sequence[str]) -> pa.Schema:
+def _request_columns(names: Sequence[str]) -> pa.Schema:
     return pa.schema([REQUESTS.field(name) for name in names])
 
 
@@ -87,23 +87,23 @@ def parse_requests(block: pa.RecordBatch) -> pa.RecordBatch:
         Lines, as `isr_batch.ingest.folder.lines.LINES`.
     """
     load_kernels()
-    return _Block(block).rows()
+    return _RequestBlock(block).rows()
 
 
 def request_stamps_and_hashes(text: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Parse the timestamp of each log line, in epoch microseconds (null if it has none), and compute its XXH64."""
     load_kernels()
     found = cut.room_for_cut_lines(len(text))
-    cut.cut_lines(*_bytes_of(text), found)
-    return _known(found.stamp_us), pa.array(found.line_hash)
+    cut.cut_lines(*_bytes_of_lines(text), found)
+    return _known_request_numbers(found.stamp_us), pa.array(found.line_hash)
 
 
-class _Block:
+class _RequestBlock:
     """Lines between text and rows: ``codes`` (int64) classify each, as an index into ``reasons``."""
 
     def __init__(self, block: pa.RecordBatch) -> None:
         self.block = block
-        self.text, edges = _bytes_of(block.column("value"))
+        self.text, edges = _bytes_of_lines(block.column("value"))
         self.cut = cut.room_for_cut_lines(block.num_rows)
         cut.cut_lines(self.text, edges, self.cut)
         self.begins = np.where(self.cut.line_class == cut.JSON, self.cut.begin, -1)
@@ -162,20 +162,20 @@ class _Block:
         columns = {
             "kind": pa.array(kinds).take(code),
             **{name: block.column(name) for name in ("broker_id", "source_file", "source_line")},
-            **{name: _known(getattr(out, name)) for name in INSTANTS},
-            "replica_id": pa.array(_or(out.replica_id, -1)),
-            "asked_session": _known(out.asked_session),
-            "session_epoch": pa.array(_or(out.session_epoch, -1)),
-            "given_session": _known(out.given_session),
-            "error_code": pa.array(_or(out.error_code, 0)),
-            "api_version": _known(version),
-            "correlation_id": _known(out.correlation_id),
-            "client_id": _client_ids(self.text, out.client),
-            "acks": _known(out.acks),
+            **{name: _known_request_numbers(getattr(out, name)) for name in INSTANTS},
+            "replica_id": pa.array(_request_numbers_or(out.replica_id, -1)),
+            "asked_session": _known_request_numbers(out.asked_session),
+            "session_epoch": pa.array(_request_numbers_or(out.session_epoch, -1)),
+            "given_session": _known_request_numbers(out.given_session),
+            "error_code": pa.array(_request_numbers_or(out.error_code, 0)),
+            "api_version": _known_request_numbers(version),
+            "correlation_id": _known_request_numbers(out.correlation_id),
+            "client_id": _client_ids_of_requests(self.text, out.client),
+            "acks": _known_request_numbers(out.acks),
             "partitions": self._pieces(),
             "reason": pc.coalesce(problem, pa.array(reasons, pa.string()).take(code)),
             "detail": pc.coalesce(block.column("detail"), self._versions()),
-            "raw": _scattered(texts, shown),
+            "raw": _scattered_values(texts, shown),
             "line_hash": pa.array(self.cut.line_hash, mask=unusable),
         }
         return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in REQUESTS], schema=REQUESTS)
@@ -192,10 +192,10 @@ class _Block:
         unknown = self.codes == scan.VERSION
         pairs = zip(self.read.api_key[unknown], self.read.api_version[unknown], strict=True)
         texts = [f"API {key}, version {version}" for key, version in pairs]
-        return _scattered(pa.array(texts, pa.string()), unknown)
+        return _scattered_values(pa.array(texts, pa.string()), unknown)
 
 
-def _bytes_of(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+def _bytes_of_lines(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
     """Return the bytes of strings, and the start of each; a null has no bytes.
 
     The array is always read-only: for a writable one, numba would compile again.
@@ -206,36 +206,36 @@ def _bytes_of(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.i
     return data[at[0] : at[-1]], at - at[0]
 
 
-def _or(numbers: Ints, instead: int) -> Ints:
+def _request_numbers_or(numbers: Ints, instead: int) -> Ints:
     return np.where(numbers == NULL, instead, numbers)
 
 
-def _known(numbers: Ints) -> pa.Array:
+def _known_request_numbers(numbers: Ints) -> pa.Array:
     return pa.array(numbers, mask=numbers == NULL)
 
 
-def _scattered(some: pa.Array, where: npt.NDArray[np.bool_]) -> pa.Array:
+def _scattered_values(some: pa.Array, where: npt.NDArray[np.bool_]) -> pa.Array:
     """Spread the values of some rows over all; null elsewhere."""
     return some.take(pa.array(np.cumsum(where) - 1, mask=~where))
 
 
-def _client_ids(text: npt.NDArray[np.uint8], client: Ints) -> pa.Array:
+def _client_ids_of_requests(text: npt.NDArray[np.uint8], client: Ints) -> pa.Array:
     there = client[:, 0] != NULL
     begins, ends = client[there].T
     edges = np.concatenate([[0], np.cumsum(ends - begins)])
     where = np.repeat(begins - edges[:-1], ends - begins) + np.arange(edges[-1])
     buffers = [None, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(text[where])]
-    return _scattered(unescaped(pa.Array.from_buffers(pa.string(), len(begins), buffers)), there)
+    return _scattered_values(unescaped(pa.Array.from_buffers(pa.string(), len(begins), buffers)), there)
 
 
-_FETCHED = _columns(
+_FETCHED = _request_columns(
     [*(name for name in REQUEST_COLUMNS if name != "session"), "client_id", "asked_session", "given_session"]
 )
 FETCHES = Query(f"SELECT {', '.join(_FETCHED.names)} FROM rows WHERE kind = '{FOLLOWER_FETCH}'", _FETCHED)
 """Query of the followers' fetches."""
 HASHES = Query(
     f"SELECT {', '.join(('line_hash', *_SAME_LINE))} FROM rows WHERE line_hash IS NOT NULL",
-    _columns(("line_hash", *_SAME_LINE)),
+    _request_columns(("line_hash", *_SAME_LINE)),
 )
 """Columns of requests by which `refuse_duplicate_requests` finds duplicates."""
 
@@ -250,21 +250,21 @@ def refuse_duplicate_requests(engine: Engine, requests: Rows, hashes: Rows) -> R
     Rows or None
         None if there are no duplicates.
     """
-    repeated = engine.by_key(_LINE_KEY, _repeated, _columns(_LINE_KEY), lines=hashes)
+    repeated = engine.by_key(_LINE_KEY, _repeated_request_lines, _request_columns(_LINE_KEY), lines=hashes)
     if not engine.count(repeated):
         return None
     requests = engine.keep(requests)
     unhashed = engine.sql(requests, "SELECT * FROM rows WHERE line_hash IS NULL", REQUESTS)
     lines_ = engine.sql(requests, "SELECT * FROM rows WHERE line_hash IS NOT NULL", REQUESTS)
-    return engine.union(unhashed, engine.by_key(_LINE_KEY, _refuse_copies, REQUESTS, lines=lines_))
+    return engine.union(unhashed, engine.by_key(_LINE_KEY, _refuse_copies_of_requests, REQUESTS, lines=lines_))
 
 
-def _repeated(sql: ArrowSql, lines: pa.Table) -> pa.Table:
+def _repeated_request_lines(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     same = ", ".join(("line_hash", *_SAME_LINE))
     return sql(f"SELECT line_hash, broker_id FROM lines GROUP BY {same} HAVING count(*) > 1", lines=lines)
 
 
-def _refuse_copies(sql: ArrowSql, lines: pa.Table) -> pa.Table:
+def _refuse_copies_of_requests(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     return sql(
         f"""
         SELECT * EXCLUDE (place, first_file, first_line) REPLACE (

@@ -36,52 +36,55 @@ _OLD_REPLICA, _OLD_PARTITIONS = "; ReplicaId: ", "; RequestInfo: "
 _APIS = {"FETCH": FETCH, str(FETCH): FETCH, "PRODUCE": PRODUCE_API, str(PRODUCE_API): PRODUCE_API}
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def _ascii_pattern(text: str) -> re.Pattern[str]:
     return re.compile(text, re.ASCII)
 
 
-_API = _pattern(r"^(?:RequestHeader\(apiKey=|\{api_key=)(\w+), ?api_?[vV]ersion=")
-_OLD_ASKED = _pattern(
+_API = _ascii_pattern(r"^(?:RequestHeader\(apiKey=|\{api_key=)(\w+), ?api_?[vV]ersion=")
+_OLD_ASKED = _ascii_pattern(
     r"^Name: FetchRequest; Version: \d+; CorrelationId: -?\d+; ClientId: .*; ReplicaId: (-?\d+); MaxWait: (\d+) ms; "
     r"MinBytes: -?\d+ bytes(?:; MaxBytes: ?-?\d+ bytes)?; RequestInfo: (.*)$"
 )
-_OLD_PARTITION = _pattern(r"\(\[([\w.-]+),(\d+)\],PartitionFetchInfo\((-?\d+),-?\d+\)\)")
-_OLD_PARTITIONS_ASKED = _pattern(rf"(?:{_OLD_PARTITION.pattern}(?:,(?!$)|$))*")
-_CORRELATION = _pattern(r"orrelation_?[iI]d[=:] ?(\d{1,9})\b")
-_CLIENT = _pattern(r"[cC]lient_?[iI]d[=:] ?([\w.-]+)")
-_API_VERSION = _pattern(
+_OLD_PARTITION = _ascii_pattern(r"\(\[([\w.-]+),(\d+)\],PartitionFetchInfo\((-?\d+),-?\d+\)\)")
+_OLD_PARTITIONS_ASKED = _ascii_pattern(rf"(?:{_OLD_PARTITION.pattern}(?:,(?!$)|$))*")
+_CORRELATION = _ascii_pattern(r"orrelation_?[iI]d[=:] ?(\d{1,9})\b")
+_CLIENT = _ascii_pattern(r"[cC]lient_?[iI]d[=:] ?([\w.-]+)")
+_API_VERSION = _ascii_pattern(
     r"^(?:RequestHeader\(apiKey=\w+, apiVersion=|\{api_key=\d+,api_version=|Name: FetchRequest; Version: )(\d{1,4})\b"
 )
 _NUMBER = r"(\d+(?:\.\d+)?(?:E-?\d+)?)"
-_DURATIONS = _pattern(
+_DURATIONS = _ascii_pattern(
     rf"^{_NUMBER},requestQueueTime:{_NUMBER},localTime:{_NUMBER},remoteTime:{_NUMBER},(?:throttleTime:{_NUMBER},)?"
     rf"responseQueueTime:{_NUMBER},sendTime:{_NUMBER}\b.*$"
 )
-_DECIMAL_COMMA = _pattern(r"(Time:|^)(\d+),(?=\d)")
+_DECIMAL_COMMA = _ascii_pattern(r"(Time:|^)(\d+),(?=\d)")
 
 
-def _listed(match: re.Match[str]) -> str:
+def _listed_in_text(match: re.Match[str]) -> str:
     partitions = (f"{{topic={t},partitions=[{{partition={p},records_size_in_bytes={size}}}]}}"
                   for t, p, size in _LISTED.findall(match[1]))  # fmt: skip
     return f"topics=[{','.join(partitions)}]"
 
 
 Step = tuple[re.Pattern[str] | str, str | Callable[[re.Match[str]], str]]
-_LISTED = _pattern(r"([\w.-]+)-(\d+)=(\d+)")
+_LISTED = _ascii_pattern(r"([\w.-]+)-(\d+)=(\d+)")
 _NO_TAGS: Step = (",_tagged_fields={}", "")
 # A pattern costs some ten times as much as a text, and a template for the groups of a match as much again.
 _ASKED: tuple[Step, ...] = (
     _NO_TAGS,
-    (_pattern(r",rack_id=.*$"), "}"),  # the last member, and whatever a user made of it
+    (_ascii_pattern(r",rack_id=.*$"), "}"),  # the last member, and whatever a user made of it
     ("max_wait_time=", "max_wait_ms="),
-    (_pattern(r",epoch=(-?\d+),topics="), lambda m: f",session_epoch={m[1]},topics="),  # of the session: up to 2.0
+    (
+        _ascii_pattern(r",epoch=(-?\d+),topics="),
+        lambda m: f",session_epoch={m[1]},topics=",
+    ),  # of the session: up to 2.0
     ("forgetten_topics_data=", "forgotten_topics_data="),  # so 1.1 to 2.0 spell it
-    (_pattern(r"partitionSizes=\[((?:[\w.-]+-\d+=\d+(?:,(?!\])|(?=\])))*)\]"), _listed),
+    (_ascii_pattern(r"partitionSizes=\[((?:[\w.-]+-\d+=\d+(?:,(?!\])|(?=\])))*)\]"), _listed_in_text),
     ("topic_data=[", "topics=["),
     (",data=[", ",partitions=["),
     ("record_set=null", "records_size_in_bytes=0"),
     (
-        _pattern(r"record_set=java\.nio\.\w+\[pos=0 lim=(\d+) cap=\d+\]"),
+        _ascii_pattern(r"record_set=java\.nio\.\w+\[pos=0 lim=(\d+) cap=\d+\]"),
         lambda m: f"records_size_in_bytes={m[1]}",
     ),
 )
@@ -90,21 +93,24 @@ _ANSWERED: tuple[Step, ...] = (
     ("record_set=[]", "records_size_in_bytes=0"),
     ("record_set=null", "records_size_in_bytes=0"),
     (
-        _pattern(r"record_set=FileRecords\(file=[^(){}]*, start=(\d+), end=(\d+)\)"),
+        _ascii_pattern(r"record_set=FileRecords\(file=[^(){}]*, start=(\d+), end=(\d+)\)"),
         lambda m: f"records_start={m[1]},records_end={m[2]}",
     ),
-    (_pattern(r"record_set=\w+Records\(size=(\d+)[^(){}]*\)"), lambda m: f"records_size_in_bytes={m[1]}"),
+    (_ascii_pattern(r"record_set=\w+Records\(size=(\d+)[^(){}]*\)"), lambda m: f"records_size_in_bytes={m[1]}"),
     # 1.0 and 1.1 print records of a file as an object without a name, and records turned into an older format are
     # listed one by one, without a size: a byte, for "some".
-    (_pattern(r"record_set=org\.apache\.kafka\.common\.record\.FileRecords@[0-9a-f]+"), "records_size_in_bytes=1"),
-    (_pattern(r"record_set=\[\(record=[^\[\]{}]*\]"), "records_size_in_bytes=1"),
+    (
+        _ascii_pattern(r"record_set=org\.apache\.kafka\.common\.record\.FileRecords@[0-9a-f]+"),
+        "records_size_in_bytes=1",
+    ),
+    (_ascii_pattern(r"record_set=\[\(record=[^\[\]{}]*\]"), "records_size_in_bytes=1"),
     ("{partition_header={", "{"),
     ("},records_", ",records_"),
     # Why an append was refused, in words.
-    (_pattern(r"\{batch_index=\d+,batch_index_error_message=[^{}]*\},?"), ""),
-    (_pattern(r",record_errors=\[\],error_message=[^{}]*\}"), "}"),
+    (_ascii_pattern(r"\{batch_index=\d+,batch_index_error_message=[^{}]*\},?"), ""),
+    (_ascii_pattern(r",record_errors=\[\],error_message=[^{}]*\}"), "}"),
     (
-        _pattern(r",_tagged_fields=\{0=(\{epoch=-?\d+,end_offset=-?\d+\})\}"),
+        _ascii_pattern(r",_tagged_fields=\{0=(\{epoch=-?\d+,end_offset=-?\d+\})\}"),
         lambda m: f",diverging_epoch={m[1]}",
     ),
 )
@@ -124,7 +130,7 @@ def request_text_as_json(text: str) -> tuple[str, str | None]:
     """
     said = text.partition(_TIMES)[0].partition(_CONNECTION)[0]
     is_old_fetch = text.startswith(_OLD_FETCH)
-    problem = _problem(text, said, is_old_fetch=is_old_fetch)
+    problem = _problem_of_text_line(text, said, is_old_fetch=is_old_fetch)
     if problem:
         return "", problem
     name = _API.match(text)
@@ -134,26 +140,26 @@ def request_text_as_json(text: str) -> tuple[str, str | None]:
         api = _APIS.get(name.group(1), _ANOTHER_API) if name else _ANOTHER_API
     else:
         return "", None
-    durations = _durations(text.rpartition(_TIMES)[2])
+    durations = _durations_in_text(text.rpartition(_TIMES)[2])
     asked, answered = "{}", "null"
     if is_old_fetch:
         asked = _old_fetch(said)
     elif api != _ANOTHER_API:
         message = said.rpartition(_MESSAGE)[2]
         request, has_answer, response = message.partition(_ANSWER)
-        asked = _replaced(request, _ASKED)
-        if api == FETCH and ",session_epoch=" not in asked and _version(text) >= _FIRST_WITH_SESSION:
+        asked = _replaced_in_text(request, _ASKED)
+        if api == FETCH and ",session_epoch=" not in asked and _api_version_in_text(text) >= _FIRST_WITH_SESSION:
             return "", _NO_SESSION_EPOCH
         if has_answer:
-            answered = _replaced(response, _ANSWERED)
+            answered = _replaced_in_text(response, _ANSWERED)
             if api == PRODUCE_API:  # whose answer has called it index since 2.8
                 answered = answered.replace("partition=", "index=")
-    header = _header(said.partition(_MESSAGE)[0]) if api == FETCH else ""
+    header = _header_of_text_line(said.partition(_MESSAGE)[0]) if api == FETCH else ""
     json = f'{{"requestHeader":{{"requestApiKey":{api}{header}}},"request":{asked},"response":{answered},{durations}}}'
     return (json if durations else ""), None
 
 
-def _header(text: str) -> str:
+def _header_of_text_line(text: str) -> str:
     """Extract API version, correlation id and client id; only for fetches, which are matched across lines."""
 
     def value(pattern: re.Pattern[str], quote: str = "") -> str:
@@ -164,12 +170,12 @@ def _header(text: str) -> str:
     return f',"fetchVersion":{version},"correlationId":{correlation},"clientId":{client}'
 
 
-def _version(text: str) -> int:
+def _api_version_in_text(text: str) -> int:
     found = _API_VERSION.match(text)
     return int(found[1]) if found else 0
 
 
-def _replaced(text: str, steps: tuple[Step, ...]) -> str:
+def _replaced_in_text(text: str, steps: tuple[Step, ...]) -> str:
     for what, by in steps:
         if not isinstance(what, str):
             text = what.sub(by, text)
@@ -189,7 +195,7 @@ def _old_fetch(said: str) -> str:
     return f"{{replica_id={whole[1]},max_wait_ms={whole[2]},topics=[{','.join(partitions)}]}}"
 
 
-def _durations(times: str) -> str:
+def _durations_in_text(times: str) -> str:
     found = _DURATIONS.match(_DECIMAL_COMMA.sub(r"\1\2.", times))
     if not found:
         return ""
@@ -200,7 +206,7 @@ def _durations(times: str) -> str:
     )
 
 
-def _problem(text: str, said: str, *, is_old_fetch: bool) -> str | None:
+def _problem_of_text_line(text: str, said: str, *, is_old_fetch: bool) -> str | None:
     """Return why a line cannot be used although its form is known."""
     header_end = _OLD_REPLICA if text.startswith(_OLD) else _MESSAGE
     if any(text.count(mark) > 1 for mark in (_TIMES, _CONNECTION, _ANSWER, header_end)):

@@ -129,11 +129,11 @@ def request_pauses(
         waited for its broker (null if no request waited for `WAITED_US`).
     """
     starts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
-    found = partial(_pauses, starts=starts, before_us=before_us or {})
+    found = partial(_pauses_in_requests, starts=starts, before_us=before_us or {})
     return engine.collect(engine.by_key(["broker_id"], found, _PAUSES, parts=buckets))
 
 
-def _pauses(
+def _pauses_in_requests(
     _sql: ArrowSql, parts: pa.Table, starts: Mapping[int, Sequence[int]], before_us: Mapping[int, int]
 ) -> pa.Table:  # fmt: skip
     ends = [
@@ -144,11 +144,14 @@ def _pauses(
     parts = pa.concat_tables([parts, pa.Table.from_pylist(ends, parts.schema)])
     by_broker = [(parts.filter(pc.equal(parts["broker_id"], broker_id)), us) for broker_id, us in starts.items()]
     return pa.concat_tables(
-        [_PAUSES.empty_table(), *(_pauses_of_broker(rows.sort_by("bucket"), us) for rows, us in by_broker if len(rows))]
+        [
+            _PAUSES.empty_table(),
+            *(_request_pauses_of_broker(rows.sort_by("bucket"), us) for rows, us in by_broker if len(rows)),
+        ]
     )
 
 
-def _pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Table:
+def _request_pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Table:
     bucket = int64_array(rows["bucket"])
     begins = np.flatnonzero(np.diff(bucket, prepend=bucket[0] - 1))
     bucket = bucket[begins]
@@ -177,15 +180,15 @@ def _pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Table:
 
 def beginnings_of_requests(by_file: pa.Table) -> dict[int, int]:
     """Find the start of each broker's request log; ``by_file`` is the result of `requests_by_file`."""
-    return _by_broker(by_file, "first_us", min)
+    return _summary_by_broker(by_file, "first_us", min)
 
 
 def ends_of_requests(by_file: pa.Table) -> dict[int, int]:
     """Find the end of each broker's request log, as `beginnings_of_requests` its start."""
-    return _by_broker(by_file, "last_us", max)
+    return _summary_by_broker(by_file, "last_us", max)
 
 
-def _by_broker(by_file: pa.Table, column: str, choose: Callable[[int, int], int]) -> dict[int, int]:
+def _summary_by_broker(by_file: pa.Table, column: str, choose: Callable[[int, int], int]) -> dict[int, int]:
     found: dict[int, int] = {}
     for row in by_file.to_pylist():
         if row["reason"] is None and row[column] is not None:

@@ -47,8 +47,8 @@ def controller_records(sources: Sources, listed: Iterable[Listed] = (), begins_u
         FROM in_force WHERE changed
         UNION ALL BY NAME SELECT * FROM listed
         """,
-        states=_partitions(sources),
-        settings=_settings(sources),
+        states=_partition_states(sources),
+        settings=_records_of_settings(sources),
         restarts=_unclean_restarts(sources),
         in_force=sources.min_isr_settings,
         noted=rows_of(sources.sql, sources.state_changes, REGISTRATION),
@@ -62,7 +62,7 @@ def controller_records(sources: Sources, listed: Iterable[Listed] = (), begins_u
     )  # fmt: skip
 
 
-def _partitions(sources: Sources) -> pa.Table:
+def _partition_states(sources: Sources) -> pa.Table:
     """List the state of a partition after each record. A record only names the fields that it changes."""
     upto = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     last = "last_value({} IGNORE NULLS) OVER upto"
@@ -131,7 +131,7 @@ def _partitions(sources: Sources) -> pa.Table:
     )
 
 
-def _settings(sources: Sources) -> pa.Table:
+def _records_of_settings(sources: Sources) -> pa.Table:
     """List the records that set features and min.insync.replicas, except settings of a single broker."""
     features = " ".join(f"WHEN '{name}' THEN '{kind}'" for name, kind in _FEATURES.items())
     return sources.sql(

@@ -213,7 +213,7 @@ def leader_epochs(
             coalesce(check_origin_source, 'unknown') AS check_origin_source
         FROM spans LEFT JOIN made_again USING (topic, partition_id)
         """,
-        spans=_with_offsets(_with_topic_facts(spans, sources, followers), sources),
+        spans=_with_offsets(_terms_with_min_isr_and_replicas(spans, sources, followers), sources),
         made_again=sources.made_again,
     ).cast(TERMS)
 
@@ -309,8 +309,8 @@ def _offsets_shown(sources: Sources, incomplete: pa.Table) -> pa.Table:
     """
     fetches = sources.engine.select(sources.fetches, _OF_FETCHES)
     listed = sources.engine.map(fetches, listed_by_fetches, LISTED)
-    seen = sources.engine.by_key(["topic_id", "partition_id"], partial(_shown, topics=sources.topics, terms=incomplete),
-                                 _SHOWN, listed=listed)  # fmt: skip
+    at_start = partial(_offsets_at_term_start, topics=sources.topics, terms=incomplete)
+    seen = sources.engine.by_key(["topic_id", "partition_id"], at_start, _SHOWN, listed=listed)
     return sources.sql(
         f"""
         SELECT {_TERM_START}, replica_id, max(shown_before) AS shown_before,
@@ -321,7 +321,7 @@ def _offsets_shown(sources: Sources, incomplete: pa.Table) -> pa.Table:
     )
 
 
-def _shown(sql: ArrowSql, listed: pa.Table, topics: pa.Table, terms: pa.Table) -> pa.Table:
+def _offsets_at_term_start(sql: ArrowSql, listed: pa.Table, topics: pa.Table, terms: pa.Table) -> pa.Table:
     return sql(
         f"""
         WITH seen AS (
@@ -343,7 +343,7 @@ def _shown(sql: ArrowSql, listed: pa.Table, topics: pa.Table, terms: pa.Table) -
     )
 
 
-def _with_topic_facts(spans: pa.Table, sources: Sources, followers: pa.Table) -> pa.Table:
+def _terms_with_min_isr_and_replicas(spans: pa.Table, sources: Sources, followers: pa.Table) -> pa.Table:
     return sources.sql(
         """
         SELECT * EXCLUDE (at_start, replicas, fetched) REPLACE (at_start AS min_insync_replicas),

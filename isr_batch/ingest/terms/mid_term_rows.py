@@ -47,7 +47,7 @@ FOLLOWERS = pa.schema([
 ])  # fmt: skip
 
 
-def followers_seen(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[str, Any]]:
+def followers_seen_mid_term(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[str, Any]]:
     """Count the fetches of each follower by leader, partition, leader epoch and stretch.
 
     Returns
@@ -56,22 +56,25 @@ def followers_seen(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[
         broker_id, stretch, topic, partition_id, leader_epoch, replica_id; ``fetches``, the number of fetches that were
         served without an error, with the times of their first and last, first_us and last_us.
     """
-    counted = sources.engine.map(sources.fetches, partial(_seen, stretches=stretches), SEEN)
+    counted = sources.engine.map(sources.fetches, partial(_fetches_seen_mid_term, stretches=stretches), SEEN)
     seen = sources.engine.by_key(
-        ["broker_id", "partition_id"], partial(_counted, topics=sources.topics), _COUNTED, parts=counted
+        ["broker_id", "partition_id"],
+        partial(_fetches_counted_mid_term, topics=sources.topics),
+        _COUNTED,
+        parts=counted,
     )
     found: list[dict[str, Any]] = sources.engine.collect(seen).to_pylist()
     return found
 
 
-def _seen(batches: Iterator[pa.RecordBatch], stretches: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
+def _fetches_seen_mid_term(batches: Iterator[pa.RecordBatch], stretches: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
     names = [*FETCHED, "error_code", "partitions"]
     for batch in batches:
         rows = with_stretch_number(pa.table(batch.select(names)), stretches, "broker_id", "completed_us", "stretch")
         yield from seen_in_fetches(iter(rows.to_batches()))
 
 
-def _counted(sql: ArrowSql, parts: pa.Table, topics: pa.Table) -> pa.Table:
+def _fetches_counted_mid_term(sql: ArrowSql, parts: pa.Table, topics: pa.Table) -> pa.Table:
     return sql(
         """
         SELECT broker_id, stretch, coalesce(t.topic, topic_id) AS topic, partition_id, leader_epoch, replica_id,
@@ -120,7 +123,7 @@ def vouched_for(
         end_us = row["end_us"] if until_us is None else min(row["end_us"], until_us)
         log_stretch = number + row["made_again"]
         settled = {"end_us": end_us, "ends_mid_term": end_us != row["next_us"], "log_stretch": log_stretch}
-        kept.append({**row, **settled, "isr_source": LOGGED, **_assigned(row, evidence)})
+        kept.append({**row, **settled, "isr_source": LOGGED, **_assigned_mid_term(row, evidence)})
     return kept
 
 
@@ -139,7 +142,7 @@ def _stretch_of(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[i
     return None
 
 
-def _assigned(row: Mapping[str, Any], evidence: PartitionEvidence) -> dict[str, Any]:
+def _assigned_mid_term(row: Mapping[str, Any], evidence: PartitionEvidence) -> dict[str, Any]:
     """Find the assigned replicas and their source, in the order of the assignment if it is known."""
     replicas, source = evidence.replicas.get(partition_of(row), ([], INFERRED))
     if not row["begins_mid_term"]:
@@ -176,10 +179,10 @@ def settle_mid_term(  # noqa: PLR0913, PLR0917 all evidence of a term's start
         if before.broker_id == after.broker_id:
             holes[before.broker_id].append((before.until_us, after.first_us))
     for number, row in unsettled.items():
-        _settle_one(row, evidence, holes[row["leader_id"]], asked[number], appended.get(number))
+        _settle_mid_term(row, evidence, holes[row["leader_id"]], asked[number], appended.get(number))
 
 
-def _settle_one(
+def _settle_mid_term(
     row: dict[str, Any],
     evidence: PartitionEvidence,
     holes: list[tuple[int, int]],
@@ -200,7 +203,9 @@ def _settle_one(
         lines = evidence.lines_and_snapshot(key, start_us)
         first_change = min((each.at_us for each in lines if each.at_us > start_us), default=row["end_us"])
         appended_us = appended["append_us"] if appended else None
-        first = {fetch["replica_id"]: _first(fetch) for fetch in asked if fetch["first_us"] < first_change}
+        first = {
+            fetch["replica_id"]: _first_fetch_mid_term(fetch) for fetch in asked if fetch["first_us"] < first_change
+        }
         seems_in = {f: not mid_term.is_passed(fetch, end, appended_us) for f, fetch in first.items()}
         span = mid_term.Led(start_us, row["end_us"], row["leader_id"], tuple(row["assigned"]))
         isr, source = mid_term.mid_term_isr(span, lines, holes, seems_in)
@@ -209,18 +214,18 @@ def _settle_one(
     row["assigned"] = list(dict.fromkeys([*row["assigned"], *isr]))
     row["isr_at_start"] = [replica for replica in row["assigned"] if replica in isr]
     row["isr_source"] = source
-    row["held_at_start"] = _held_at_start(row, evidence, asked, shrinks, end)
+    row["held_at_start"] = _held_mid_term(row, evidence, asked, shrinks, end)
     row["start_offset"], row["start_high_watermark"] = end, mid_term.mid_term_high_watermark(end, held, watermarks)
     row["start_offset_source"] = INFERRED
 
 
-def _first(fetch: Mapping[str, Any]) -> mid_term.FirstFetch:
+def _first_fetch_mid_term(fetch: Mapping[str, Any]) -> mid_term.FirstFetch:
     sent = fetch["first_code"] == SENT_FROM_UNKNOWN
     offset = None if sent else fetch["first_asked"]
     return mid_term.FirstFetch(fetch["answered_us"], offset, sent, fetch["first_answered"], fetch["highest"])
 
 
-def _held_at_start(
+def _held_mid_term(
     row: Mapping[str, Any],
     evidence: PartitionEvidence,
     asked: list[dict[str, Any]],
@@ -242,11 +247,13 @@ def _held_at_start(
         # ever naming an offset was at the log end, and had been fenced until then.
         outside = row["isr_source"] != INFERRED and replica not in row["isr_at_start"]
         joins = all(fetch["asked"] is None for fetch in own) and evidence.joins(key, replica, start_us, end_us)
-        held.append(_held(own, replica, shrinks, int(BEHIND) if outside and not joins else at_log_end))
+        held.append(_held_by_follower(own, replica, shrinks, int(BEHIND) if outside and not joins else at_log_end))
     return held
 
 
-def _held(asked: list[dict[str, Any]], replica: int, shrinks: list[dict[str, Any]], unless_named: int) -> int | None:
+def _held_by_follower(
+    asked: list[dict[str, Any]], replica: int, shrinks: list[dict[str, Any]], unless_named: int
+) -> int | None:
     """Infer a follower's log end offset at the start of the stretch, from its first fetch offset.
 
     ``unless_named`` is the result for a follower whose offset no line names, and that got no records.

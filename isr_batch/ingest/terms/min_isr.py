@@ -57,11 +57,11 @@ def min_isr_settings(
         configured=rows_of(sql, server, forms.TOPIC_CONFIGURED),
         created=rows_of(sql, server, forms.CREATED),
         recorded=metadata_min_isr_records(sql, metadata),
-        defaults=_of_brokers(sql, settings, min_isr),
+        defaults=_min_isr_of_brokers(sql, settings, min_isr),
     )
 
 
-def _of_brokers(sql: ArrowSql, settings: pa.Table, min_isr: pa.Table) -> pa.Table:
+def _min_isr_of_brokers(sql: ArrowSql, settings: pa.Table, min_isr: pa.Table) -> pa.Table:
     """Find each broker's own setting, which applies to topics without a setting: broker_id, of_broker."""
     return sql(
         """

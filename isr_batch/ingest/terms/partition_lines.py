@@ -96,9 +96,9 @@ def gather_partition_lines(
         Stretches of the brokers' logs.
     """
     evidence = PartitionEvidence(controller_us=earlier.controller_us)
-    _of_server_log(evidence, sources)
-    _of_state_changes(evidence, sources, starts)
-    _of_records(evidence, sources)
+    _add_lines_of_server_log(evidence, sources)
+    _add_lines_of_state_changes(evidence, sources, starts)
+    _add_metadata_records(evidence, sources)
     for partition in earlier.listed:
         _of_listing(evidence, partition, min((stretch.first_us for stretch in stretches), default=0))
     for lines in evidence.isr.values():
@@ -108,21 +108,21 @@ def gather_partition_lines(
     return evidence
 
 
-def _of_server_log(evidence: PartitionEvidence, sources: Sources) -> None:
+def _add_lines_of_server_log(evidence: PartitionEvidence, sources: Sources) -> None:
     shrinks = sources.shrinks.to_pylist()
     for row in shrinks:
         evidence.shrinks[row["broker_id"], partition_of(row)].append(row)
     writes = sources.isr_writes.to_pylist()
     for row in [*shrinks, *(row for row in writes if not row["failed"])]:
-        _add_line(evidence, row, row["isr_before"], row["isr_after"])
+        _add_partition_line(evidence, row, row["isr_before"], row["isr_after"])
     for row in sources.isr_updates.to_pylist():
-        _add_line(evidence, row, None, row["isr"])
+        _add_partition_line(evidence, row, None, row["isr"])
 
 
-def _of_state_changes(evidence: PartitionEvidence, sources: Sources, starts: pa.Table) -> None:
+def _add_lines_of_state_changes(evidence: PartitionEvidence, sources: Sources, starts: pa.Table) -> None:
     stayed = sources.stayed.to_pylist()
     for row in stayed:
-        _add_line(evidence, row, None, row["isr"])
+        _add_partition_line(evidence, row, None, row["isr"])
     for row in [*stayed, *sources.accepted.to_pylist()]:
         evidence.replicas[partition_of(row)] = row["replicas"], LOGGED
     for row in starts.to_pylist():
@@ -130,7 +130,7 @@ def _of_state_changes(evidence: PartitionEvidence, sources: Sources, starts: pa.
             evidence.isr[partition_of(row)].append(IsrReport(row["stamp_us"], None, tuple(row["isr"] or ()), LOGGED))
 
 
-def _of_records(evidence: PartitionEvidence, sources: Sources) -> None:
+def _add_metadata_records(evidence: PartitionEvidence, sources: Sources) -> None:
     history = sources.history.to_pylist()
     for row in sorted(history, key=lambda row: row["position"]):
         key = partition_of(row)
@@ -152,7 +152,7 @@ def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: i
         evidence.isr[key].append(IsrReport(log_begins_us, None, partition.isr, SNAPSHOT))
 
 
-def _add_line(
+def _add_partition_line(
     evidence: PartitionEvidence, row: Mapping[str, Any], before: Sequence[int] | None, after: Sequence[int]
 ) -> None:
     key = partition_of(row)

@@ -25,7 +25,7 @@ def with_releases(led: list[dict[str, Any]], oldest: str | None, release: str | 
     ``oldest`` is the release by the followers' fetches, ``release`` the one that the operator gives.
     """
     logged = {row["leader_id"]: row["broker_version"] or row["version"] for row in led}
-    others = max((version for version in logged.values() if version), key=_numbers, default=None)
+    others = max((version for version in logged.values() if version), key=_numbers_of_release, default=None)
     for row in led:
         row["broker_version_source"] = LOGGED if release is None else GIVEN
         row["broker_version"] = release or row["broker_version"] or logged[row["leader_id"]] or others
@@ -33,7 +33,7 @@ def with_releases(led: list[dict[str, Any]], oldest: str | None, release: str | 
             row["broker_version"], row["broker_version_source"] = oldest, INFERRED if oldest else None
 
 
-def _numbers(version: str) -> list[int]:
+def _numbers_of_release(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", apache_release(version))]
 
 

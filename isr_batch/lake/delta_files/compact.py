@@ -34,21 +34,21 @@ def compact_files(there: DirectTable, table: Table) -> None:
     WriteConflictError
         When another process writes to the same files.
     """
-    commit(there, table, partial(_compacted, table, there.store))
+    commit(there, table, partial(_compacted_files, table, there.store))
 
 
-def _compacted(table: Table, store: Store, there: deltalake.DeltaTable) -> Actions:
-    groups = [*_together(data_files(there, None, "modification_time"))]
-    new = [added(_as_one(table, store, files), table, moved=True) for files in groups]
+def _compacted_files(table: Table, store: Store, there: deltalake.DeltaTable) -> Actions:
+    groups = [*_files_to_merge(data_files(there, None, "modification_time"))]
+    new = [added(_as_one_file(table, store, files), table, moved=True) for files in groups]
     return [*new, *(removed(file, moved=True) for files in groups for file in files)]
 
 
-def _together(files: Sequence[File]) -> Iterator[list[File]]:
+def _files_to_merge(files: Sequence[File]) -> Iterator[list[File]]:
     """Group the files to be merged, per partition and in commit order."""
     of_partition = defaultdict(list)
     for file in sorted(files, key=lambda file: (file["modification_time"], file["path"])):
         if file["size_bytes"] < LARGE:
-            of_partition[_day(file)].append(file)
+            of_partition[_day_of_file(file)].append(file)
     for small in of_partition.values():
         some: list[File] = []
         for file in small:
@@ -59,13 +59,13 @@ def _together(files: Sequence[File]) -> Iterator[list[File]]:
         yield from [some] if len(some) > 1 else []
 
 
-def _day(file: File) -> str:
+def _day_of_file(file: File) -> str:
     return file.get(f"partition.{DAY}") or ""
 
 
-def _as_one(table: Table, store: Store, files: Sequence[File]) -> FileOfWorker:
+def _as_one_file(table: Table, store: Store, files: Sequence[File]) -> FileOfWorker:
     schema = pa.schema([field for field in arrow_schema(table) if field.name not in table.partitioned_by])
-    one = DayFile(table, store, _day(files[0]), schema)
+    one = DayFile(table, store, _day_of_file(files[0]), schema)
     held: list[pa.Table] = []
     for file in files:
         for rows in some_rows_of(store, file, schema):

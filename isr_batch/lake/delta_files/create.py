@@ -48,14 +48,14 @@ def create_table(table: Table, store: Store, metadata: str) -> None:
     text = "".join(json.dumps(action) + "\n" for action in actions)
     path = f"_delta_log/{0:020}.json"
     if store.is_folder:
-        _write_once(Path(store.uri, path), text)
+        _write_commit_once(Path(store.uri, path), text)
     elif not store.has_table():
         # delta-rs's streams accept bytes but not Arrow's buffers, which Arrow's own stream accepts.
         with store.files().open_output_stream(path, buffer_size=2 * len(text)) as out:
             out.write(text.encode())
 
 
-def _write_once(path: Path, text: str) -> None:
+def _write_commit_once(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.parent / f".{uuid.uuid4()}.tmp"
     written.write_text(text, encoding="utf-8")

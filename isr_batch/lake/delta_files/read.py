@@ -49,7 +49,11 @@ def dataset_of(store: Store, folder: FileSystem, files: Sequence[File], schema: 
     for file in files:
         with damaged_files_explained(store, file["path"]):
             require_sound_footer(store, file["path"])
-        values = (ds.field(field.name) == _value(file, field) for field in schema if _partition(field) in file)
+        values = (
+            ds.field(field.name) == _value_of_partition(file, field)
+            for field in schema
+            if _partition_name(field) in file
+        )
         fragments.append(FORMAT.make_fragment(file["path"], folder, reduce(and_, values, ds.scalar(True))))
     return ds.FileSystemDataset(fragments, schema, FORMAT, folder)
 
@@ -90,7 +94,10 @@ def rows_of_groups(
         When the file cannot be read.
     """
     names = ["cluster_id", "topic"]
-    with damaged_files_explained(store, path), _open_file(store, store.files(), path, read_dictionary=names) as file:
+    with (
+        damaged_files_explained(store, path),
+        _open_data_file(store, store.files(), path, read_dictionary=names) as file,
+    ):
         groups = list(range(share[0], file.num_row_groups, share[1]))
         there = [name for name in columns if name in file.schema_arrow.names]
         for batch in file.iter_batches(rows_at_once, groups, there, use_threads=False):
@@ -116,18 +123,18 @@ def damaged_files_explained(store: Store, path: str) -> Iterator[None]:
         raise unreadable_file_error(store.address(path)) from error
 
 
-def _open_file(store: Store, folder: FileSystem, path: str, **options: Any) -> pq.ParquetFile:  # noqa: ANN401 those of Arrow
+def _open_data_file(store: Store, folder: FileSystem, path: str, **options: Any) -> pq.ParquetFile:  # noqa: ANN401 those of Arrow
     require_sound_footer(store, path)
     return pq.ParquetFile(path, filesystem=folder, pre_buffer=not store.is_folder, **READ, **options)
 
 
-def _partition(field: pa.Field) -> str:
+def _partition_name(field: pa.Field) -> str:
     return f"partition.{field.name}"
 
 
-def _value(file: File, field: pa.Field) -> pa.Scalar:
+def _value_of_partition(file: File, field: pa.Field) -> pa.Scalar:
     """Return the value of a column that is not in the file: its partition value, or null."""
-    return pa.scalar(file[_partition(field)], pa.string()).cast(field.type)
+    return pa.scalar(file[_partition_name(field)], pa.string()).cast(field.type)
 
 
 class FileRows:
@@ -182,7 +189,7 @@ class FileRows:
         if path not in self._opened:
             if len(self._opened) >= OPEN_FILES:
                 del self._opened[next(iter(self._opened))]
-            file = _open_file(self._store, self._files, path)
+            file = _open_data_file(self._store, self._files, path)
             groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
             self._opened[path] = file, np.cumsum([0, *groups])
         file, starts = self._opened[path]

@@ -156,15 +156,15 @@ def store_of(location: str, setting: Setting) -> Store:
         return Store(re.sub("^file:/+", "/", location))
     address = urlsplit(location)
     if address.scheme in S3:
-        return Store(f"s3://{address.netloc}{address.path}", _of_s3(address.netloc, setting))
+        return Store(f"s3://{address.netloc}{address.path}", _options_of_s3(address.netloc, setting))
     if address.scheme in _AZURE:
-        return Store(location, _of_azure(address.netloc, setting))
+        return Store(location, _options_of_azure(address.netloc, setting))
     if address.scheme in (*_HDFS, "gs"):
         return Store(location)
     raise UsageError(f"timelines cannot be written to {address.scheme}: addresses, such as {location}", WITHOUT)
 
 
-def _of_s3(bucket: str, setting: Setting) -> dict[str, str]:
+def _options_of_s3(bucket: str, setting: Setting) -> dict[str, str]:
     def of_bucket(name: str) -> str | None:
         return setting(f"fs.s3a.bucket.{bucket}.{name}") or setting(f"fs.s3a.{name}")
 
@@ -183,7 +183,7 @@ def _of_s3(bucket: str, setting: Setting) -> dict[str, str]:
     return {name: value for name, value in given.items() if value}
 
 
-def _of_azure(netloc: str, setting: Setting) -> dict[str, str]:
+def _options_of_azure(netloc: str, setting: Setting) -> dict[str, str]:
     host = netloc.rpartition("@")[2]
     key = setting(f"fs.azure.account.key.{host}")
     return {"azure_storage_account_name": host.partition(".")[0]} | ({"azure_storage_account_key": key} if key else {})

@@ -241,8 +241,8 @@ class DayFile:
         known = {name: each for name, each in of.items() if each and all(one and one.has_min_max for one in each)}
         return FileOfWorker(
             self.path, self.files.get_file_info(self.path).size, self.day, written.num_rows, self.broken,
-            {name: min(_plain(each.min_raw) for each in of_groups) for name, of_groups in known.items()},
-            {name: max(_plain(each.max_raw) for each in of_groups) for name, of_groups in known.items()},
+            {name: min(_plain_statistic(each.min_raw) for each in of_groups) for name, of_groups in known.items()},
+            {name: max(_plain_statistic(each.max_raw) for each in of_groups) for name, of_groups in known.items()},
         )  # fmt: skip
 
     @contextmanager
@@ -258,5 +258,5 @@ class DayFile:
         self.writer.is_open = False  # if not, the destructor writes the footer, and hides the error
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 number or bytes
+def _plain_statistic(value: Any) -> Any:  # noqa: ANN401 number or bytes
     return value.decode() if isinstance(value, bytes) else value

@@ -3,11 +3,11 @@
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Column, Table, columns, key_columns
 
 
-def _counts(**comments: str) -> tuple[Column, ...]:
+def _count_columns(**comments: str) -> tuple[Column, ...]:
     return tuple(Column(name, "BIGINT", comment) for name, comment in comments.items())
 
 
-def _measures(**comments: str) -> tuple[Column, ...]:
+def _measure_columns(**comments: str) -> tuple[Column, ...]:
     return tuple(Column(name, "DOUBLE", comment) for name, comment in comments.items())
 
 
@@ -18,7 +18,7 @@ PARTITION_SCORES = Table(
         *SET,
         *RULE,
         DATE,
-        *_counts(
+        *_count_columns(
             exposure_us="time of this day that the leader's term covers, in microseconds like all times in this table",
             under_min_isr_us="time with fewer in-sync replicas than min.insync.replicas, or than there are replicas",
             at_min_isr_us="time with exactly that number of in-sync replicas",
@@ -59,7 +59,7 @@ REPLICA_SCORES = Table(
         *RULE,
         Column("replica_id", "INT", "follower", nullable=False),
         DATE,
-        *_counts(
+        *_count_columns(
             judged_us="time in which the rule's answers about the follower count, in microseconds: for a member of "
             "the ISR, from a lag time after the start of the term at the latest, for others from their first fetch on",
             agreed_us="time in which the rule agreed with the rule true-lag on whether the follower is in sync: "
@@ -75,11 +75,11 @@ REPLICA_SCORES = Table(
 )
 
 _SCORES = (
-    *_measures(
+    *_measure_columns(
         exposure_partition_hours="partition-hours that the log covers: the denominator of rates",
         exposure_follower_hours="follower-hours in which the rule's answers count",
     ),
-    *_counts(
+    *_count_columns(
         shrinks="shrinks that the rule makes",
         spurious="shrinks with verdict spurious: the mistakes",
         genuine="shrinks with verdict genuine",
@@ -99,7 +99,7 @@ _SCORES = (
         timely="genuine shrinks within 1.5 lag times",
         misses="genuine failures that led to no shrink, or to one after more than 1.5 lag times",
     ),
-    *_measures(
+    *_measure_columns(
         mistakes_per_partition_day="spurious shrinks per exposure",
         mistakes_per_partition_day_low="lower end of its 95 % interval, by bootstrap over groups of one broker pair "
         "and hour",
@@ -119,7 +119,7 @@ _SCORES = (
         precision_by_lag="by lag: share of the genuine and spurious shrinks with a true lag above the lag time",
         recall="by blame: timely / (timely + misses)",
     ),
-    *_counts(
+    *_count_columns(
         flaps="shrinks undone within the rule's lag time",
         isr_changes="all changes of the ISR",
         metadata_writes="metadata records or znodes written for these changes",
@@ -133,7 +133,7 @@ _SCORES = (
         refused_appends="acks=all appends that min.insync.replicas refuses",
         never_acknowledged="acks=all appends never acknowledged",
     ),
-    *_measures(
+    *_measure_columns(
         under_min_isr_seconds="time with fewer in-sync replicas than min.insync.replicas",
         at_min_isr_seconds="time with exactly min.insync.replicas in-sync replicas",
         leader_alone_seconds="time with the leader alone in the ISR; eligible_leaders names the broker that could "
@@ -157,7 +157,7 @@ _SCORES = (
         visibility_age_ms_mean="its mean over that time",
         hidden_record_seconds="records hidden so, times how long each was",
     ),
-    *_counts(
+    *_count_columns(
         loss_records_max="most acknowledged records that a clean election would lose",
         lost_if_leader_dies_records_max="most acknowledged records, also of acks=0 and 1, that the heir lacked "
         "while the ISR was under min.insync.replicas; null in sweeps, and where no log end is known then",
@@ -237,7 +237,7 @@ _SWEEP = Column("sweep", "STRING", "name of the grid's file", nullable=False)
 _CLASS = Column(
     "topic_class", "STRING", "class of topics by the grid; `all` if the grid has no classes", nullable=False
 )
-_FOLLOWER_DAY = _measures(
+_FOLLOWER_DAY = _measure_columns(
     mistakes_per_follower_day="spurious shrinks per follower-day of exposure; null if that is 0",
     mistakes_per_follower_day_low="lower end of its 95 % interval: the lower one of Poisson interval and bootstrap",
     mistakes_per_follower_day_high="upper end of its 95 % interval: the higher one of the two",
@@ -277,7 +277,7 @@ SWEEP_ADVICE = Table(
             recommended_lag_time_max_ms BIGINT -- smallest lag time that fits; null if none does
             why STRING NOT NULL -- the answer in a sentence
         """),
-        *_measures(
+        *_measure_columns(
             mistakes_per_follower_day_budget="largest allowed value of mistakes_per_follower_day_high",
             detection_ms_p99_budget="largest allowed value of detection_ms_p99",
             needed_follower_hours="follower-hours after which the mistakes would fit the budget if there were no "
@@ -287,12 +287,12 @@ SWEEP_ADVICE = Table(
             replica_lag_time_max_ms BIGINT NOT NULL -- lag time that the figures below are for: the recommended one, or
                 -- the one that comes nearest to the budgets
         """),
-        *_measures(exposure_follower_hours="follower-hours in which the rule's answers count"),
-        *_counts(spurious="shrinks with verdict spurious: the mistakes"),
+        *_measure_columns(exposure_follower_hours="follower-hours in which the rule's answers count"),
+        *_count_columns(spurious="shrinks with verdict spurious: the mistakes"),
         *_FOLLOWER_DAY,
-        *_counts(genuine="shrinks with verdict genuine"),
+        *_count_columns(genuine="shrinks with verdict genuine"),
         _NEVER_REMOVED,
-        *_measures(detection_ms_p99="time from a genuine failure to its shrink, 99th percentile"),
+        *_measure_columns(detection_ms_p99="time from a genuine failure to its shrink, 99th percentile"),
         _UNKNOWN_SHARE,
     ),
     {

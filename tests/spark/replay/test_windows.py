@@ -17,7 +17,7 @@ from isr_batch.lake.tables.inputs import INPUT_TABLES
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES, REPLAY_STATE, REPLAYED_DAYS, RUN_LEASE, RUN_LOG
 from isr_batch.lake.tables.timelines import RULE_RUNS, TIMELINES, VIEWS
 from isr_batch.replay.days import DONE, MISSING, STALE, DaysOfReplay, days_status, fingerprints, undone_days
-from isr_batch.replay.event_stream import _kept, stream_facts
+from isr_batch.replay.event_stream import _states_at_begin, stream_facts
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import ORDER, rule_runs
 from isr_batch.settings import ReplaySettings, Settings
@@ -149,5 +149,5 @@ def test_a_state_is_of_the_last_term_before_the_window(lake: Lake, monkeypatch: 
     kept = lake.spark.sql(f"SELECT {of_set}, array(1, 2) assigned, array('{{}}') params, X'00' state")
     with BySpark(lake) as engine:
         monkeypatch.setattr("isr_batch.replay.event_stream.joined_terms", lambda _: terms)
-        (row,) = engine.listed(_kept(engine, kept, Window.of_day(SECOND)))
+        (row,) = engine.listed(_states_at_begin(engine, kept, Window.of_day(SECOND)))
     assert row["kept"]["end_us"] == (1_703_980_800 + 30 * 3600) * 1_000_000

@@ -10,7 +10,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.replay.replay import replay, rule_runs
 from isr_batch.scoring.broker_check import validate
 from isr_batch.settings import ReplaySettings
-from isr_batch.simulation.generate_scenario import SCENARIOS, _release, generate_scenario
+from isr_batch.simulation.generate_scenario import SCENARIOS, _release_of_scenario, generate_scenario
 from isr_batch.simulation.group_plans import FleetOfGroups
 from udfs.rules import RELEASED_RULES, rule_of_release
 
@@ -47,9 +47,9 @@ def test_a_wrong_name_lists_the_valid_ones(lake: Lake) -> None:
 
 def test_the_release_of_a_fleet_runs_its_rule() -> None:
     for _, rule in RELEASED_RULES:
-        assert rule_of_release(str(_release(FleetOfGroups("mixed-fleet", rule=rule.id)))) == rule.id
-    assert _release(FleetOfGroups("mixed-fleet", rule="kip-501-pending")) is None
-    assert _release(FleetOfGroups("mixed-fleet", rule="kafka-3.7", params={"check_period_ms": 1})) is None
+        assert rule_of_release(str(_release_of_scenario(FleetOfGroups("mixed-fleet", rule=rule.id)))) == rule.id
+    assert _release_of_scenario(FleetOfGroups("mixed-fleet", rule="kip-501-pending")) is None
+    assert _release_of_scenario(FleetOfGroups("mixed-fleet", rule="kafka-3.7", params={"check_period_ms": 1})) is None
 
 
 @pytest.mark.usefixtures("compiled_expressions")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from isr_batch.ingest.terms.mid_term import LOGGED, IsrReport
-from isr_batch.ingest.terms.mid_term_rows import _settle_one
+from isr_batch.ingest.terms.mid_term_rows import _settle_mid_term
 from isr_batch.ingest.terms.partition_lines import PartitionEvidence
 from udfs.records import AT_LOG_END, BEHIND
 
@@ -25,7 +25,7 @@ def settled(*reports: IsrReport, asked: tuple[dict[str, Any], ...] = (UNNAMED,))
         "topic": "idle", "partition_id": 0, "leader_id": 1, "start_us": 10 * SECOND, "end_us": 60 * SECOND,
         "assigned": [1, 2, 3], "replica_lag_time_max_ms": 4_000,
     }  # fmt: skip
-    _settle_one(row, evidence, [], list(asked), None)
+    _settle_mid_term(row, evidence, [], list(asked), None)
     return row
 
 

@@ -24,10 +24,10 @@ def rows(count: int, number_type: pa.DataType) -> pa.Table:
 
 def by_bucket(name: str, table: pa.Table, buckets: int) -> dict[int, pa.Table]:
     parts: dict[int, list[pa.RecordBatch]] = defaultdict(list)
-    for packet in in_spark._in_buckets(name, KEYS, buckets, iter(table.to_batches(max_chunksize=700))):
+    for packet in in_spark._packets_in_buckets(name, KEYS, buckets, iter(table.to_batches(max_chunksize=700))):
         (bucket,), (of_table,) = packet["bucket"].to_pylist(), packet["of_table"].to_pylist()
         assert of_table == name
-        found = list(in_spark._unpacked(iter([packet])))
+        found = list(in_spark._unpacked_in_spark(iter([packet])))
         assert packet["rows"].to_pylist() == [sum(batch.num_rows for batch in found)]
         parts[bucket] += found
     return {bucket: pa.Table.from_batches(found) for bucket, found in parts.items()}
@@ -36,9 +36,9 @@ def by_bucket(name: str, table: pa.Table, buckets: int) -> dict[int, pa.Table]:
 @pytest.mark.parametrize("count", [0, 1, in_spark.PACKET_ROWS, 3 * in_spark.PACKET_ROWS + 1])
 def test_rows_come_out_of_packets_as_they_went_in(count: int) -> None:
     table = rows(count, pa.int32())
-    packets = list(in_spark._packed(iter(table.to_batches(max_chunksize=777))))
+    packets = list(in_spark._packed_for_spark(iter(table.to_batches(max_chunksize=777))))
     assert all(0 < packet["rows"][0].as_py() <= in_spark.PACKET_ROWS for packet in packets)
-    assert table_of_batches(in_spark._unpacked(iter(packets)), table.schema).equals(table)
+    assert table_of_batches(in_spark._unpacked_in_spark(iter(packets)), table.schema).equals(table)
 
 
 def test_equal_keys_meet_whatever_table_they_come_from() -> None:
@@ -62,11 +62,11 @@ def test_a_function_of_keys_gets_all_tables_of_a_task() -> None:
         return sql("SELECT a.number, b.number AS other FROM a JOIN b USING (number)", a=a, b=b)
 
     first, other, schema = rows(50, pa.int32()), rows(0, pa.int32()), pa.schema([("number", pa.int64())])
-    packets = list(in_spark._in_buckets("a", KEYS, 1, iter(first.to_batches())))
+    packets = list(in_spark._packets_in_buckets("a", KEYS, 1, iter(first.to_batches())))
     schemas = {"a": first.schema, "b": other.schema}
-    assert not sum(batch.num_rows for batch in in_spark._of_keys(joined, schemas, schema, iter(packets)))
-    packets += in_spark._in_buckets("b", KEYS, 1, iter(first.slice(7, 3).to_batches()))
-    found = table_of_batches(in_spark._of_keys(joined, schemas, schema, iter(packets)), schema)
+    assert not sum(batch.num_rows for batch in in_spark._worked_by_key(joined, schemas, schema, iter(packets)))
+    packets += in_spark._packets_in_buckets("b", KEYS, 1, iter(first.slice(7, 3).to_batches()))
+    found = table_of_batches(in_spark._worked_by_key(joined, schemas, schema, iter(packets)), schema)
     assert sorted(found["number"].to_pylist()) == [7, 8, 9]
 
 
@@ -80,11 +80,11 @@ def test_a_share_is_sorted_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_spark, "ROWS_AT_ONCE", 64)
     table = rows(1_000, pa.int32())
     packets = [
-        *in_spark._packed(iter(table.slice(500).to_batches())),
-        *in_spark._packed(iter(table[:500].to_batches())),
+        *in_spark._packed_for_spark(iter(table.slice(500).to_batches())),
+        *in_spark._packed_for_spark(iter(table[:500].to_batches())),
     ]
     order = [("partition_id", "ascending"), ("number", "ascending")]
-    found = pa.Table.from_batches(in_spark._sorted(order, table.schema, iter(packets)))
+    found = pa.Table.from_batches(in_spark._sorted_in_spark(order, table.schema, iter(packets)))
     assert found.equals(table.sort_by(order))
 
 
@@ -97,7 +97,7 @@ def test_answers_come_along_with_the_rows_that_they_are_about() -> None:
     found = {}
     for name, columns in (("", table.schema), ("high", schema)):
         of_name = packets.filter(pc.equal(packets["of_table"], name))
-        found[name] = table_of_batches(in_spark._unpacked(iter(of_name.to_batches())), columns)
+        found[name] = table_of_batches(in_spark._unpacked_in_spark(iter(of_name.to_batches())), columns)
     assert found[""].equals(table)
     expected = table.filter(pc.greater(table["partition_id"], 2))["number"].to_pylist()
     assert found["high"]["number"].to_pylist() == expected
@@ -105,11 +105,11 @@ def test_answers_come_along_with_the_rows_that_they_are_about() -> None:
 
 def test_numbers_are_where_the_kernels_expect_them_wherever_a_packet_begins() -> None:
     table = rows(10, pa.int32())
-    (packed,) = in_spark._packed(iter(table.to_batches()))
+    (packed,) = in_spark._packed_for_spark(iter(table.to_batches()))
     assert len(packed["packet"][0].as_py()) % 8 == 0
     shifted = pa.array([b"x", packed["packet"][0].as_py()]).slice(1)
     moved = packed.set_column(packed.schema.get_field_index("packet"), "packet", shifted)
     for batch in (packed, moved):
-        (found,) = in_spark._unpacked(iter([batch]))
+        (found,) = in_spark._unpacked_in_spark(iter([batch]))
         assert found.column("number").buffers()[1].address % 8 == 0
         assert pa.Table.from_batches([found]).equals(table)

@@ -5,7 +5,12 @@ from typing import Any
 import pyarrow as pa
 
 from isr_batch.ingest.folder.log_folder import SERVER, STATE_CHANGE
-from isr_batch.ingest.kafka_logs.lines_of_interest import _FOUND, _by_file, _chosen, _others
+from isr_batch.ingest.kafka_logs.lines_of_interest import (
+    _FOUND,
+    _chosen_lines,
+    _other_lines_by_file,
+    _other_state_changes,
+)
 from isr_batch.lake.arrow_sql import ArrowSql
 
 BATCH = pa.schema([
@@ -19,7 +24,7 @@ DAY_US = 86_400_000_000
 def chosen(*rows: dict[str, Any], kind: str = SERVER, overlapping: frozenset[int | None] = frozenset()) -> pa.Table:
     common = {"kind": kind, "broker_id": 1, "source_file": "broker-1/a.log"}
     given = [{**common, "source_line": n, "line_hash": n, **row} for n, row in enumerate(rows, 1)]
-    batches = _chosen(pa.RecordBatch.from_pylist(given, BATCH), overlapping)
+    batches = _chosen_lines(pa.RecordBatch.from_pylist(given, BATCH), overlapping)
     return pa.Table.from_batches(batches, _FOUND)
 
 
@@ -50,7 +55,9 @@ def test_activity_is_the_first_and_the_last_line_of_each_bucket() -> None:
 def test_kinds_of_files_are_distinguished(sql: ArrowSql) -> None:
     table = chosen({"stamp_us": 5}, {"stamp_us": 7, "source_file": "broker-1/b.log"}, {"stamp_us": 9}, {})
     rows = (
-        _by_file(sql, table.filter(pa.compute.is_valid(table["lines"])), NO_RECORDS).sort_by("source_file").to_pylist()
+        _other_lines_by_file(sql, table.filter(pa.compute.is_valid(table["lines"])), NO_RECORDS)
+        .sort_by("source_file")
+        .to_pylist()
     )
     assert [(row["source_file"], row["lines"], row["first_us"], row["last_us"], row["days"]) for row in rows] == [
         ("broker-1/a.log", 3, 5, 9, [0]), ("broker-1/b.log", 1, 7, 7, [0])
@@ -65,5 +72,5 @@ def test_other_lines_of_overlapping_files_count_once(sql: ArrowSql) -> None:
         {"stamp_us": 5, "line_hash": 1}, {"stamp_us": 5, "line_hash": 1}, {"stamp_us": 5, "line_hash": 2},
         {"stamp_us": 6, "line_hash": 1}, {}, {"stamp_us": 7, "message": "Leader"},
     ]  # fmt: skip
-    assert _others(sql, chosen(*rows, kind=STATE_CHANGE)) == 4
-    assert _others(sql, chosen(*rows, kind=STATE_CHANGE, overlapping=frozenset({1}))) == 3
+    assert _other_state_changes(sql, chosen(*rows, kind=STATE_CHANGE)) == 4
+    assert _other_state_changes(sql, chosen(*rows, kind=STATE_CHANGE, overlapping=frozenset({1}))) == 3

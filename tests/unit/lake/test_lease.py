@@ -77,7 +77,7 @@ def test_a_number_that_another_process_has_now_is_not_the_holder(
         lease._this_process.cache_clear()
         first = lake_of(tmp_path, "first")
         first.ensure(RUN_LEASE)
-        lease._write(first, 1, "begins")
+        lease._write_turn(first, 1, "begins")
         lease._this_process.cache_clear()
     with lease.leased(lake_of(tmp_path, "second")) as turn:
         assert turn.number == 2
@@ -94,7 +94,7 @@ def test_a_run_gives_signs_of_life_and_expires_without(tmp_path: Path, monkeypat
         with pytest.raises(WriteConflictError), lease.leased(second):
             pass
         # It sleeps for longer than that, and another takes its turn.
-        monkeypatch.setattr(lease, "_is_over", lambda _row: True)
+        monkeypatch.setattr(lease, "_is_turn_over", lambda _row: True)
         with lease.leased(second) as other:
             other.require()
             with pytest.raises(WriteConflictError, match=r"run second .* has taken the lock"):
@@ -110,7 +110,7 @@ def test_a_lake_of_an_earlier_version(tmp_path: Path, monkeypatch: pytest.Monkey
     with monkeypatch.context() as then:
         then.setattr(lease, "_this_process", lambda: lease._Process.parse("elsewhere"))
         then.setattr(lease._Process, "__str__", lambda self: self.host)
-        lease._write(old, 1, "begins")
+        lease._write_turn(old, 1, "begins")
     with pytest.raises(WriteConflictError, match="on elsewhere"), lease.leased(lake_of(tmp_path, "new")):
         pass
 

@@ -18,7 +18,6 @@ HOOKS = [field.name for field in fields(Rule) if isinstance(getattr(REGISTRY[BAS
 RELEASED = [module_of(rule.id) for rule in REGISTRY.values() if rule.kind == "released"]
 
 EQUAL = [
-    ("begin_term", "kafka_2_7 kafka_4485_design"),
     ("begin_term", "kafka_3_3 kafka_3_7"),
     ("begin_term", "majority true_lag"),
     ("record_caught_up", "kafka_0_10_2 kafka_2_1 kafka_2_7 kafka_3_3 kafka_3_7"),
