@@ -157,7 +157,7 @@ def _is_of_numba(error: BaseException) -> bool:
     return type(error).__module__.startswith("numba.") or any(name.startswith("numba.") for name in frames)
 
 
-def _of_path(error: BaseException) -> IsrBatchError | None:
+def _path_error(error: BaseException) -> IsrBatchError | None:
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
         return UsageError(f"{error.object} has a byte that is not text", "give it another name")
     if isinstance(error, OSError) and error.filename:

@@ -73,8 +73,8 @@ def _dropped_on_purpose(rows: Sequence[Row]) -> str:
     healthy = sum(row["records_behind"] == 0 for row in rows)
     left = f"{count_of(len(rows), 'replica')} of broker {whom} left the ISR"
     return (
-        f"{left} at {day_and_time(first)} to {_until(first, last)} {zone_name()}, {least_to_largest(lags)} ms "
-        "after they were last caught up: that is below "
+        f"{left} at {day_and_time(first)} to {_answer_last_time(first, last)} {zone_name()}, "
+        f"{least_to_largest(lags)} ms after they were last caught up: that is below "
         f"replica.lag.time.max.ms ({least_to_largest(lag_times)}), so no rule of lag explains it. {ON_PURPOSE} "
         f"{healthy or 'None'} of them had nothing to fetch."
     )
@@ -245,6 +245,6 @@ def _answer_row(row: Row) -> Row:
     }  # fmt: skip
 
 
-def _until(first: datetime, last: datetime) -> str:
+def _answer_last_time(first: datetime, last: datetime) -> str:
     same = in_shown_zone(first).date() == in_shown_zone(last).date()
     return time_of_day(last) if same else day_and_time(last)

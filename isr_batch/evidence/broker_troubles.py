@@ -172,7 +172,7 @@ def pauses_in_words(absence: Row) -> str:
     if not absence["pauses"] or _paused_share(absence) < _NOTHING_OF_IT:
         return ""
     what = f"{absence['longest_what']}, ends at {time_text(absence['longest_until_us'], '%H:%M:%S')}"
-    in_all = f"{_long(absence['paused_us'])} in {count_of(absence['pauses'], 'pause')}"
+    in_all = f"{_pause_length_text(absence['paused_us'])} in {count_of(absence['pauses'], 'pause')}"
     paused = f"{longest} ({what})" if absence["pauses"] == 1 else f"{in_all}, the longest of {longest} ({what})"
     return f"it was its JVM, paused for {paused}" if of_jvm else f"its JVM was paused for a part of that: {paused}"
 

@@ -125,7 +125,8 @@ def _question_of_suspect(rows: Sequence[Row], requests: RequestsForQuestions) ->
 def _question_of_first_broker(storm: Storm) -> AnsweredQuestion:
     since = time_of_day(storm.since) if storm.since_is_printed else f"some time before {time_of_day(storm.first)}"
     return AnsweredQuestion(
-        "Which broker dropped out first, and when?", _capital(f"{storm_suspect(storm)}, {since} {zone_name()}"),
+        "Which broker dropped out first, and when?",
+        _capitalised_answer(f"{storm_suspect(storm)}, {since} {zone_name()}"),
         suspicion_in_words(storm.strength), storm.lines[:MOST_LINES],
     )  # fmt: skip
 
@@ -160,7 +161,7 @@ def _questions_of_removed(removed: Sequence[Row]) -> list[AnsweredQuestion]:
         AnsweredQuestion(
             "Which broker dropped out first, and when?",
             f"Broker {first['replica_id']}, {time_of_day(first['change_time'])} {zone_name()}",
-            PRINTED, _places([first]),
+            PRINTED, _lines_of_answer([first]),
         ),
         _question_when_whole([], removed), _question_after_event(removed), _question_under_min_isr(removed),
     ]  # fmt: skip

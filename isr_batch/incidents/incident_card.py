@@ -142,7 +142,7 @@ def _card_why(drops: Sequence[Row]) -> str:
     causes = Counter(row["cause"] for row in drops if row["verdict"] in {"spurious", "genuine"})
     said = [f"{CAUSES_IN_STORY[cause]} ({number:,})" for cause, number in causes.most_common()]
     said = [re.sub(r"(^|of |to )it\b", r"\1the follower", text) for text in said]
-    return _sentence(listed(said)) if said else ""
+    return _card_sentence(listed(said)) if said else ""
 
 
 def _card_how_sure(drops: Sequence[Row]) -> str:

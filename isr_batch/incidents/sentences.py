@@ -58,7 +58,7 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
     who = "your brokers" if cluster["logged"] else f"{own.rule}, replayed,"
     nobody = f"{'Your brokers' if cluster['logged'] else who} dropped no follower."
     form = clock_format(cluster)
-    left = _left(cluster)
+    left = _sentences_of_unjudged_leaving(cluster)
     perhaps = "dropped or may have dropped" if left else "dropped"
     every = dropped + cluster["unknown_makers"]
     said = [_sentence_healthy(every, counts, incidents, f"{who} {perhaps}", form)] if dropped else left or [nobody]
@@ -100,7 +100,7 @@ def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
     if not any(one["spurious"] + one["genuine"] for one in incidents):
         said = _sentences_of_cluster(own, cluster)[:1]
     unknown = sum(one["unknown"] for one in incidents)
-    why = _unjudged(cluster, clock_format(cluster))
+    why = _sentence_unjudged(cluster, clock_format(cluster))
     if unknown and why and not said:
         said.append(f"{unknown:,} cannot be judged{why}.")
     return said + _sentences_of_what_happened(own, cluster) + _sentences_of_assumptions(cluster)
@@ -287,10 +287,10 @@ def _sentence_unjudged(cluster: Row, form: str) -> str:
     parts = []
     if cluster["before_requests"]:
         begins = time_text(cluster["requests_from_us"], form)
-        parts.append(f"the request log begins at {begins}, after {_of_them(cluster, 'before_requests')}")
+        parts.append(f"the request log begins at {begins}, after {_drops_of_them(cluster, 'before_requests')}")
     if cluster["after_requests"]:
         ends = time_text(cluster["requests_until_us"], form)
-        parts.append(f"the request log ends at {ends}, before {_of_them(cluster, 'after_requests')}")
+        parts.append(f"the request log ends at {ends}, before {_drops_of_them(cluster, 'after_requests')}")
     if cluster["without_requests"]:
         parts.append(f"no request log of their leader covers {_drops_of_them(cluster, 'without_requests')}")
     return f" ({'; '.join(parts)})" if parts else ""

@@ -82,7 +82,7 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
     try:
         with ArrowSql() as sql:
             _require_query(sql, text)
-            found = sql(text, **{name: _view(lake, name) for name in names if name in asked})
+            found = sql(text, **{name: _view_for_query(lake, name) for name in names if name in asked})
     except duckdb.Error as error:
         missing = _MISSING.search(str(error))
         if missing:

@@ -140,19 +140,19 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
         found.given = read_cluster_settings(folder / CLUSTER_FILE)
     candidates: list[Candidate] = []
     properties: dict[Path, Properties] = {}
-    for path in _files(found, root, folder, folder, (set(), 0)):
+    for path in _files_of_folder(found, root, folder, folder, (set(), 0)):
         own_folder = path.parent == folder
         if own_folder and path.name == CLUSTER_FILE:
             _add_file(found, PROPERTIES, path.name, str(path.resolve()))
         elif path.suffix == ".properties":
-            _add_properties(found, properties, path, _name(folder, path), str(path.resolve()))
+            _add_properties(found, properties, path, _name_in_folder(folder, path), str(path.resolve()))
         elif own_folder and TEXT_NAME.fullmatch(path.name) and is_listing(path):
             _add_file(found, SNAPSHOT, path.name, str(path.resolve()))
         elif own_folder and METADATA_NAME.fullmatch(path.name):
             _add_file(found, METADATA, path.name, str(path.resolve()))
         else:
             candidates += _candidates(found, folder, path, options, properties)
-    _add_candidates(found, folder, candidates, properties, options)
+    _add_candidate_logs(found, folder, candidates, properties, options)
     _find_brokers_of_jvms(found)
     if not any(file.broker_id is not None or file.kind in {METADATA, SNAPSHOT} for file in found.files) and (
         not found.unreadable
@@ -177,7 +177,7 @@ def _files_of_folder(
     try:
         stat = folder.stat()
         if (stat.st_dev, stat.st_ino) in folders:
-            name = _printable(_name(top, folder))
+            name = _printable_log_name(_name_in_folder(top, folder))
             found.left_out.append(Refused(name, "a link to a folder that is read anyway", None))
             return
         folders.add((stat.st_dev, stat.st_ino))
@@ -199,12 +199,14 @@ def _files_of_folder(
                 yield from _files_of_folder(found, root, entry, top, (folders, depth + 1))
         elif reason:
             known = is_log or entry.is_dir() or NOT_LOST.fullmatch(entry.name)
-            (found.refused if known else found.left_out).append(Refused(_printable(_name(top, entry)), reason, None))
+            (found.refused if known else found.left_out).append(
+                Refused(_printable_log_name(_name_in_folder(top, entry)), reason, None)
+            )
         else:
             yield entry
 
 
-def _name(top: Path, path: Path) -> str:
+def _name_in_folder(top: Path, path: Path) -> str:
     return path.name if top in {path, path.parent} else str(path.relative_to(top))
 
 
@@ -221,14 +223,14 @@ def _candidates(
             return
     for each in paths:
         member = member_name(each)
-        name = f"{_name(folder, path)}!/{member}" if member else _name(folder, path)
-        if _printable(name) != name:
-            found.refused.append(Refused(_printable(name), "file name is not text", None))
+        name = f"{_name_in_folder(folder, path)}!/{member}" if member else _name_in_folder(folder, path)
+        if _printable_log_name(name) != name:
+            found.refused.append(Refused(_printable_log_name(name), "file name is not text", None))
         elif name.endswith(".properties"):
             _add_properties(found, properties, folder / name, name, each)
         elif GC_NAME.fullmatch(Path(name).name):
             _add_file(found, GC, name, each)
-        elif refused := _by_its_name(name, each):
+        elif refused := _refused_by_name_in_folder(name, each):
             found.left_out.append(refused)
         else:
             yield from _sources_of(found, folder, name, each, options)
@@ -244,14 +246,14 @@ def _sources_of(found: LogFolder, folder: Path, name: str, path: str, options: L
             reason, detail = "nothing of use in it", str(look.layout)
             if isinstance(look.layout, UnreadableLayout):
                 reason, detail = look.layout.reason, look.layout.detail
-            found.left_out.append(Refused(_printable(label), reason, detail))
+            found.left_out.append(Refused(_printable_log_name(label), reason, detail))
             continue
         own_folder = (folder / name).parent
-        shown = _printable(_name(folder, own_folder)) if own_folder != folder else ""
+        shown = _printable_log_name(_name_in_folder(folder, own_folder)) if own_folder != folder else ""
         yield Candidate(label, own_folder, shown, look, kind or SERVER, kind is not None, source, seen)
 
 
-def _refused_by_name(name: str, path: str) -> Refused | None:
+def _refused_by_name_in_folder(name: str, path: str) -> Refused | None:
     if NOT_NEEDED.fullmatch(Path(name).name):
         return Refused(name, "not needed", "nothing in it is about fetches or the ISR")
     if DOCUMENT.fullmatch(Path(name).name) and not is_export_file(path):
@@ -282,7 +284,7 @@ def _add_candidate_logs(
     for path in sorted(properties):
         broker_id = int_setting(broker_id_of(properties[path].settings))
         if path.parent in used and broker_id is not None and broker_id in found.brokers:
-            _add_file(found, PROPERTIES, _name(folder, path), properties[path].path, broker_id)
+            _add_file(found, PROPERTIES, _name_in_folder(folder, path), properties[path].path, broker_id)
 
 
 def _add_candidate_log(found: LogFolder, each: Candidate, broker_id: int, options: LogOptions) -> None:
@@ -376,14 +378,14 @@ def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Co
 
 
 def _add_file(found: LogFolder, kind: str, name: str, path: str, broker_id: int | None = None) -> None:
-    found.files.append(LogFile(kind, broker_id, _printable(name), path, default=kind))
+    found.files.append(LogFile(kind, broker_id, _printable_log_name(name), path, default=kind))
 
 
 def _add_properties(found: LogFolder, known: dict[Path, Properties], place: Path, name: str, path: str) -> None:
     try:
         known[place] = read_properties(path)
     except BadFileError as bad:
-        found.refused.append(Refused(_printable(name), bad.reason, bad.detail))
+        found.refused.append(Refused(_printable_log_name(name), bad.reason, bad.detail))
 
 
 def _why_not_opened(root: Path, path: Path) -> str | None:

@@ -152,7 +152,7 @@ def test_an_export_is_parsed_once_until_it_changes(tmp_path: Path, monkeypatch: 
     file.write_text(table(["@message"], [(STREAM[0],)]))
     first = list(content_chunks(str(file)))
     with monkeypatch.context() as patched:
-        patched.setattr(exports.csv, "reader", None)
+        patched.setattr("isr_batch.ingest.log_files.exports.csv.reader", None)
         assert list(content_chunks(str(file))) == first
     file.write_text(table(["@message"], [(STREAM[0],), (STREAM[1],)]))
     assert len(b"".join(content_chunks(str(file))).splitlines()) == len(STREAM[:2])

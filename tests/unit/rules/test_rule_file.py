@@ -84,7 +84,7 @@ def test_machine_code_with_the_file_has_a_folder_of_its_own(tmp_path: Path) -> N
 def test_a_field_that_no_follower_has_is_the_file_s_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     follower = np.zeros(1, np.dtype([("fetches", np.int64)]))
 
-    @numba.njit  # type: ignore[misc]
+    @numba.njit  # type: ignore[untyped-decorator]
     def out_of_sync(followers: Any) -> Any:
         return followers[0].late_checks
 
