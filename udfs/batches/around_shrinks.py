@@ -227,7 +227,7 @@ def _has(runs: Int64Array, run: int) -> npt.NDArray[np.bool_]:
 
 
 def _last_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int64Array:
-    """Return the last row for each run and follower; a row keeps the bits of runs without a later row."""
+    """Return the last row of each run and follower; a row keeps the bits of those runs that have no later row."""
     found = []
     stretches = rows[:, 0] >> _STRETCH
     for stretch in range(int(stretches.max(initial=-1)) + 1):

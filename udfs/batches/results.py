@@ -169,7 +169,9 @@ def named_once(
     ]
     of_set = params_of[of_term] * stretches + (rows[:, 0] >> RUNS_A_ROW)
     found["run_set"] = pa.DictionaryArray.from_arrays(pa.array(of_set.astype(np.int32)), pa.array(sets))
-    return pa.RecordBatch.from_arrays([_as(found[each.name], each.type) for each in STATES[kind]], schema=STATES[kind])
+    return pa.RecordBatch.from_arrays(
+        [_cast(found[each.name], each.type) for each in STATES[kind]], schema=STATES[kind]
+    )
 
 
 def named(
@@ -186,9 +188,9 @@ def named(
         if kind == "score":
             values["latency"] = out.latency[of]
         found = _named(kind, values, identities, of_term[of])
-        found["rule"] = _of(pa.array(rules), of_run)
-        found["params_json"] = _of(params, of_term[of] * len(rules) + of_run)
-        arrays = [_as(found[f.name], f.type) if f.name in found else pa.nulls(len(of), f.type) for f in RESULT_SCHEMA]
+        found["rule"] = _values_at(pa.array(rules), of_run)
+        found["params_json"] = _values_at(params, of_term[of] * len(rules) + of_run)
+        arrays = [_cast(found[f.name], f.type) if f.name in found else pa.nulls(len(of), f.type) for f in RESULT_SCHEMA]
         yield pa.RecordBatch.from_arrays(arrays, schema=RESULT_SCHEMA)
 
 
@@ -215,11 +217,11 @@ def _named(
     widest = max(len(identity["assigned"]) for identity in identities)
     replica_ids = np.array([i["assigned"] + [-1] * (widest - len(i["assigned"])) for i in identities], np.int32)
     named: dict[str, Any] = {
-        "result": _of(pa.array([result]), np.zeros(rows, np.int32)),
+        "result": _values_at(pa.array([result]), np.zeros(rows, np.int32)),
         "time_us": values.pop("time_us") if "time_us" in values else values.pop("day") * DAY_US,
     }
     for column in (*SET_COLUMNS, "leader_epoch"):
-        named[column] = _of(pa.array([i[column] for i in identities], RESULT_SCHEMA.field(column).type), of_mark)
+        named[column] = _values_at(pa.array([i[column] for i in identities], RESULT_SCHEMA.field(column).type), of_mark)
     if "position" in values:
         named["replica_id"] = replica_ids[of_mark, values.pop("position")]
     if "lag_messages" in values:
@@ -259,15 +261,15 @@ def _named(
     return named | values
 
 
-def _of(few: pa.Array, which: Int64Array) -> pa.Array:
-    """Take one of a few values for each row, by index; text becomes a dictionary."""
+def _values_at(few: pa.Array, which: Int64Array) -> pa.Array:
+    """Look up the value of each row by its index; text becomes a dictionary."""
     if few.type != pa.string():
         return few.take(pa.array(which))
     differ = few.dictionary_encode()
     return pa.DictionaryArray.from_arrays(differ.indices.take(pa.array(which)), differ.dictionary)
 
 
-def _as(values: Any, wanted: pa.DataType) -> pa.Array:
+def _cast(values: Any, wanted: pa.DataType) -> pa.Array:
     array = values if isinstance(values, pa.Array) else pa.array(values)
     return array if array.type == wanted else array.cast(wanted)
 

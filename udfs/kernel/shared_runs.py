@@ -167,7 +167,7 @@ def _part(state, r):
     term.active += 1
     if state.leaders[g].along == 0:
         term.runs_at_risk -= int(of_group[ledger.AT_RISK] > 0)
-        _take_away(state, g)
+        _deactivate(state, g)
         forget_ack_waits(state.ledger.waits, g)
     state.params[g].replica_lag_time_max_ms = _least_lag_time_ms(state, g)
 
@@ -187,7 +187,7 @@ def part_shared_runs(state):
 
 
 @kernel
-def _take_away(state, place):
+def _deactivate(state, place):
     """Remove a slot from those that are replayed separately."""
     term = state.term[0]
     term.active -= 1
@@ -224,11 +224,11 @@ def join_shared_runs(state, now_us):
 def _join(state, r, now_us):
     term, leader = state.term[0], state.leaders[r]
     g = leader.group
-    if not _has_nothing_of_its_own(state, r, now_us):
+    if not _may_join_group(state, r, now_us):
         return
     _settle(state, r, now_us)
     if state.leaders[g].along == 0:
-        _found(state, r)
+        _start_group(state, r)
     else:
         _settle(state, g, now_us)
         if not _is_like_its_group(state, r):
@@ -242,7 +242,7 @@ def _join(state, r, now_us):
     state.leaders[g].along += 1
     state.leaders[g].runs |= leader.runs
     forget_ack_waits(state.ledger.waits, r)
-    _take_away(state, r)
+    _deactivate(state, r)
     lag_time_ms = state.params[r].replica_lag_time_max_ms
     state.params[g].replica_lag_time_max_ms = min(state.params[g].replica_lag_time_max_ms, lag_time_ms)
     for p in range(term.replicas):
@@ -260,7 +260,7 @@ def _settle(state, place, now_us):
 
 
 @kernel
-def _has_nothing_of_its_own(state, r, now_us):
+def _may_join_group(state, r, now_us):
     """Whether a run may join a group: no ISR write in flight, nothing at risk, no follower late, unjudged or in doubt.
 
     The high watermark must not be able to rise, because some releases only advance it when a follower's offset changes.
@@ -310,7 +310,7 @@ def _is_like_its_group(state, r):
 
 
 @kernel
-def _found(state, r):
+def _start_group(state, r):
     """Initialise an empty group with the state of a run, and with empty counters."""
     term, g = state.term[0], state.leaders[r].group
     _take_over(state, g, r)

@@ -100,7 +100,7 @@ def _is_nameless(topics, row, with_name):
 
 @kernel
 def _answers_of(topics, row, is_produce):
-    """Return the first row and the number of the partitions that a topic's answer has; `NULL`: it has none."""
+    """Return the first row of a topic's partitions in the response, and their number; `NULL` without any."""
     if not is_produce and topics[row, f.PARTITIONS] != NULL:
         return topics[row, f.PARTITIONS_FIRST], topics[row, f.PARTITIONS]
     return topics[row, f.OLDER_FIRST], topics[row, f.OLDER]
@@ -289,7 +289,7 @@ def _write_piece(text, found, is_produce, out, at):
 
 
 @inlined
-def _us(milliseconds):
+def _ms_in_us(milliseconds):
     """Convert milliseconds to microseconds, rounded half up."""
     us = milliseconds * 1000
     whole = np.floor(us)
@@ -298,15 +298,15 @@ def _us(milliseconds):
 
 @kernel
 def _keep(i, values, durations, stamp_us, out):
-    total_us, send_us = _us(durations[f.TOTAL]), 0
+    total_us, send_us = _ms_in_us(durations[f.TOTAL]), 0
     if durations[f.SEND] >= 0:
-        send_us = _us(durations[f.SEND])
+        send_us = _ms_in_us(durations[f.SEND])
     waited_ms = max(0.0, min(durations[f.REMOTE], float(_or(values[f.MAX_WAIT_MS], 0))))
     out.completed_us[i] = stamp_us
     out.arrival_us[i] = stamp_us - total_us
-    out.handled_us[i] = min(out.arrival_us[i] + _us(durations[f.QUEUE]), stamp_us)
-    out.processed_us[i] = min(out.handled_us[i] + _us(durations[f.LOCAL]), stamp_us)
-    out.released_us[i] = min(out.processed_us[i] + _us(waited_ms), stamp_us)
+    out.handled_us[i] = min(out.arrival_us[i] + _ms_in_us(durations[f.QUEUE]), stamp_us)
+    out.processed_us[i] = min(out.handled_us[i] + _ms_in_us(durations[f.LOCAL]), stamp_us)
+    out.released_us[i] = min(out.processed_us[i] + _ms_in_us(waited_ms), stamp_us)
     out.answered_us[i] = stamp_us - send_us
     out.asked_session[i] = values[f.ASKED_SESSION]
     out.given_session[i] = values[f.GIVEN_SESSION]

@@ -6,7 +6,7 @@ replica that is to join, from the moment at which the leader has asked; for one 
 While a request is in flight the partition neither expands nor shrinks, so a second replica that could join must wait
 for a later fetch.
 
-It broke: up to 3.0.2 the answer did not move the high watermark, so that after a shrink it waited
+Known problem: up to 3.0.2 the answer did not move the high watermark, so that after a shrink it waited
 for the next append, or for a fetch that moved a follower (KAFKA-13091, fixed in 3.1: parameter
 ``advances_on_commit``). With KRaft, releases 3.0 to 3.2 also began a new term at every change of the ISR
 (KAFKA-13790): the terms in the log show it, but a replayed change does not begin one.

@@ -5,9 +5,9 @@ than the leader's log end at the previous fetch. It is pending from when an I/O 
 including any wait for data. Once it is answered, the follower was last caught up at the time of the answer, not of the
 fetch.
 
-It fixes: a leader that is slow to read its log no longer drops the followers that wait for it.
+Benefit: a leader that is slow to read its log no longer drops the followers that wait for it.
 
-It does not fix: a fetch in the request queue is not pending yet, and a leader that was stopped has not even read it
+Not solved: a fetch in the request queue is not pending yet, and a leader that was stopped has not even read it
 from the socket. With the parameter ``pending_from`` = arrival, a fetch is pending in the queue as well.
 
 The proposal only changes when a follower is dropped. The conditions to join the ISR, and to hold back the high

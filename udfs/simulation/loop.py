@@ -353,7 +353,7 @@ def _happen(world, log, kind, who, now_us):
 
 
 @kernel
-def _go_off(world, log, which, due_us):
+def _fire_timer(world, log, which, due_us):
     """Fire a timer: a check, a commit or giving up leadership in a partition, or the end of a parked fetch's wait."""
     group, partitions = world.group[0], len(world.partitions)
     if which < partitions:
@@ -381,7 +381,7 @@ def simulation_loop(world, log, room):
         if min(timer_us, event_us) > group.end_us:
             break
         if timer_us <= event_us:
-            _go_off(world, log, event_queue.next_queued_timer(world), timer_us)
+            _fire_timer(world, log, event_queue.next_queued_timer(world), timer_us)
             continue
         due_us, kind, who, serial = event_queue.pop_event(world)
         if request_is_void(world, kind, who, serial):
