@@ -41,7 +41,9 @@ def explain_command(
     if topic is None and partition is None:
         if rule or file:
             raise UsageError("--rule and --out apply to one shrink", "give --topic, --partition and --at as well")
-        _list(open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog), broker, asked)
+        _list_incidents(
+            open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog), broker, asked
+        )
         return
     if topic is None or partition is None or asked is None:
         raise UsageError("a shrink needs a topic, a partition and a time", "give --topic, --partition and --at")
@@ -56,10 +58,10 @@ def explain_command(
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     from udfs.rules import BASELINE
 
-    _tell(job, topic, partition, asked, rule or BASELINE, file)
+    _explain_shrink(job, topic, partition, asked, rule or BASELINE, file)
 
 
-def _tell(job: Job, topic: str, partition: int, at: AskedTime, rule: str, file: Path | None) -> None:
+def _explain_shrink(job: Job, topic: str, partition: int, at: AskedTime, rule: str, file: Path | None) -> None:
     from dataclasses import asdict
 
     from isr_batch.explain.shrink_data import explain_shrink
@@ -78,7 +80,7 @@ def _tell(job: Job, topic: str, partition: int, at: AskedTime, rule: str, file: 
             draw_swimlane(swimlane_scene(job.lake, story), story, file)
 
 
-def _list(job: Job, broker: int | None, at: AskedTime | None) -> None:
+def _list_incidents(job: Job, broker: int | None, at: AskedTime | None) -> None:
     from isr_batch.incidents.incident_story import incident_story
     from isr_batch.incidents.listing import chosen_incidents, listed_incidents, nearest_drop_us
     from isr_batch.incidents.own_shrinks import own_shrinks

@@ -164,7 +164,7 @@ class _Scales:
             self._suspect(one, FOLLOWER, follower)
         elif leader.strength == WEAK:
             self._suspect(one, LEADER, leader)
-        elif (alone := self._alone(check.bursts[row.replica_id])).strength != NONE:
+        elif (alone := self._weigh_all_followers_of_one_leader(check.bursts[row.replica_id])).strength != NONE:
             self._suspect(one, LEADER, alone)
         else:
             self._suspect(one, EITHER, self._pair(check, check.bursts[row.replica_id]))
@@ -250,7 +250,7 @@ class _Scales:
             return Suspicion(STRONG, why, lines)
         return Suspicion(NONE)
 
-    def _alone(self, burst: CheckBurst) -> Suspicion:
+    def _weigh_all_followers_of_one_leader(self, burst: CheckBurst) -> Suspicion:
         """Weigh whether a leader dropped all that follow it at about one time, by several checks, and others none."""
         near = [
             other

@@ -103,12 +103,15 @@ def _fell_behind(incident: Row) -> list[tuple[str, str]]:
         narrow = f" ({link_in_story(incident)})" if link_in_story(incident) else ""
         drops = count_of(incident["stopped"], "ISR")
         said.append(
-            (f"{brokers_text(incident['dropped_by'])} dropped it from {drops}{narrow}{_late(incident)}", "stopped")
+            (
+                f"{brokers_text(incident['dropped_by'])} dropped it from {drops}{narrow}{_late_leader(incident)}",
+                "stopped",
+            )
         )
     return said
 
 
-def _late(incident: Row) -> str:
+def _late_leader(incident: Row) -> str:
     """Name the leader whose ISRs had a follower back more than a lag time after all others, as under a throttle."""
     if incident["late_leader"] is None:
         return ""

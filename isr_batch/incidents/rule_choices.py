@@ -111,13 +111,13 @@ def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
     """Group rule runs of a cluster by lag time, DECISIONS and price; the groups in the order of their first run."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        price = (_tenths(row["under_min_isr_seconds"]), _tenths(row["offline_if_leader_dies_seconds"]))
+        price = (_rounded_price(row["under_min_isr_seconds"]), _rounded_price(row["offline_if_leader_dies_seconds"]))
         key = (row["T"], *(row[name] for name in DECISIONS), *price, row["lost_records"])
         groups.setdefault(key, []).append(row)
     return [*groups.values()]
 
 
-def _tenths(seconds: float | None) -> float:
+def _rounded_price(seconds: float | None) -> float:
     """Round a price, so that a moment makes no difference; an unknown price is infinite."""
     return float("inf") if seconds is None else round(seconds, 1)
 
@@ -138,7 +138,7 @@ def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> lis
     cluster_id : str
     """
     rows = _over_topics([row for row in scores if row["cluster_id"] == cluster_id])
-    ran = _ran(own, cluster_id)
+    ran = _rules_of_brokers(own, cluster_id)
     choices = [_choice(group, rows, ran) for group in alike_choices(rows)]
     yours = [one for one in choices if one.yours]
     best = [
@@ -170,7 +170,7 @@ def _together(group: Sequence[Row]) -> Row:
     }  # fmt: skip
 
 
-def _ran(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
+def _rules_of_brokers(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
     """Rules and lag times that the brokers ran, by replay_check; without changes, the rule of the other clusters."""
     checks = own.tables["replay_check"].select(["cluster_id", "rule", "params_json"])
     pairs = checks.filter(pc.equal(checks["cluster_id"], cluster_id)).group_by(["rule", "params_json"]).aggregate([])
@@ -213,7 +213,7 @@ def _figures(one: RuleChoice) -> tuple[float, ...]:
     never = float("inf")
     return (
         one.spurious, one.misses, never if one.detection_ms is None else one.detection_ms,
-        _tenths(one.under_min_isr_s[0]), _tenths(one.offline_s and one.offline_s[0]),
+        _rounded_price(one.under_min_isr_s[0]), _rounded_price(one.offline_s and one.offline_s[0]),
         never if one.lost_records is None else one.lost_records, one.relinquishes,
     )  # fmt: skip
 

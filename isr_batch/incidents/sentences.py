@@ -56,8 +56,8 @@ def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
     dropped = counts["spurious"] + counts["genuine"] + counts["unknown"]
     who = "your brokers" if cluster["logged"] else f"{own.rule}, replayed,"
     nobody = f"{'Your brokers' if cluster['logged'] else who} dropped no follower."
-    form = _form(cluster)
-    left = _left(cluster)
+    form = _time_format(cluster)
+    left = _removals_by_unknown(cluster)
     perhaps = "dropped or may have dropped" if left else "dropped"
     every = dropped + cluster["unknown_makers"]
     said = [_healthy(every, counts, incidents, f"{who} {perhaps}", form)] if dropped else left or [nobody]
@@ -84,7 +84,7 @@ def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
     return said
 
 
-def _left(cluster: Row) -> list[str]:
+def _removals_by_unknown(cluster: Row) -> list[str]:
     """Count replicas that left an ISR when no log shows whether the leader or the controller removed them."""
     if not cluster["unknown_makers"]:
         return []
@@ -95,11 +95,11 @@ def _left(cluster: Row) -> list[str]:
 def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
     """Say what no incident says: drops that cannot be judged, starts of brokers, changed settings, assumptions."""
     incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
-    said = _left(cluster)
+    said = _removals_by_unknown(cluster)
     if not any(one["spurious"] + one["genuine"] for one in incidents):
         said = _sentences(own, cluster)[:1]
     unknown = sum(one["unknown"] for one in incidents)
-    why = _unjudged(cluster, _form(cluster))
+    why = _unjudged(cluster, _time_format(cluster))
     if unknown and why and not said:
         said.append(f"{unknown:,} cannot be judged{why}.")
     return said + _happened(own, cluster) + _assumed(cluster)
@@ -107,7 +107,7 @@ def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
 
 def _happened(own: OwnShrinks, cluster: Row) -> list[str]:
     """Name starts of brokers and changes of min.insync.replicas."""
-    said, form = [], _form(cluster)
+    said, form = [], _time_format(cluster)
     mine = (row for row in own.events if row["cluster_id"] == cluster["cluster_id"] and row["kind"] == "started")
     later = sorted((row["from_us"], row["broker_id"]) for row in mine if row["from_us"] > cluster["first_us"])
     if started := [f"broker {broker} at {utc_text(us, form)}" for us, broker in later]:
@@ -228,13 +228,13 @@ def _by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
     for broker, of_broker, _ in _of_brokers(incidents, kind):
         alike: dict[str, list[Row]] = {}
         for one in of_broker:
-            alike.setdefault(_narrow(one, kind), []).append(one)
+            alike.setdefault(_details(one, kind), []).append(one)
         said = [f"{_moments(of, form)} ({sum(one[kind] for one in of)}{narrow})" for narrow, of in alike.items()]
         parts.append(f"broker {broker} {', '.join(said)}")
     return "; ".join(parts)
 
 
-def _narrow(incident: Row, kind: str) -> str:
+def _details(incident: Row, kind: str) -> str:
     """Further facts of an incident, after a number."""
     if kind == "excluded":
         all_of_them = incident["reassigned"] == incident["excluded"]
@@ -263,7 +263,7 @@ def _moments(incidents: Sequence[Row], form: str) -> str:
     return f"at {listed(begun)}"
 
 
-def _form(cluster: Row) -> str:
+def _time_format(cluster: Row) -> str:
     """Write instants without their day if it is the same for all."""
     day = "%Y-%m-%d"
     return "%H:%M:%S" if utc_text(cluster["first_us"], day) == utc_text(cluster["last_us"], day) else f"{day} %H:%M:%S"

@@ -146,7 +146,7 @@ def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
     said = release is not None or options != LogOptions()
     if work.nothing_new and not said and all(lake.has(table.name) for table in INPUT_TABLES):
         if not lake.has(SHRINK_EVIDENCE.name):  # the lake was written by an earlier version
-            _weigh(small, read_lines_of_interest(engine, small.sql, work.found), None, cluster_id)
+            _write_evidence(small, read_lines_of_interest(engine, small.sql, work.found), None, cluster_id)
         return IngestOfBrokerLogs(RunCounts(), [], note_on_shorter_copies(work.shorter))
     # The survey has unpacked the files, and may have found that the lake already has some of them.
     unpacked = {file.path: file.held.content_bytes for file in work.found.files if file.held}
@@ -165,7 +165,7 @@ def _read_and_write(
     account = logs.account()
     read = ReadFiles(work, logs.times())
     rows_out, broken = _write(small, logs, read, earlier, cluster_id)
-    _weigh(small, logs.read_lines, logs.lines, cluster_id)
+    _write_evidence(small, logs.read_lines, logs.lines, cluster_id)
     names = {record.source_file for record in work.superseded} | {file.name for file in work.found.files}
     troubles = broker_troubles(small.sql, logs.read_lines.server, logs.read_lines.of_jvms, cluster_id)
     write_broker_troubles(small, cluster_id, troubles, names)
@@ -184,7 +184,7 @@ def _read_and_write(
     )  # fmt: skip
 
 
-def _weigh(small: SmallTables, read: LinesOfInterest, every: LinesOfInterest | None, cluster_id: str) -> None:
+def _write_evidence(small: SmallTables, read: LinesOfInterest, every: LinesOfInterest | None, cluster_id: str) -> None:
     """Write the evidence of server.log and state-change.log about shrinks."""
     found = find_evidence(small.sql, read, every)
     write_evidence_table(small, cluster_id, evidence_rows(found, cluster_id), found)
@@ -211,7 +211,7 @@ def _write(
         small.lake, logs.tables, cluster_id, small=small, replaced_days=read.days_of_rows,
         replaced={QUARANTINE.name: others} | replaced,
         left_alone={
-            table.name: _left_alone(read, earlier, table, time)
+            table.name: _rows_to_keep(read, earlier, table, time)
             for table, time in CUT_BY if table.name in _BROKER
         },
     )  # fmt: skip
@@ -229,7 +229,7 @@ def _write(
     return sum(rows for name, rows in written.items() if name != QUARANTINE.name), broken
 
 
-def _left_alone(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str) -> str:
+def _rows_to_keep(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str) -> str:
     """Return the SQL condition of rows that stay: those from request logs that are gone and are not derived again."""
     broker = _BROKER[table.name]
     alone = read.time_of_gone_files(broker, time, _UNTIL.get(table.name))

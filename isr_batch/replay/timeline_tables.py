@@ -96,15 +96,15 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
         list(pool.map(lambda table: _add(lake, table, files[table.name]), tables))
     written = {table.name: sum(file.rows for file in files[table.name]) for table in tables}
     lake.ensure(RULE_RUNS)
-    before = _named(lake)
+    before = _referenced(lake)
     distinct = {tuple(row.items()): row for row in rows}
     named = pa.Table.from_pylist(list(distinct.values()), arrow_schema(RULE_RUNS))
     with ArrowSql() as sql:
         written[RULE_RUNS.name] = replace_arrow(lake, sql, RULE_RUNS, named, where, days=days)
-    replaced = before - _named(lake)
+    replaced = before - _referenced(lake)
     if replaced:
         for table in TIMELINES.values():
-            _take_out(lake, table, replaced)
+            _remove_files(lake, table, replaced)
     return written
 
 
@@ -115,7 +115,7 @@ def take_out_unnamed(lake: Lake) -> None:
     for table in TIMELINES.values():
         if lake.has(table.name):
             by_day = defaultdict(list)
-            for row in _unnamed(lake, table):
+            for row in _unreferenced(lake, table):
                 by_day[row["event_date"]].append(f"'{row['run_set']}'")
             rows = [f"event_date = DATE'{day}' AND run_set IN ({', '.join(sets)})" for day, sets in by_day.items()]
             if rows:
@@ -123,7 +123,7 @@ def take_out_unnamed(lake: Lake) -> None:
                 lake.was_written(table.name)
 
 
-def _unnamed(lake: Lake, table: Table) -> list[dict[str, Any]]:
+def _unreferenced(lake: Lake, table: Table) -> list[dict[str, Any]]:
     """List the days and sets of runs in a table to which ``rule_runs`` does not refer."""
     columns = ("event_date", "run_set")
     with engine_for(lake, (table.name,)) as engine:
@@ -150,7 +150,7 @@ def _runs(each: File, days: Collection[date]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _named(lake: Lake) -> set[tuple[str, str]]:
+def _referenced(lake: Lake) -> set[tuple[str, str]]:
     """Return the days and replays to which ``rule_runs`` refers."""
     rows = read_columns(lake, RULE_RUNS.name, ("event_date", "run_set"))
     pairs = zip(rows["event_date"].to_pylist(), rows["run_set"].to_pylist(), strict=True)
@@ -161,7 +161,7 @@ def _add(lake: Lake, table: Table, files: Sequence[FileOfWorker]) -> None:
     commit(lake.by_delta_rs(table.name), table, lambda _: [added(file, table) for file in files])
 
 
-def _take_out(lake: Lake, table: Table, replaced: set[tuple[str, str]]) -> None:
+def _remove_files(lake: Lake, table: Table, replaced: set[tuple[str, str]]) -> None:
     """Remove the files of a table that only have rows of these days and replays."""
 
     def gone(there: DeltaTable) -> Actions:

@@ -168,14 +168,17 @@ def _curves(
     lines = []
     for name in sorted({row["line"] for row in rows}, key=lambda name: (not css[name].startswith(("l", "h")), name)):
         points = [(row["from_us"], row["value"]) for row in rows if row["line"] == name]
-        path = _path([(x(us), y(value)) for us, value in (_grown(points, within[0]) if lag else points)], steps=not lag)
+        path = _path(
+            [(x(us), y(value)) for us, value in (_with_start_of_lag(points, within[0]) if lag else points)],
+            steps=not lag,
+        )
         if path:
             lines.append({"name": name, "css": css[name], "path": path})
     edges = (f"{least:g} s", f"{most:.4g} s") if lag else (f"{least:,.0f}", f"{most:,.0f}")
     return CurvesOfSwimLane(title, height, *edges, lines, None if limit is None else y(limit))
 
 
-def _grown(points: Sequence[tuple[int, float]], from_us: int) -> list[tuple[float, float]]:
+def _with_start_of_lag(points: Sequence[tuple[int, float]], from_us: int) -> list[tuple[float, float]]:
     """Add the start of a lag, in seconds, at the time the follower was caught up, from which the lag grows."""
     grown: list[tuple[float, float]] = []
     for us, lag in points:

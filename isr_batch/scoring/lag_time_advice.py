@@ -208,7 +208,7 @@ def _what_is_needed(row: Row, budgets: SweepBudgets) -> str:
     if _mistakes(row, budgets) == OPEN:
         lacking.append(
             f"{row['exposure_follower_hours']:,.4g} follower-hours seen, {_needed_hours(row, budgets):,.4g} needed"
-            + _as_much_again(row, budgets)
+            + _needed_log_length(row, budgets)
             + (" without another mistake" if row["spurious"] else "")
         )
     if _detection(row, budgets) == OPEN:
@@ -217,7 +217,7 @@ def _what_is_needed(row: Row, budgets: SweepBudgets) -> str:
     return f"At {row[LAG_TIME]:,} ms: {'; '.join(lacking)}. So far: {_figures(row, budgets)}"
 
 
-def _as_much_again(row: Row, budgets: SweepBudgets) -> str:
+def _needed_log_length(row: Row, budgets: SweepBudgets) -> str:
     """Say how much longer a log of the same cluster would have to be."""
     seen = row["exposure_follower_hours"]
     return f" (a log {_needed_hours(row, budgets) / seen:,.3g} times as long)" if seen else ""

@@ -260,7 +260,7 @@ def _both(first: OfBatches, then: OfBatches, batches: Iterator[pa.RecordBatch]) 
     return then(first(batches))
 
 
-def _some(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
+def _combined(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
     """Combine batches up to a maximum number of rows."""
     parts: list[pa.RecordBatch] = []
     for batch in batches:
@@ -280,12 +280,12 @@ def _mapped(work: OfBatches, schema: pa.Schema, batches: Iterator[pa.RecordBatch
 def _answered(
     query: str, small: dict[str, pa.Table], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    for rows in _some(batches):
+    for rows in _combined(batches):
         yield from cast_rows(worker_sql()(query, rows=rows, **small), schema).to_batches()
 
 
 def _meeting(condition: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for rows in _some(batches):
+    for rows in _combined(batches):
         yield from meeting(worker_sql(), rows, condition).to_batches()
 
 
@@ -309,7 +309,7 @@ def _packet(bucket: int, name: str, rows: pa.Table) -> pa.RecordBatch:
 
 
 def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for rows in _some(batches, PACKET_ROWS):
+    for rows in _combined(batches, PACKET_ROWS):
         for begin in range(0, rows.num_rows, PACKET_ROWS):
             yield _packet(0, "", rows.slice(begin, PACKET_ROWS))
 
@@ -318,7 +318,7 @@ def _packed_with(
     asked: Mapping[str, Query], batches: Iterator[pa.RecordBatch], *, with_rows: bool
 ) -> Iterator[pa.RecordBatch]:
     """Make packets of rows, and of the results of queries on them."""
-    for rows in _some(batches):
+    for rows in _combined(batches):
         answers = {name: cast_rows(worker_sql()(query.text, rows=rows), query.schema) for name, query in asked.items()}
         for name, table in (({"": rows} if with_rows else {}) | answers).items():
             for begin in range(0, table.num_rows, PACKET_ROWS):
@@ -330,7 +330,7 @@ def _in_buckets(
 ) -> Iterator[pa.RecordBatch]:
     """Group rows into packets by the hash of their keys."""
     query = f"SELECT CAST(hash({', '.join(keys.names)}) % {buckets} AS INTEGER) AS bucket FROM rows"
-    for rows in _some(batches):
+    for rows in _combined(batches):
         number = worker_sql()(query, rows=cast_rows(rows, keys))["bucket"].to_numpy()
         sorted_ = rows.take(pa.array(np.argsort(number, kind="stable")))
         begin = 0

@@ -133,7 +133,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
     """
     found = LogFolder(stamp_format=options.stamp_format)
     root = folder.resolve()
-    if _why_not(root, folder / CLUSTER_FILE) is None:
+    if _reason_not_to_open(root, folder / CLUSTER_FILE) is None:
         found.given = read_cluster_settings(folder / CLUSTER_FILE)
     candidates: list[Candidate] = []
     properties: dict[Path, dict[str, str]] = {}
@@ -188,7 +188,7 @@ def _files(found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple
         if entry.name.startswith("."):
             continue
         is_log = any(name.fullmatch(entry.name) for name in LOG_NAMES.values())
-        reason = _why_not(root, entry)
+        reason = _reason_not_to_open(root, entry)
         if reason == "not a file" and entry.is_dir() and not is_log:
             if depth < MAX_DEPTH:
                 yield from _files(found, root, entry, top, (folders, depth + 1))
@@ -362,7 +362,7 @@ def _add_file(found: LogFolder, kind: str, broker_id: int | None, folder: Path, 
     found.files.append(LogFile(kind, broker_id, _printable(_name(folder, path)), str(path.resolve()), default=kind))
 
 
-def _why_not(root: Path, path: Path) -> str | None:
+def _reason_not_to_open(root: Path, path: Path) -> str | None:
     """Say why a file must not be opened, without opening it: opening a FIFO would block."""
     try:
         if _printable(str(path.resolve())) != str(path.resolve()):

@@ -104,13 +104,13 @@ def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> L
     chosen = rows.filter(pc.is_null(rows["lines"]))
     of_kind = {kind: chosen.filter(pc.equal(chosen["kind"], kind)) for kind in (SERVER, STATE_CHANGE, METADATA, GC)}
     server, state_changes = (
-        _once(sql, of_kind[kind]) if _overlapping(found.of_kind(kind)) else of_kind[kind]
+        _without_duplicates(sql, of_kind[kind]) if _overlapping(found.of_kind(kind)) else of_kind[kind]
         for kind in (SERVER, STATE_CHANGE)
     )
     records = metadata_log.parse_metadata(sql, metadata_log.metadata_records(sql, of_kind[METADATA]))
     used = {
         SERVER: server.num_rows - server["message"].null_count,
-        STATE_CHANGE: state_changes.num_rows - state_changes["message"].null_count + _others(sql, figures),
+        STATE_CHANGE: state_changes.num_rows - state_changes["message"].null_count + _other_lines(sql, figures),
         METADATA: records.filter(pc.is_null(records["problem"])).num_rows - (pc.sum(records["malformed"]).as_py() or 0),
         GC: of_kind[GC].num_rows - of_kind[GC]["message"].null_count,
     }
@@ -144,7 +144,7 @@ def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLog
     server, state_changes = (
         sql(
             "SELECT *, CAST(NULL AS VARCHAR) AS problem, CAST(NULL AS VARCHAR) AS detail FROM lines",
-            lines=_once(sql, every.filter(pc.equal(every["kind"], kind))),
+            lines=_without_duplicates(sql, every.filter(pc.equal(every["kind"], kind))),
         ).select(_IN_TABLES)
         for kind in (SERVER, STATE_CHANGE)
     )
@@ -264,7 +264,7 @@ def _figures(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> pa.Re
     )
 
 
-def _once(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
+def _without_duplicates(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
     """Drop duplicate lines, which come from overlapping copies of a log."""
     return sql(
         """
@@ -278,7 +278,7 @@ def _once(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
     )
 
 
-def _others(sql: ArrowSql, figures: pa.Table) -> int:
+def _other_lines(sql: ArrowSql, figures: pa.Table) -> int:
     """Count the lines of state-change.log with a timestamp that are not of interest, without duplicates."""
     counted = sql(
         """

@@ -190,7 +190,7 @@ def _instants(lake: Lake, clusters: Sequence[str], day: date) -> Iterator[pa.Rec
     names = ["cluster_id", "leader_id", "replica_id", "handled_time"]
     files = open_columns(lake, FETCH_LOG.name, [*names, "event_date", "error_code"])
     if files is None:
-        where = f"{_of(clusters)} AND {days_as_sql([day])} AND error_code = 0"
+        where = f"{_of_clusters(clusters)} AND {days_as_sql([day])} AND error_code = 0"
         yield from lake.read(FETCH_LOG.name).where(where).select(*names).toArrow().to_batches()
         return
     wanted = ds.field("cluster_id").isin(clusters) & (ds.field("error_code") == 0)
@@ -205,7 +205,7 @@ def _in_us(rows: pa.Table, *names: str) -> pa.Table:
     return rows
 
 
-def _of(clusters: Sequence[str]) -> str:
+def _of_clusters(clusters: Sequence[str]) -> str:
     return f"cluster_id IN ({', '.join(map(sql_literal, clusters))})"
 
 
@@ -219,7 +219,7 @@ def _complete(table: Table, rows: pa.Table, files: str, day: date) -> pa.Table:
 def _replace_days(  # noqa: PLR0913, PLR0917
     lake: Lake, sql: ArrowSql, table: Table, clusters: Sequence[str], days: Sequence[date], rows: pa.Table
 ) -> None:
-    where = f"{_of(clusters)} AND {days_as_sql(days)}"
+    where = f"{_of_clusters(clusters)} AND {days_as_sql(days)}"
     bounds = str(days[0]), str(days[-1])
     replace_arrow(lake, sql, table, rows.cast(arrow_schema(table)), where, days=bounds)
 

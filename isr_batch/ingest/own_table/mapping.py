@@ -326,7 +326,7 @@ def mapping_of(tree: dict[str, Any], where: object) -> TableMapping:
     UsageError
         If there are mistakes; the message lists them all, and ``where`` they are.
     """
-    mistakes = _across(tree)
+    mistakes = _mistakes_across_sections(tree)
     try:
         mapping = TableMapping.model_validate(tree)
     except ValidationError as error:
@@ -354,7 +354,7 @@ def _with_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
     return moved
 
 
-def _across(tree: dict[str, Any]) -> list[str]:
+def _mistakes_across_sections(tree: dict[str, Any]) -> list[str]:
     """Find mistakes across sections; the pydantic model finds all others."""
 
     def mapped(section: str) -> Mapping[str, Any]:

@@ -194,7 +194,7 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
         """,
         shrinks=shrinks,
         without_shrink=_with_maker(sources, _without_line(sources.sql, changes, shrinks), files, controller_known),
-        by_order=_by_order(sources, terms, begun),
+        by_order=_changes_in_requests(sources, terms, begun),
         without_expand=_without_line(sources.sql, expands, expanding),
         expanding=expanding,
     )
@@ -240,7 +240,7 @@ def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.T
     )
 
 
-def _by_order(sources: Sources, terms: pa.Table, begun: pa.Table) -> pa.Table:
+def _changes_in_requests(sources: Sources, terms: pa.Table, begun: pa.Table) -> pa.Table:
     """List the changes in LeaderAndIsr requests, by comparing the ISR in a request with the last known ISR before it.
 
     The requests are logged at TRACE. Without them, a leader's next line has the ISR that it changes: replicas

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from isr_batch.ingest.folder.log_folder import SERVER, STATE_CHANGE
-from isr_batch.ingest.kafka_logs.lines_of_interest import _FOUND, _by_file, _chosen, _others
+from isr_batch.ingest.kafka_logs.lines_of_interest import _FOUND, _by_file, _chosen, _other_lines
 from isr_batch.lake.arrow_sql import ArrowSql
 
 BATCH = pa.schema([
@@ -65,5 +65,5 @@ def test_other_lines_of_overlapping_files_count_once(sql: ArrowSql) -> None:
         {"stamp_us": 5, "line_hash": 1}, {"stamp_us": 5, "line_hash": 1}, {"stamp_us": 5, "line_hash": 2},
         {"stamp_us": 6, "line_hash": 1}, {}, {"stamp_us": 7, "message": "Leader"},
     ]  # fmt: skip
-    assert _others(sql, chosen(*rows, kind=STATE_CHANGE)) == 4
-    assert _others(sql, chosen(*rows, kind=STATE_CHANGE, overlapping=frozenset({1}))) == 3
+    assert _other_lines(sql, chosen(*rows, kind=STATE_CHANGE)) == 4
+    assert _other_lines(sql, chosen(*rows, kind=STATE_CHANGE, overlapping=frozenset({1}))) == 3
