@@ -112,7 +112,7 @@ def _time_zone() -> DoctorCheck:
     try:
         ZoneInfo(name.removeprefix(":"))
     except (KeyError, ValueError, OSError):  # not there, not a name, a folder of zones
-        return DoctorCheck("time zone", f"TZ={name}, which there is not", "set TZ=UTC, or install tzdata")
+        return DoctorCheck("time zone", f"TZ={name} is not a known time zone", "set TZ=UTC, or install tzdata")
     return DoctorCheck("time zone", f"TZ={name}; all times here are UTC")
 
 
@@ -147,7 +147,7 @@ def _delta_jars() -> DoctorCheck:
     jars = delta_jars()
     return DoctorCheck(
         "delta jars",
-        ", ".join(jar.name for jar in jars) or "none: every start asks Maven",
+        ", ".join(jar.name for jar in jars) or "none: each start downloads them",
         "" if jars else "`python -m isr_batch.session --fetch-jars` fetches them once",
     )
 
@@ -159,7 +159,7 @@ def _kernel() -> DoctorCheck:
         answer = numba.njit(lambda x: x + 1)(41)
     except Exception as error:  # noqa: BLE001 (any error of LLVM is reported)
         return DoctorCheck("numba", str(error).partition("\n")[0], "reinstall numba and llvmlite: `make clean setup`")
-    return DoctorCheck("numba", f"{numba.__version__} compiles", "" if answer == 42 else "numba computes nonsense")  # noqa: PLR2004
+    return DoctorCheck("numba", f"{numba.__version__} compiles", "" if answer == 42 else "numba miscalculates")  # noqa: PLR2004
 
 
 def _memory(driver_memory: str) -> DoctorCheck:

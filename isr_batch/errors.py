@@ -159,12 +159,12 @@ def _of_disk(text: str) -> tuple[str, str] | None:
         fault_line = line.strip().removeprefix("Caused by: ")
         if _NO_ROOM.search(line):
             return (
-                f"a disk is full, or a limit reached: {fault_line}",
+                f"a disk is full, or a quota is exceeded: {fault_line}",
                 f"free space for the lake and for spark.local.dir, then repeat the command: {_NOTHING_HALF}",
             )
         if _NOT_ALLOWED.search(line):
             return (
-                f"a file may not be read or written: {fault_line}",
+                f"no permission to read or write a file: {fault_line}",
                 "give this user access to it, then repeat the command",
             )
     return None

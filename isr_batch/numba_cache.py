@@ -158,6 +158,8 @@ def keep_compiled(functions: Sequence[Callable[..., object]]) -> None:
             kernel: Any = getattr(function, "compiled", function)
             kernel._cache = _MachineCode(kernel.py_func)  # noqa: SLF001  # `enable_caching` takes no class
     except RuntimeError as error:
-        logger.warning("compiled kernels are not kept, which takes half a minute in each process: %s", error)
+        logger.warning(
+            "compiled kernels cannot be cached, so each process compiles them again (half a minute): %s", error
+        )
     finally:
         config.CACHE_LOCATOR_CLASSES = others

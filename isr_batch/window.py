@@ -93,7 +93,7 @@ def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
     days = (_parse("--from", start) if start else None, _parse("--to", end) if end else None)
     if days[0] and days[1] and days[0] >= days[1]:
         raise UsageError(
-            f"there is no day from {start} to before {end}", "--to is exclusive: name the day after the last one"
+            f"the range from {start} to {end} has no days", "--to is exclusive: name the day after the last one"
         )
     return Window(*(str(day) if day else None for day in days))
 

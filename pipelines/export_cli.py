@@ -53,11 +53,11 @@ def export_csv_command(
 @export_app.command(name="incident", epilog="Example: isr-batch export incident --markdown --lake build/lake")
 def export_incident_command(
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="The nearest to it; by default the worst one.")
+        str | None, typer.Option("--at", metavar="TIME", help="Incident nearest to this time; by default the worst.")
     ] = None,
     broker: Annotated[
         int | None,
-        typer.Option(min=0, autocompletion=complete_broker, help="Only incidents that this broker has to do with."),
+        typer.Option(min=0, autocompletion=complete_broker, help="Only incidents that involve this broker."),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="For a chat, an issue or a postmortem.")] = False,
     picture: Annotated[

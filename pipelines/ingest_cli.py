@@ -244,8 +244,8 @@ def ingest_table_command(
     ] = False,
     leader: Annotated[int | None, typer.Option("--leader", help="With --replace: rows of this leader only.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="With --replace: rows of this topic only.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="With --replace: even if more rows go than come.")] = False,
-    engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --replace: even if it deletes more rows than it adds.")] =
+    False, engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Add the rows of a table of follower fetches that the lake does not have yet; a YAML file maps its columns."""
     window = parse_window(None, start, end)

@@ -37,14 +37,15 @@ Rules = Annotated[
     str | None, typer.Option("--rules", autocompletion=complete_rules, help="all, or comma-separated names.")
 ]
 RuleFile = Annotated[
-    Path | None, typer.Option("--rule-file", metavar="FILE.py", help="One more rule (docs/add-a-rule.md).")
+    Path | None,
+    typer.Option("--rule-file", metavar="FILE.py", help="File with an additional rule (docs/add-a-rule.md)."),
 ]
 EngineOf = Annotated[
     str | None,
     typer.Option(
         "--engine",
         metavar="auto|spark|local",
-        help="Spark or this process; by default Spark for large input or in its session.",
+        help="Engine: Spark or this process; by default Spark for large input, or if a session exists.",
     ),
 ]
 Logs = Annotated[Path, typer.Option("--logs", help="A folder per broker, or per cluster with those.")]

@@ -61,14 +61,14 @@ def backfill_command(
     with recorded_job(job, "backfill", window) as done:
         # Asked again each time: a day that is done may show the next to be as it was.
         while days := undone_days(job.lake, window, runs, _fingerprints(job.lake)):
-            job.out.progress(f"{days[0]}: {len(days)} days to go")
+            job.out.progress(f"{days[0]}: {len(days)} days left")
             replay_window_of_job(job, done, Window.of_day(days[0]), runs, timelines=wanted)
         job.out.table("Days", of_days(job.lake, window, _fingerprints(job.lake)), COLUMNS)
 
 
 def maintain_command(
     retain_hours: Annotated[int, typer.Option(min=168, help="Files replaced longer ago are removed.")] = 168,
-    state_days: Annotated[int, typer.Option(min=1, help="Latest days that a replay can continue from.")] = 14,
+    state_days: Annotated[int, typer.Option(min=1, help="Number of latest days that a replay can continue from.")] = 14,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compact the tables, and delete unreferenced files and old states."""

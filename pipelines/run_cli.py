@@ -151,7 +151,9 @@ def match_sentence(summary: "BrokerCheckSummary", least: float) -> str:
     share = f"{summary.matched:,} of {count_of(changes, 'ISR change')}"
     if summary.matched_ratio >= least:
         return f"The replay agrees with the brokers on {share}: the verdicts can be trusted."
-    return f"The replay agrees with the brokers on only {share}, and the limit is {least:.0%}: trust no verdict."
+    return (
+        f"The replay agrees with the brokers on only {share}, and the limit is {least:.0%}: do not trust the verdicts."
+    )
 
 
 def run_command(

@@ -178,7 +178,7 @@ class SparkTables:
 
     def save(self, lake: str) -> None:  # noqa: D102
         if is_remote():  # its workers may not see this folder
-            self._require_few("over Spark Connect `isr-batch ingest table`, on the cluster, makes a lake of so many")
+            self._require_few("over Spark Connect, use `isr-batch ingest table` on the cluster for that many")
         save(lake, self._sources, self._mapping, self._runs)
 
     def _require_few(self, otherwise: str) -> None:

@@ -74,7 +74,7 @@ def _on_purpose(rows: Sequence[Row]) -> str:
     return (
         f"{left} at {first:%Y-%m-%d} {time_of_day(first)} to {_until(first, last)} UTC, {least_to_largest(lags)} ms "
         "after they were last caught up: that is below "
-        f"replica.lag.time.max.ms ({least_to_largest(lag_times)}), so no rule of lag explains it. {ON_PURPOSE} "
+        f"replica.lag.time.max.ms ({least_to_largest(lag_times)}), so no lag rule explains it. {ON_PURPOSE} "
         f"{healthy or 'None'} of them had nothing to fetch."
     )
 
@@ -137,7 +137,7 @@ def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
         parts.append(f"{least_to_largest(records)} records behind{face}")
     if lags:
         parts.append(f"last caught up {least_to_largest(lags)} ms before")
-    return f"As their leaders saw it they were {', '.join(parts)}."
+    return f"According to their leaders, they were {', '.join(parts)}."
 
 
 def answer_back_in_isr(rows: Sequence[Row]) -> str:

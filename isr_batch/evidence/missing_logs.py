@@ -33,8 +33,8 @@ def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_serve
         said.append(missing_server_log(none))
     if silent := [broker for broker in sorted(with_server_log) if (broker, "server") not in begins]:
         said.append(
-            f"server.log of {brokers_text(silent)} has lines of WARN and ERROR only, and whom leaders drop is logged "
-            "at INFO: set the logger kafka.cluster.Partition to INFO."
+            f"server.log of {brokers_text(silent)} only has lines of WARN and ERROR, but leaders log "
+            "which replicas they drop at INFO: set the logger kafka.cluster.Partition to INFO."
         )
     late: dict[str, list[int]] = defaultdict(list)
     for broker in sorted(with_server_log):
@@ -43,13 +43,13 @@ def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_serve
             late[f"{begin:%H:%M:%S}"].append(broker)
     if late:
         since = ", ".join(f"at {begin} ({brokers_text(ids)})" for begin, ids in sorted(late.items()))
-        said.append(f"server.log begins {since}, after state-change.log: what leaders dropped before is not known.")
+        said.append(f"server.log begins {since}, after state-change.log: earlier drops by leaders are not known.")
     return said
 
 
 def missing_server_log(brokers: Sequence[int]) -> str:
     """Say that brokers have no server.log."""
-    return f"server.log of {brokers_text(brokers)} is missing: what leaders dropped is only there."
+    return f"server.log of {brokers_text(brokers)} is missing, and only it shows which replicas the leader dropped."
 
 
 def returns_alone(changes: Iterable["Row"]) -> list[str]:

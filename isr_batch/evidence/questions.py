@@ -221,7 +221,8 @@ def _lag_time(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQu
         return AnsweredQuestion(question, f"{answer}. {answer_avoiding_lag_time(rows)}", REPLAYED, lines)
     if not printed:
         return _unknown(
-            question, "lastCaughtUpTimeMs is printed since 3.6; more than the present one is all that is sure"
+            question,
+            "it must be more than the present one; lastCaughtUpTimeMs, which shows how much more, is printed since 3.6",
         )
     return AnsweredQuestion(question, answer_avoiding_lag_time(rows), BOUND, lines)
 

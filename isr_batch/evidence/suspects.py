@@ -101,7 +101,7 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
         else:
             one.reason = (
                 f"It was last caught up {row.lag_ms} ms before, which is within replica.lag.time.max.ms "
-                f"({printed_lag_time(found, row.leader_id)}): no rule of lag explains it. {ON_PURPOSE}"
+                f"({printed_lag_time(found, row.leader_id)}): no lag rule explains it. {ON_PURPOSE}"
             )
             one.spurious = STRONG if row.records_behind == 0 else NONE
         weighed.append(one)
@@ -194,7 +194,10 @@ class _Scales:
         if len(bursts) > 1 and all(self._by_others(burst.replica_id, burst) for burst in bursts):
             if not (check.dropped_everybody and "itself" in signs):
                 return Suspicion(NONE)
-            why = f"{what}, others dropped these too, and it: all were silent at once, or a clock was set."
+            why = (
+                f"{what}, but others dropped these and broker {check.leader_id} too: "
+                "all were silent at once, or a clock was set."
+            )
             return Suspicion(WEAK, why, lines, everyone=True)
         if check.dropped_everybody:
             strength = STRONG if len(signs) > 1 else WEAK
@@ -243,7 +246,8 @@ class _Scales:
         if others:
             leaders = sorted({burst.leader_id, *(other.leader_id for other in others)})
             everyone = set(leaders) >= self._leaders - {burst.replica_id}
-            why = f"Brokers {listed(leaders)} dropped broker {burst.replica_id} at about one time{woke}: it was silent."
+            dropped = f"Brokers {listed(leaders)} dropped broker {burst.replica_id}"
+            why = f"{dropped} at about the same time{woke}: it was silent."
             return Suspicion(STRONG if everyone or own else WEAK, why, lines)
         if own:
             why = f"Broker {burst.leader_id} dropped broker {burst.replica_id}{woke}: the whole broker was silent."
@@ -251,7 +255,7 @@ class _Scales:
         return Suspicion(NONE)
 
     def _weigh_all_followers_of_one_leader(self, burst: CheckBurst) -> Suspicion:
-        """Weigh whether a leader dropped all that follow it at about one time, by several checks, and others none."""
+        """Weigh whether a leader, and no other, dropped all its followers at about the same time, in several checks."""
         near = [
             other
             for each in self._followers[burst.leader_id]
@@ -263,7 +267,7 @@ class _Scales:
             return Suspicion(NONE)
         if any(self._by_others(other.replica_id, other) for other in near):
             return Suspicion(NONE)
-        why = f"Broker {burst.leader_id} dropped all that follow it at about one time, which no other leader did."
+        why = f"Broker {burst.leader_id} dropped all its followers at about the same time, and no other leader did."
         return Suspicion(WEAK, f"{why} The leader, or its network.", (near[0].place, near[-1].place))
 
     def _pair(self, check: ExpirationCheck, burst: CheckBurst) -> Suspicion:

@@ -77,7 +77,7 @@ def listed_incidents(
     if not own.clusters:
         return [NOTHING]
     if not incidents:
-        return ["No follower was dropped, or none that has to do with this broker."]
+        return ["No follower was dropped, or no drop involves this broker."]
     pointing = [one for one in incidents if broker in (None, one["fault_id"])]
     others = [one for one in incidents if broker not in (None, one["fault_id"])]
     lines = _listed(own, pointing, lake, whole=whole)

@@ -282,7 +282,9 @@ def require_clean_broker_logs(lake: Lake, cluster_id: str, counts: RunCounts, ma
     names = ["source_file", "source_line", "reason", "detail", "raw", "rows_kept"]
     rows = read_columns(lake, QUARANTINE.name, names, {"cluster_id": cluster_id}).to_pylist()
     refused = [row for row in rows if not row["rows_kept"] and row["source_line"] is not None]
-    most, times = Counter(row["reason"] for row in refused).most_common(1)[0] if refused else ("rows of no table", 0)
+    most, times = (
+        Counter(row["reason"] for row in refused).most_common(1)[0] if refused else ("rows that no table accepts", 0)
+    )
     first = next((row for row in refused if row["reason"] == most), None)
     text = (first["raw"] or first["detail"] or "")[:_SHOWN] if first else ""
     where = (

@@ -56,7 +56,7 @@ class Turn:
         last = _last(self.lake)
         if last is None or last["turn"] != self.number:
             raise WriteConflictError(
-                f"this run gave no heartbeat for more than {EXPIRY}, and {_who(last)} has taken the lock",
+                f"this run sent no heartbeat for more than {EXPIRY}, and {_who(last)} has taken the lock",
                 "its results are not marked as done: repeat the command when the other run has finished",
             )
 
@@ -143,7 +143,7 @@ def _beat(lake: Lake, number: int, ended: threading.Event) -> None:
         try:
             _write(lake, number, f"lives {beats}")
         except Exception as error:  # noqa: BLE001 the next beat may get through; if none does, the turn is lost
-            logger.warning("run_lease: a sign of life could not be written: %s", str(error).partition("\n")[0])
+            logger.warning("run_lease: the heartbeat could not be written: %s", str(error).partition("\n")[0])
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
 
 def _is_for_spark(lake: Lake) -> bool:
     if lake.engine.wanted == "auto" and (lake.catalog or lake.reached("run_log") is None):
-        lake.engine.say("engine spark: it alone reads tables where these are; --engine local tries DuckDB")
+        lake.engine.say("engine spark: only Spark can read tables at this location; --engine local tries DuckDB")
         return True
     return lake.engine.wanted == "spark"
 
@@ -73,14 +73,14 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
     asked = set(names) if query[1].upper() == "SHOW" else _asked(text, names)
     try:
         if len(duckdb.extract_statements(text)) > 1:
-            raise UsageError("several statements", "ask one query per call")
+            raise UsageError("several statements", "send one query per call")
         with ArrowSql() as sql:
             found = sql(text, **{name: _view(lake, name) for name in names if name in asked})
     except duckdb.Error as error:
         missing = _MISSING.search(str(error))
         if missing:
             raise UsageError(f"no table {missing[1]}", did_you_mean(missing[1], names)) from error
-        hint = "docs/tables.md describes the tables; --engine spark takes Spark's SQL"
+        hint = "docs/tables.md describes the tables; --engine spark accepts Spark's SQL"
         raise UsageError(f"DuckDB: {str(error).strip().partition(chr(10))[0]}", hint) from error
     rows = found.to_pylist(maps_as_pydicts="strict")
     # A sum of integers has a type that is wider than Arrow's integers.

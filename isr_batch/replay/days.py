@@ -189,7 +189,7 @@ def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysO
     """
     known = fingerprints(lake)
     if not known.days(window):
-        raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
+        raise NoInputError(f"{lake.root} has no data for {window}", _LOOK)
     lake.ensure_all((REPLAYED_DAYS, REPLAY_STATE))
     _mark(lake, [], window, runs)
     return DaysOfReplay(lake, window, runs, known, *_latest_states(lake, window, runs, known))

@@ -59,7 +59,7 @@ _STORY: Final = (
 )  # fmt: skip
 _SAYS: Final = """
 *By lag*, a follower belongs in the ISR while it is not more than the lag time behind; *by blame*, while any delay is
-not its own fault. The two part where a leader is slow: its follower is behind, and not to blame.
+not its own fault. The two differ where a leader is slow: its follower is behind, but is not to blame.
 """
 _LIMITS: Final = """
 The replay is open-loop: fetches and appends stay as recorded while the rule changes, so it shows the first step only.
@@ -83,7 +83,7 @@ def kip_page(lake: Lake, old: str, new: str) -> str:
     runs.sort(key=lambda row: (row["T"], row["rule"] != old))
     page = [f"# {old} and {new}", "", *(f"- `{rule}`: {REGISTRY[rule].summary}" for rule in (old, new))]
     page += ["", "## What they do on recorded fetches", _SAYS, *_figures(runs)]
-    page += ["", "## Where they part", "", f"Shrinks of a, `{old}`, and of b, `{new}`, by primary cause.", ""]
+    page += ["", "## Where they differ", "", f"Shrinks of a, `{old}`, and of b, `{new}`, by primary cause.", ""]
     page += markdown_table(causes[0], causes)
     stories = _stories(lake, (old, new))
     if stories:

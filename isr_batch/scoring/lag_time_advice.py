@@ -174,10 +174,10 @@ def _figures(row: Row, budgets: SweepBudgets) -> str:
 def _mistake_figures(row: Row, budgets: SweepBudgets) -> str:
     rate = row["mistakes_per_follower_day"]
     if rate is None:
-        return "no time in which its answers count"
+        return "no time in which its decisions are scored"
     return (
         f"{count_of(row['spurious'], 'mistake')} in {row['exposure_follower_hours']:,.4g} follower-hours, "
-        f"{row['mistakes_per_follower_day_low']:.3g} to {row['mistakes_per_follower_day_high']:.3g} a follower-day "
+        f"{row['mistakes_per_follower_day_low']:.3g} to {row['mistakes_per_follower_day_high']:.3g} per follower-day "
         f"(budget {budgets.mistakes_per_follower_day:g})"
     )
 

@@ -89,7 +89,7 @@ def kafka_7152_example(rounds: int = 3) -> ExampleTerm:
         for at_ms in range(0, rounds * held_ms, held_ms)
     ]
     return ExampleTerm(
-        "KAFKA-7152's example: one of 2 000 partitions, whose ISR writes hold up each answer for 20 s",
+        "KAFKA-7152's example: one of 2 000 partitions, whose ISR writes delay each response by 20 s",
         (1, 2),
         100,
         rounds * held_ms - 1,

@@ -229,7 +229,7 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
         for source, seen in look.sources.items():
             label = name if source is None else f"{name} [{source}]"
             if kind is None and not seen.of_use:
-                reason, detail = "nothing of use in it", str(look.layout)
+                reason, detail = "no usable lines", str(look.layout)
                 if isinstance(look.layout, UnreadableLayout):
                     reason, detail = look.layout.reason, look.layout.detail
                 found.left_out.append(Refused(_printable(label), reason, detail))
@@ -243,7 +243,7 @@ def _by_its_name(name: str, path: str) -> Refused | None:
     if NOT_NEEDED.fullmatch(Path(name).name):
         return Refused(name, "not needed", "nothing in it is about fetches or the ISR")
     if DOCUMENT.fullmatch(Path(name).name) and not is_export_file(path):
-        return Refused(name, "a document by its name", "if it is a log, call it server.log")
+        return Refused(name, "its name is that of a document", "if it is a log, call it server.log")
     return None
 
 

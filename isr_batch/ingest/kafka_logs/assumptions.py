@@ -82,8 +82,8 @@ def note_on_shorter_copies(files: Sequence[LogFile]) -> list[Note]:
 
 def note_on_later_logs(files: Sequence[str], fetches: int) -> list[Note]:
     """Note fetches without an offset in later logs, which were ingested first and whose lines are gone by now."""
-    found = (f"{len(files)} request logs of later times were read before these, and stay as they were read then: terms "
-             f"restart there, and {fetches:,} fetches name no offset")  # fmt: skip
+    found = (f"{len(files)} request logs of later times were ingested before these, and are not read again: terms "
+             f"restart there, and {fetches:,} fetches have no offset")  # fmt: skip
     return [Note("late files", found, "ingest all files at once into a new lake")] if files else []
 
 

@@ -174,7 +174,7 @@ def survey_logs(
         assert file.held is not None
         first = seen.setdefault((file.kind, file.broker_id, file.source, file.held.content_hash), file.name)
         if file.held.content_bytes and first != file.name and file.kind != log_folder.PROPERTIES:
-            found.refused.append(Refused(file.name, "copy of another file", f"holds what {first} holds"))
+            found.refused.append(Refused(file.name, "copy of another file", f"same content as {first}"))
         else:
             found.files.append(file)
     return found

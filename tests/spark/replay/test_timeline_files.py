@@ -225,7 +225,7 @@ def test_files_of_one_partition_are_read_on_demand(replayed_lake: Lake, window: 
         assert sorted(map(str, replayed_lake.spark.createDataFrame(rows).collect())) == sorted(
             map(str, written.collect())
         )
-    with pytest.raises(NoInputError, match="knows nothing of other-3"):
+    with pytest.raises(NoInputError, match="has no data of other-3"):
         timelines_of_one_partition(replayed_lake, RUNS, (None, "other", 3), window)
 
 

@@ -94,7 +94,7 @@ def test_a_follower_that_all_leaders_drop_was_silent() -> None:
     found = rows(lines)
     assert said(found) == {(1, 3, "follower", 3, "strong", "none"), (2, 3, "follower", 3, "strong", "none")}
     assert {row["storm_time"] for row in found} == {found[0]["change_time"]}
-    assert found[0]["reason"] == "Brokers 1 and 2 dropped broker 3 at about one time: it was silent."
+    assert found[0]["reason"] == "Brokers 1 and 2 dropped broker 3 at about the same time: it was silent."
     assert found[0]["evidence_lines"] == ["b1/server.log:1", "b2/server.log:1"]
 
 
@@ -124,7 +124,9 @@ def test_a_leader_that_drops_all_its_followers_by_several_checks_could_not_be_re
     assert [(row["suspect"], row["suspect_broker"], row["strength"], row["spurious"]) for row in found] == [
         ("leader", 1, "weak", "none")
     ] * 2
-    assert found[0]["reason"].startswith("Broker 1 dropped all that follow it at about one time, which no other leader")
+    assert found[0]["reason"].startswith(
+        "Broker 1 dropped all its followers at about the same time, and no other leader"
+    )
     others = rows(of_brokers(b1=lines, b2=[(101, old("u-0", 2, "1,2,3", "1,2"))]))
     assert [row["suspect"] for row in others] == ["follower", "follower", "link_or_follower"]
     apart = rows(of_brokers(b1=[lines[0], (300, lines[1][1])]))
