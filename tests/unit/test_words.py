@@ -67,8 +67,7 @@ def _texts() -> Iterator[tuple[str, str]]:
         *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
         *sorted((ROOT / "docs").glob("**/*.md")),
     ):
-        if "measurements" not in page.parts:
-            yield page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8")
+        yield page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8")
     for package in PACKAGES:
         for file in sorted((ROOT / package).rglob("*.py")):
             path, source = file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8")
