@@ -46,7 +46,7 @@ class SourcesLocator:
         Returns
         -------
         SourcesLocator or None
-            Where no folder can be written by this user alone: what came with the package, or None.
+            If no folder belongs to this user alone: the machine code that came with the package, or None.
         """
         room = next((room for room in ROOMS if function.__module__.startswith(f"{udfs.__name__}.{room}.")), "")
         # A rule on trial does not take the place of what all other commands use.
@@ -149,7 +149,7 @@ def _listen() -> None:
 def keep_compiled(functions: Sequence[Callable[..., object]]) -> None:
     """Let entry points of ``udfs`` load their machine code from numba's cache, and save what they compile.
 
-    Where no folder can be written, they compile as they would without.
+    If no folder can be written, they are compiled in each process.
     """
     _listen()
     others, config.CACHE_LOCATOR_CLASSES = config.CACHE_LOCATOR_CLASSES, f"{__name__}.{SourcesLocator.__name__}"

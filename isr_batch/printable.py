@@ -14,12 +14,12 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Write text of several lines as `printable` does each of them."""
+    """Escape each line of a text with `printable`."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def shell_word(text: str) -> str:
-    """Write a text as one word of a command that people copy into a shell."""
+    """Quote a text as one word of a shell command that people copy."""
     if all(map(_is_visible, text)):
         return shlex.quote(text)
     escaped = text.replace("\\", r"\\").replace("'", r"\'")

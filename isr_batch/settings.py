@@ -43,7 +43,7 @@ class _Section(BaseModel):
 
 
 class SparkSettings(_Section):
-    """Which engine works, and the session that a command starts; under spark-submit ``arrow_batch_rows`` counts."""
+    """The engine, and the session that a command starts; under spark-submit ``arrow_batch_rows`` still applies."""
 
     engine: Literal["auto", "spark", "local"] = "auto"
     master: str = "local[*]"

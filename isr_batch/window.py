@@ -35,7 +35,7 @@ class Window:
 
     @property
     def handled_in(self) -> str:
-        """Like `condition`, with one day more: a fetch that arrives in the window may be handled a day later."""
+        """Like `condition`, with one more day: a fetch that arrives in the window may be handled a day later."""
         parts = [f"event_date >= DATE'{self.start}'"] if self.start else []
         parts += [f"event_date <= DATE'{self.end}'"] if self.end else []
         return " AND ".join(parts) or "true"
@@ -47,12 +47,12 @@ class Window:
 
     @property
     def start_us(self) -> int:
-        """First instant of the window, in microseconds since the epoch; a far past one where that side is open."""
+        """First instant of the window, in microseconds since 1970; in the far past if that side is unbounded."""
         return _midnight_us(self.start) if self.start else -(2**62)
 
     @property
     def end_us(self) -> int:
-        """First instant after the window, in microseconds since the epoch; a far future one where that side is open."""
+        """First instant after the window, in microseconds since 1970; in the far future if that side is unbounded."""
         return _midnight_us(self.end) if self.end else 2**62
 
     def within(self, time_us: str) -> str:

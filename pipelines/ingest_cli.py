@@ -72,12 +72,12 @@ def find_logs_of_command(
     zones: list[str] | None,
     show: "Callable[[str, LogFolder], None] | None" = None,
 ) -> LogsOfCommand:
-    """Find the clusters in a folder before anything is started, and judge their logs: for `look` as for `run`.
+    """Find the clusters in a folder before anything is started, and check their logs; used by `look` and `run`.
 
     Parameters
     ----------
     show : callable, optional
-        Prints what a cluster's folder holds, before that is judged.
+        Prints the files of a cluster's folder before they are checked.
 
     Raises
     ------

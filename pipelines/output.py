@@ -101,7 +101,7 @@ class Output:
 
     @contextmanager
     def _bar(self, name: str) -> Iterator[None]:
-        """Bar of counted work or tasks of running stages, their rate, the time left; other work begins a new bar."""
+        """Show a bar of counted work or of running stages' tasks, with rate and time left; other work has a new bar."""
         columns = (
             SpinnerColumn(), TextColumn("{task.description}", markup=False), TextColumn("{task.fields[took]}"),
             BarColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),

@@ -188,7 +188,7 @@ def run_command(
 ) -> None:  # fmt: skip
     """Ingest, replay, compare and report in one go; without follower fetches, report what server.log alone shows.
 
-    --from and --to choose the days that are replayed; of logs all are ingested.
+    --from and --to choose the days that are replayed; all logs are ingested.
     """
     take_in_rule_file(rule_file)
     window = parse_window(None, start, end)

@@ -142,7 +142,7 @@ class Analysis(Generic[F]):
 
 @contextmanager
 def _faults_explained() -> Iterator[None]:
-    """Give the errors of the command line for what a disk or a store refuses."""
+    """Convert faults of disks and stores to the errors that the command line reports."""
     try:
         yield
     except Exception as error:

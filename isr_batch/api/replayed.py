@@ -89,7 +89,7 @@ def results_of(
     runs: Sequence[RuleRun],
     tables: Sequence[Table] = SCORED_TABLES,
 ) -> dict[Table, pa.Table]:
-    """Replay a stream for some of the tables from which scores are computed."""
+    """Replay a stream, and return some of the tables from which scores are computed."""
     engine = InProcess(lake, sql)
     kinds = SCORED if {*tables} - {ISR_CHANGES, SHRINK_VERDICTS} else ("change",)
     results = replayed_stream(engine, stream, runs, kinds)

@@ -1,4 +1,4 @@
-"""Answer in a few lines what happened, which broker that points at, and how sure that is."""
+"""Answer in a few lines what happened, which broker is suspected, and how strong the evidence is."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ COLUMNS = (
 def evidence_answer(
     evidence: pa.Table, *, request_log: bool = False, missing: Sequence[str] = (), notes: Sequence[str] = ()
 ) -> list[str]:
-    """Answer in at most ten lines, from what happened and which broker it points at to what cannot be said.
+    """Answer in at most ten lines: what happened, which broker is suspected, and what remains unknown.
 
     Parameters
     ----------
@@ -41,9 +41,9 @@ def evidence_answer(
     request_log : bool
         Whether there was a request log too, so that the rules were compared.
     missing : sequence of str
-        What the logs lack, as `isr_batch.evidence.missing_logs.missing_logs` says it.
+        Missing logs, as sentences of `isr_batch.evidence.missing_logs.missing_logs`.
     notes : sequence of str
-        What brokers log about themselves, as `isr_batch.evidence.notes_of_brokers.notes_of_brokers` says it.
+        The brokers' own lines about troubles, as sentences of `isr_batch.evidence.notes_of_brokers.notes_of_brokers`.
     """
     every = rows_of_evidence_table(evidence)
     rows = [row for row in every if not row["retry"]]
@@ -183,7 +183,7 @@ def answer_under_min_isr(rows: Sequence[Row]) -> str:
 
 
 def _others(rows: Sequence[Row]) -> str:
-    """Say what else is in the log: the controller's removals, failed writes, trouble of followers, what came before."""
+    """Say what else the log shows: removals by the controller, failed writes, troubles of followers, earlier events."""
     counts = Counter(
         what
         for row in rows

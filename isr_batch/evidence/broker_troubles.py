@@ -99,8 +99,8 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
     ----------
     sql : ArrowSql
     absences : pa.Table
-        number, cluster_id, broker_id, from_us, until_us; absent_us, for how long of that the broker did nothing;
-        over_us, when all was well again.
+        number, cluster_id, broker_id, from_us, until_us; absent_us, the part of that time in which the broker did
+        nothing; over_us, when all was well again.
     troubles, coverage : pa.Table
         Rows of broker_troubles and coverage, with times without a zone.
 

@@ -26,7 +26,7 @@ _MOST_CHECKS = 200
 
 @dataclass
 class CheckBurst:
-    """The partitions from whose ISRs one check dropped a follower, with the time, and since when it lagged, if printed.
+    """The partitions in which one check dropped a follower, with the time, and the start of the lag, if printed.
 
     ``period_us`` is the time in which another leader would have dropped the follower too.
     """

@@ -72,7 +72,7 @@ class FailedWriteLine:
 
 @dataclass(frozen=True)
 class TroubleLine:
-    """A line of a follower about its fetching: from which leader and which partition, None where it does not say."""
+    """A line of a follower about its fetching; leader and partition are None if the line does not name them."""
 
     place: EvidencePosition
     at_us: int

@@ -53,7 +53,7 @@ def missing_server_log(brokers: Sequence[int]) -> str:
 
 
 def returns_alone(changes: Iterable["Row"]) -> list[str]:
-    """Say that replicas came back although no line has their leaving; empty if none did.
+    """Say that replicas came back although no line shows that they left; empty if none did.
 
     Parameters
     ----------

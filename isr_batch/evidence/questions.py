@@ -67,7 +67,7 @@ NO_REQUESTS: Final = RequestsForQuestions([], [])
 
 
 def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQUESTS) -> list[AnsweredQuestion]:
-    """Answer every question, in the order in which people ask; none where no replica left an ISR.
+    """Answer every question, in the order in which people ask; the result is empty if no replica left an ISR.
 
     If only the controller removed replicas, as in a rolling restart, questions about lag are left out.
 

@@ -34,7 +34,7 @@ LATE_MS = 150
 
 @dataclass
 class SuspectedShrink:
-    """A shrink and what the lines suggest about it.
+    """A shrink and the suspicion that the lines support.
 
     ``check`` is None for a shrink by the controller, and for a retry. ``spurious`` says how strongly the shrink looks
     like a mistake. ``after_event`` is topic_created, restart or election if such an event happened shortly before, and
@@ -54,7 +54,7 @@ class SuspectedShrink:
 
     @property
     def suspect_broker(self) -> int | None:
-        """The broker that is suspected, where it is one."""
+        """The suspected broker; None if no single one is suspected."""
         if self.suspect == LEADER:
             return self.shrink.leader_id
         return self.shrink.replica_id if self.suspect in (FOLLOWER, EITHER) else None

@@ -288,7 +288,7 @@ def _decisions_of_other_runs(engine: LakeEngine, shrink: Row) -> tuple[OtherRule
 
 
 def _blamed_from_us(one: Row, term: Row, dropped: tuple[DroppedFollower, ...]) -> int:
-    """Return the time from which a silence of the leader may have contributed to the shrink."""
+    """Return the earliest time at which a silence of the leader may have contributed to the shrink."""
     signs = [1000 * follower.last_caught_up_time_ms for follower in dropped]
     signs += [follower.fetches[-1].arrival_us for follower in dropped if follower.fetches]
     return int(max(term["start_us"], min([one["change_us"], *signs])))

@@ -17,7 +17,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 NOT_NAMED = -1
-"""Unknown offset of a fetch: its session was opened before the log."""
+"""Shown for the unknown offset of a fetch whose session was opened before the log."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Find the broker at fault for drops, by the brokers whose fetches were absent around them, or continued."""
+"""Find the broker at fault for drops: whose fetches stopped around that time, and whose continued."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -76,7 +76,7 @@ def find_undelivered(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans |
 
 
 def _with_numbers(spans: pa.Table) -> pa.Table:
-    """Give ids the type that tables of fetches have."""
+    """Cast ids to the type that tables of fetches have."""
     for name in _NUMBERS:
         spans = spans.set_column(spans.column_names.index(name), name, spans[name].cast(pa.int32()))
     return spans

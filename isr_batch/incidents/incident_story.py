@@ -70,12 +70,12 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
 
 
 def made_healthy(incident: Row) -> int:
-    """Count healthy followers that the broker itself dropped, for no other broker's sake."""
+    """Count the healthy followers that the broker at fault dropped itself, as a leader."""
     return int(incident["spurious"] - incident["spurious_of_stopped"] - incident["undelivered"])
 
 
 def undelivered_in_story(incident: Row) -> str:
-    """Say whose responses were not delivered, after the name of the broker at fault."""
+    """Write, to follow the name of the broker at fault, whose responses were not delivered."""
     if incident["fault_id"] in incident["undelivered_by"]:
         return f"did not get its responses through to {brokers_text(incident['undelivered_to'])}"
     return f"did not get the responses of {brokers_text(incident['undelivered_by'])}"

@@ -93,7 +93,7 @@ def _removals_by_unknown(cluster: Row) -> list[str]:
 
 
 def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Say what no incident says: drops that cannot be judged, starts of brokers, changed settings, assumptions."""
+    """Note what belongs to no incident: drops that cannot be judged, starts of brokers, new settings, assumptions."""
     incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
     said = _removals_by_unknown(cluster)
     if not any(one["spurious"] + one["genuine"] for one in incidents):
@@ -235,7 +235,7 @@ def _by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
 
 
 def _details(incident: Row, kind: str) -> str:
-    """Further facts of an incident, after a number."""
+    """Write further details of an incident, to follow a number."""
     if kind == "excluded":
         all_of_them = incident["reassigned"] == incident["excluded"]
         number = "" if all_of_them else f"{incident['reassigned']} of them "
@@ -280,7 +280,7 @@ def _suspects(incidents: Sequence[Row], form: str) -> str:
 
 
 def _unjudged(cluster: Row, form: str) -> str:
-    """Say which time no request log covers, and how many drops are in it."""
+    """Say for which time there is no request log, and how many drops are in it."""
     parts = []
     if cluster["before_requests"]:
         begins = utc_text(cluster["requests_from_us"], form)

@@ -30,7 +30,7 @@ from isr_batch.ingest.folder.log_folder import METADATA, PROPERTIES, REQUEST, Lo
 from isr_batch.lake.ddl import sql_literal
 
 OVERLAP = timedelta(seconds=1)
-"""Shorter overlaps of two files are no copies, because threads write lines some milliseconds out of order, also across
+"""Files with a shorter overlap are not copies, because threads write lines some milliseconds out of order, also across
 a rotation."""
 
 GOES_ON = timedelta(seconds=2)

@@ -13,7 +13,7 @@ DEFAULT_MASTER: Final = SparkSettings.model_fields["master"].default
 
 
 def _say_nothing(_: str) -> None:
-    """Say nothing."""
+    """Ignore a message."""
 
 
 @dataclass

@@ -73,12 +73,12 @@ def _screen(
 
 
 def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, str]]:
-    """Choose the row of figures: what it is called, its value, a remark, and a verdict for its colour.
+    """Choose the figures of the row at the top, each with label, value, remark, and a verdict that sets its colour.
 
     Parameters
     ----------
     incidents : sequence of dict
-        Those of the cluster.
+        Incidents of the cluster.
     cluster : dict
         One of ``own.clusters``.
     """
@@ -109,7 +109,7 @@ def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, 
 
 
 def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, str] | None:
-    """Name the broker that most of the healthy drops point at, or without any most of the others."""
+    """Name the broker that most drops of healthy followers point at; without such drops, most of the others."""
     kinds = {"spurious": "healthy", "genuine": "behind", "unknown": "not judged"}
     verdict = next((verdict for verdict in kinds if counts[verdict]), None)
     if verdict is None:

@@ -1,4 +1,4 @@
-"""Two rules side by side as a page in Markdown, for a discussion of a proposal."""
+"""Write a Markdown page that compares two rules, for the discussion of a proposal."""
 
 import json
 from collections.abc import Iterable, Sequence

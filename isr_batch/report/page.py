@@ -86,9 +86,9 @@ def write_report(
     out : Path
         HTML file to write, which needs no network.
     own : OwnShrinks, optional
-        Of `own_shrinks`, where the caller has it.
+        Result of `own_shrinks`, if the caller already has it.
     warnings : mapping of str to sequence of str, optional
-        By cluster, what `isr_batch.ingest.folder.folder_warnings.folder_warnings` says of its logs.
+        By cluster, the result of `isr_batch.ingest.folder.folder_warnings.folder_warnings`.
     """
     own = own or own_shrinks(lake)
     scores = read_scores_for_choices(lake)
@@ -212,7 +212,7 @@ def page_scope(sql: LakeSql) -> str:
 
 
 def _vega() -> str:
-    """Take Vega's scripts from the user's cache: to bundle them takes longer than the rest of a small page."""
+    """Take Vega's scripts from the user's cache, because bundling them takes longer than the rest of a small page."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "isr-batch"
     kept = folder / f"vega-{version('vl-convert-python')}-{VEGA_LITE}.js"
     try:

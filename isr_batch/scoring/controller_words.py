@@ -1,4 +1,4 @@
-"""Statements of the controller about a cluster or partition. Also for Spark's workers, which lack most packages."""
+"""Statements of the controller about a cluster or partition; also for Spark's workers, which lack most packages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

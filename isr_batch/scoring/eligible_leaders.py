@@ -159,10 +159,10 @@ def eligible_leader_cluster(words: Sequence[ControllerWord], facts: Mapping[str,
     Parameters
     ----------
     words : sequence of ControllerWord
-        In order, also of kind metadata_version.
+        Statements in order, including those of kind metadata_version.
     facts : mapping
-        ``major``, the least major release of its brokers (None: unknown), and ``printed_in``, where an ELR that is not
-        empty is: logged (in a leader's log), snapshot (in a listing of partitions) or None.
+        ``major``, the lowest major release of its brokers (None if unknown), and ``printed_in``, the place of a
+        non-empty ELR: logged (in a leader's log), snapshot (in a listing of partitions), or None.
     elr : {"auto", "off", "on"}
     """
     levels = [word for word in words if word.kind == "elr_version"]

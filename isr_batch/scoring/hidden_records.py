@@ -23,7 +23,7 @@ _RUN: Final = ", ".join(SPAN[:-1])
 
 
 def hidden_records(engine: LakeEngine, spans: EngineRows, tables: Mapping[str, EngineRows]) -> EngineRows:
-    """Sum up, over each span under min.insync.replicas of a rule that freezes, what its high watermark hides.
+    """Sum up the records that a frozen high watermark hides, for each span of a rule under min.insync.replicas.
 
     Parameters
     ----------

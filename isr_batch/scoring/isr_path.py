@@ -85,7 +85,7 @@ class _State:
         self.elr_if_on = None if self.elr_if_on is None else self.elr_if_on & kept
 
     def among(self, brokers: Iterable[int], replicas: int) -> list[int]:
-        """Return those of some brokers that are in a set."""
+        """Select the brokers that are in a set."""
         return [broker for broker in brokers if self._bits[broker] & replicas]
 
 

@@ -17,7 +17,7 @@ SECOND_US: Final = 1_000_000
 
 
 def with_requests(changes: pa.Table) -> pa.Table:
-    """Add to each ISR change of one broker under one rule its request.
+    """Add its request to each ISR change of one broker under one rule.
 
     Parameters
     ----------
@@ -54,14 +54,14 @@ def _asked_us(instants_us: Sequence[int]) -> list[int]:
 
 
 def requests_of_writes(submits_us: Sequence[int], answer_us: int, *, batched: bool) -> tuple[list[int], list[int]]:
-    """Put writes into requests; a broker has one in flight.
+    """Group writes into requests; a broker has one request in flight.
 
     Parameters
     ----------
     submits_us : sequence of int
         In order.
     answer_us : int
-        From a request to its answer.
+        Time from a request to its response.
     batched : bool
         Whether a request carries all waiting writes, as since 2.7, or only one, like the ZooKeeper writes before.
 

@@ -87,10 +87,10 @@ def _slow_followers(random: np.random.Generator, from_us: int, lag_us: int, lead
 
 
 def _lossy_link(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Lose packets: now and then a request is retransmitted, and arrives after seconds.
+    """Lose packets: now and then a request is retransmitted, and arrives seconds later.
 
-    A request waits for data for half a second, so just one is caught by a link that is bad for a little longer. Where
-    it takes more than the lag time, the leader hears nothing of a follower that was caught up before.
+    A request waits for data for half a second, so a link that is bad for slightly longer delays just one. If that takes
+    longer than the lag time, the leader does not hear from a follower that was caught up before.
     """
     who = _follower(random, leader)
     steps = []

@@ -1,4 +1,4 @@
-"""Warn of what a folder of logs lacks or contradicts: `look` before a run, and `run` in its answer and report."""
+"""Warn about missing or contradictory logs in a folder: `look` before a run, and `run` in its answer and report."""
 
 from collections import defaultdict
 from collections.abc import Iterator

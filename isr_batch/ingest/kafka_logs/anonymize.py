@@ -38,7 +38,7 @@ def write_copy(found: LogFolder, names: MadeUpNames, out: Path) -> int:
     found : LogFolder
         Its time stamps are written in UTC.
     names : MadeUpNames
-        That has seen all names.
+        Names found in all lines.
     out : Path
         A folder that does not exist.
     """
@@ -60,7 +60,7 @@ def write_copy(found: LogFolder, names: MadeUpNames, out: Path) -> int:
 
 
 def _files(found: LogFolder) -> Iterator[LogFile]:
-    """Each file with lines once, also where it is listed for several logs."""
+    """Yield each file that has lines once, even if it is listed for several logs."""
     seen = set()
     for file in found.files:
         if file.kind in {*BROKER_KINDS, *_NAMES} and (file.path, file.source) not in seen:
@@ -69,7 +69,7 @@ def _files(found: LogFolder) -> Iterator[LogFile]:
 
 
 def _lines(file: LogFile) -> Iterator[tuple[pa.StringArray, pa.BooleanArray]]:
-    """Lines in Kafka's own layout, and whether their text is kept; all others only have their time, level and log."""
+    """Yield lines in Kafka's own layout; those whose text is not kept are reduced to time, level and log."""
     of_broker = file.kind in BROKER_KINDS
     kinds = LogKindFinder(file.default) if of_broker else None
     for batch in lines_of_file(

@@ -22,7 +22,7 @@ SILENCES: Final = pa.schema([
 ])  # fmt: skip
 LEAST_US: Final = 2 * SECOND_US
 CADENCES_A_SILENCE: Final = 3
-"""Length of a silence in cadences; a shorter gap may be just irregular fetching."""
+"""Minimum length of a silence, in multiples of the usual interval; a shorter gap may just be irregular fetching."""
 CADENCES_A_LAG_TIME: Final = 3
 WITNESSES: Final = 2
 """Followers that must have stopped fetching from a leader; with only one, its fetcher thread may have died."""

@@ -1,4 +1,4 @@
-"""Read the LeaderAndIsr requests of ZooKeeper clusters, which the request log has at any level of state-change.log.
+"""Read LeaderAndIsr requests of ZooKeeper clusters: the request log has them whatever the level of state-change.log.
 
 =========  ================================================  ==============================================
 release    a partition                                       its answer
