@@ -35,13 +35,13 @@ ELIGIBLE_LEADERS = Table(
                 -- records that the heir lacked (acks=all: below the high watermark; acks=0 and 1: appended); null if its
                 -- log end is unknown
             lost_time TIMESTAMP -- when the heir first lacked that many; null if it lacked none
-            elr_below_high_watermark INT -- while the ISR was under min.insync.replicas: number of eligible leader replicas
-                -- whose log ended below the high watermark; by KIP-966 always 0
+            elr_below_high_watermark INT -- while the ISR was under min.insync.replicas: number of eligible
+                -- leader replicas whose log ended below the high watermark; by KIP-966 always 0
             lost_by_first_active_max BIGINT -- without a clean heir: largest number of acknowledged records that the first
                 -- replica in active lacked; null if its log end is unknown
             lost_by_longest_log_max BIGINT -- the same for the replica in active with the longest log
-            frozen_us BIGINT -- time of this span, in microseconds, in which a high watermark that the rule freezes under
-                -- min.insync.replicas hid records from consumers; null without timelines
+            frozen_us BIGINT -- time of this span, in microseconds, in which a high watermark that the rule freezes
+                -- under min.insync.replicas hid records from consumers; null without timelines
             visibility_age_max_us BIGINT -- largest age of the oldest hidden record; null if frozen_us is 0
             visibility_age_area DOUBLE -- integral of that age over frozen_us, in square seconds
             hidden_record_us BIGINT -- sum over the hidden records of how long each was hidden, in microseconds
