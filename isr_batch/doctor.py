@@ -24,7 +24,7 @@ MIN_JAVA: Final = 17
 # Memory in addition to the JVM's heap: the driver, and one Python worker per core.
 PYTHON_MEMORY_GB: Final = 1.0
 MIN_DISK_GB: Final = 2.0
-"""Minimum scratch space, enough for what a few million fetches spill."""
+"""Minimum scratch space, enough for the spill of a few million fetches."""
 
 
 @dataclass(frozen=True)

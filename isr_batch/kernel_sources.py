@@ -17,7 +17,7 @@ ROOMS = ("request_log",)
 
 @lru_cache
 def digest_of(room: str = "") -> str:
-    """Hash sources of ``udfs`` as a key of numba's cache: all but `ROOMS`, or one of these and what all share."""
+    """Hash sources of ``udfs`` as a key of numba's cache: all except `ROOMS`, or one of these and the shared ones."""
     digest = hashlib.sha256()
     for source in _sources_in(files(udfs), room):
         digest.update(source.read_bytes())

@@ -10,7 +10,7 @@ Part = TypeVar("Part")
 
 
 class WorkDone(NamedTuple):
-    """Amount done and total amount; other work has another ``key``."""
+    """Amount done and total amount; different work has a different ``key``."""
 
     key: object
     done: float

@@ -1,4 +1,4 @@
-"""The UTC days that a command is about, with an exclusive end, and possibly unbounded; and instants given by users."""
+"""The range of UTC days that a command works on, with an exclusive end; and instants given by users."""
 
 import re
 from dataclasses import dataclass

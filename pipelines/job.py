@@ -227,7 +227,7 @@ def size_of_job(lake: str | None, logs: Path | None = None) -> int | None:
 
 @contextmanager
 def recorded_job(job: Job, command: str, window: Window | None = None, *, writes: bool = True) -> "Iterator[Run]":
-    """Record the command in the run log, whatever its outcome; a catalog then has the views of what was written.
+    """Record the command in the run log, whatever its outcome; in a catalog, create views of the written tables.
 
     Raises
     ------

@@ -24,7 +24,7 @@ _SAID: Final = {
     "out_of_memory": "it ran out of memory",
 }
 _SOON_US: Final = 10_000_000
-"""Lines within this time before the start, or after the end, of an absence are considered to be about it."""
+"""Lines up to this long before the start or after the end of an absence are considered related to it."""
 _SECOND_US: Final = 1_000_000
 _MOST_OF_IT, _NOTHING_OF_IT = 0.5, 0.1
 """Shares of an absence in which the JVM was paused: from the first on, it was the cause; below the second, it was

@@ -21,7 +21,7 @@ SCHEMA: Final = arrow_schema(SHRINK_EVIDENCE)
 
 
 def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
-    """List every replica that left an ISR by the lines, with its likely reason, in order of time.
+    """List every replica that left an ISR according to the lines, with the likely reason, in order of time.
 
     Parameters
     ----------

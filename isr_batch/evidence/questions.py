@@ -178,7 +178,7 @@ def _whole(rows: Sequence[Row], removed: Sequence[Row]) -> AnsweredQuestion:
 
 
 def _removed_again(removed: Sequence[Row]) -> str:
-    """Say after how long each broker that the controller removed was back: whether a restart may go on."""
+    """Say how soon each broker that the controller removed was back, so that a rolling restart may continue."""
     times: dict[int, list[int]] = {}
     for row in removed:
         if row["returned_ms"] is not None:

@@ -151,7 +151,7 @@ class _Scales:
         row = one.shrink
         leader, follower = self._of_leader[check.number], self._of_follower[check.number, row.replica_id]
         if row.failing_ms:
-            why = f"Broker {row.leader_id} went on failing to write the ISR for {row.failing_ms} ms: it no longer led."
+            why = f"Broker {row.leader_id} kept failing to write the ISR for {row.failing_ms} ms: it no longer led."
             self._suspect(one, LEADER, Suspicion(STRONG, why))
         elif leader.strength == STRONG:
             self._suspect(one, LEADER, leader)
@@ -224,7 +224,7 @@ class _Scales:
             signs["soon"] = f"broker {first.replica_id} was back after {first.returned_ms} ms"
             lines.append(first.returned_place)
         if check.late_ms is not None and check.late_ms >= LATE_MS:
-            signs["late"] = f"the check came {check.late_ms} ms late by the rhythm of its other checks"
+            signs["late"] = f"the check came {check.late_ms} ms late by the schedule of its other checks"
         itself = next(
             (drops for burst in check.bursts.values() if (drops := self._by_others(check.leader_id, burst))), []
         )

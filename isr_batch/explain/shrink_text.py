@@ -128,7 +128,7 @@ class ShrinkStory:
 
 
 def shrink_headline(story: ShrinkStory) -> str:
-    """Summarise the shrink in one line: who drops whom, from which partition, and when."""
+    """Summarise the shrink in one line: leader, dropped followers, partition and time."""
     who = brokers_text([follower.replica_id for follower in story.dropped])
     maker = "The controller" if story.dropped[0].made_by == "controller" else story.rule
     partition = f"{printable(story.topic)}-{story.partition_id}"
@@ -159,7 +159,7 @@ def _follower(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
         *_uncertain(follower),
         *_section("Seen by the rule", _seen(story, follower)),
         *_section("Actual state", _true(story, follower)),
-        *_section("Last fetches of the follower, by the leader's clock, in UTC", _fetches(follower.fetches)),
+        *_section("Last fetches of the follower, in UTC by the leader's clock", _fetches(follower.fetches)),
         *_section("Causes; the first that applies decides (docs/verdicts.md)", _causes(story, follower)),
         *_section("Outcome", [_restored(story, follower), _observed(story, follower)]),
         *_section("Other replayed rules", _others(story, follower)),

@@ -30,7 +30,7 @@ FetchesOfSpans = Callable[[pa.Table], pa.Table]
 
 
 def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
-    """Find for each drop what kept the follower from its leader, by the fetches of that time.
+    """Find for each drop what kept the follower from its leader, from the fetches of that time.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ BROKER_EVENTS: Final = {
 }
 STARVED: Final = 3
 """Silences in one incident: a stopped broker has one, a broker short of CPU has many."""
-ELSEWHERE: Final = "whose other fetches went on: suspect its network"
+ELSEWHERE: Final = "whose other fetches continued: suspect its network"
 
 
 def incident_story(incident: Row) -> str:
@@ -98,7 +98,7 @@ def _fell_behind(incident: Row) -> list[tuple[str, str]]:
         said.append((f"{whom}{', ' + ELSEWHERE if incident['cut_off_went_on'] else ''}", "unreached"))
     if incident["linked"]:
         drops = f"{brokers_text(incident['linked_to'])} dropped it from {count_of(incident['linked'], 'ISR')}"
-        said.append((f"{drops}, and its other fetches went on: suspect the link or a throttle", "linked"))
+        said.append((f"{drops}, and its other fetches continued: suspect the link or a throttle", "linked"))
     if incident["stopped"]:
         narrow = f" ({link_in_story(incident)})" if link_in_story(incident) else ""
         drops = count_of(incident["stopped"], "ISR")

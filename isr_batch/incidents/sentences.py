@@ -202,21 +202,21 @@ def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom: str, for
 
 
 def _genuine(number: int, incidents: Sequence[Row], form: str) -> str:
-    """Say which leader followers did not reach, and which of them stopped, by their fetches from others."""
+    """Say which leaders could not be reached, and which followers stopped, by fetches from other leaders."""
     begin = f"{number} {_were(number)} really"
     if sum(one["stopped"] for one in incidents) == number:
         return f"{begin} stopped or behind: {_by_broker(incidents, 'stopped', form)}."
     parts = []
     for broker, of_broker, drops in _of_brokers(incidents, "unreached"):
         whom = brokers_text(sorted({replica for one in of_broker for replica in one["cut_off"]}))
-        why = ELSEWHERE if all(one["cut_off_went_on"] for one in of_broker) else "by the lines of server.log"
+        why = ELSEWHERE if all(one["cut_off_went_on"] for one in of_broker) else "according to server.log"
         when = f"could not be reached {_moments(of_broker, form)}"
         parts.append(f"broker {broker} {when} ({count_of(drops, 'drop')} of {whom}, {why})")
     for broker, of_broker, drops in _of_brokers(incidents, "linked"):
         whom = brokers_text(sorted({leader for one in of_broker for leader in one["linked_to"]}))
         parts.append(
             f"broker {broker} did not get through to {whom} {_moments(of_broker, form)} ({drops}; its other fetches "
-            f"went on: suspect the link or a throttle)"
+            f"continued: suspect the link or a throttle)"
         )
     if stopped := _by_broker(incidents, "stopped", form):
         parts.append(f"stopped or slow was {stopped}")

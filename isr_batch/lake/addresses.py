@@ -40,5 +40,5 @@ def is_table_name(place: str) -> bool:
 
 
 def absolute_address(place: str) -> str:
-    """Make a path absolute, because the JVM of a cluster has another working folder; return an address unchanged."""
+    """Make a path absolute, because a cluster's JVM has a different working folder; return an address unchanged."""
     return place if is_address(place) else str(Path(place).resolve())

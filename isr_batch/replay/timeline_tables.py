@@ -43,7 +43,7 @@ def stores_of_timelines(lake: Lake) -> dict[str, Store]:
     UsageError
         When the workers cannot write to the lake's store.
     SchemaError
-        When another version of isr-batch created a table with another layout.
+        When another version of isr-batch created a table with a different layout.
     """
     lake.ensure_all(TIMELINES.values())
     stores = {}

@@ -148,7 +148,7 @@ def _least_and_most(values: Sequence[Any]) -> object:
 
 
 def _by_lines(lake: Lake) -> dict[str, dict[str, Any]]:
-    """Report the evidence of server.log for each cluster in which a replica left an ISR, and what request logs add."""
+    """Report the evidence of server.log, and of request logs, for each cluster in which a replica left an ISR."""
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names)
     rows = rows.sort_by([(name, "ascending") for name in ("change_time", "source_file", "source_line", "replica_id")])
     clusters = sorted(set(rows["cluster_id"].to_pylist()))

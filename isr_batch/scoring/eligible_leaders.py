@@ -21,7 +21,7 @@ from isr_batch.scoring.isr_path import SPANS, spans_outside_isr
 from udfs.rules import REGISTRY
 
 Elr = Literal["auto", "off", "on"]
-"""Whether clusters have eligible leader replicas: by their logs (auto), or as the operator says (off, on)."""
+"""Whether clusters have eligible leader replicas: as their logs show (auto), or as the operator sets (off, on)."""
 
 TABLES: Final = (
     "partition_scores", "isr_changes", "leader_epochs", "broker_events", "controller_records", "observed_isr_changes",

@@ -139,12 +139,12 @@ def _remarks(
         yield Refused(label or "the folder", "no broker id", "its logs were left out")
     elif stated is None:
         how = (
-            f"broker {by_lines} by the lines of its logs"
+            f"broker {by_lines} according to its log lines"
             if by_lines is not None
-            else f"broker {in_names} by the folder's name"
+            else f"broker {in_names} according to the folder's name"
         )
         if len(beside) >= SHARED:
-            how = f"brokers {', '.join(map(str, beside))} by the lines of their logs"
+            how = f"brokers {', '.join(map(str, beside))} according to their log lines"
         yield Refused(properties, NO_PROPERTIES, f"assigned to {how}")
     elif by_lines not in {None, stated}:
         detail = f"it is of broker {stated}, but the lines of the logs next to it are of broker {by_lines}"

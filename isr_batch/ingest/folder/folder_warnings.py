@@ -82,7 +82,7 @@ def _logs(found: LogFolder) -> list[str]:
 
 
 def listing_sentences(found: LogFolder) -> list[str]:
-    """List the replicas outside the ISR by the listings of partitions in a folder."""
+    """List the replicas outside the ISR in the listings of partitions in a folder."""
     return [listing_sentence(file.name, read_listing(Path(file.path))[0]) for file in found.of_kind(SNAPSHOT)]
 
 

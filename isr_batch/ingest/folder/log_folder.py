@@ -241,7 +241,7 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
 
 def _by_its_name(name: str, path: str) -> Refused | None:
     if NOT_NEEDED.fullmatch(Path(name).name):
-        return Refused(name, "not needed", "nothing in it is about fetches or the ISR")
+        return Refused(name, "not needed", "it has no lines about fetches or the ISR")
     if DOCUMENT.fullmatch(Path(name).name) and not is_export_file(path):
         return Refused(name, "its name is that of a document", "if it is a log, call it server.log")
     return None

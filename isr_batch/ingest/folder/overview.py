@@ -98,7 +98,7 @@ def _releases(given: str | None, versions: Iterable[str]) -> list[str]:
 def _of_logs(logs: set[str]) -> str:
     if SERVER in logs:
         return "only what server.log shows of shrinks"
-    return "only whom the controller removed, by state-change.log" if STATE_CHANGE in logs else "nothing"
+    return "only which replicas the controller removed, from state-change.log" if STATE_CHANGE in logs else "nothing"
 
 
 def _until(seen: SeenByLook) -> str:

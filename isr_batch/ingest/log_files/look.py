@@ -47,7 +47,7 @@ class SeenByLook:
     first: str | None = None
     last: str | None = None
     goes_on: bool = False
-    """The file goes on after ``last``."""
+    """Whether the file continues after ``last``."""
     whole: bool = True
     """All of its lines were seen."""
     first_of: dict[str, str] = field(default_factory=dict)

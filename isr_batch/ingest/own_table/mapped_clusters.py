@@ -131,7 +131,7 @@ def _lacks_of(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
         lacks(
             ", ".join(unknown),
             "how long the leader held a fetch is not known: slow_leader is found too rarely, and a leader's silence "
-            "only from what its followers do",
+            "is only inferred from its followers",
         )
     if "changes" not in mapped:
         lacks(

@@ -145,7 +145,7 @@ def stretches_of(
 
 
 def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings: pa.Table) -> list[Stretch]:
-    """Correct ``from_start`` by server.log: it is false if the broker did not start where its request log begins.
+    """Correct ``from_start`` with server.log: it is false if the broker did not start where its request log begins.
 
     Parameters
     ----------

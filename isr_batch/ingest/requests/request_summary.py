@@ -118,7 +118,7 @@ def request_pauses(
     settings : pa.Table
         With broker_id and starts_us, the times at which its processes started.
     before_us : mapping of int to int, optional
-        By broker, the last completion in logs that these go on from: a pause may have begun there.
+        By broker, the last completion in the logs that these continue: a pause may have begun there.
 
     Returns
     -------

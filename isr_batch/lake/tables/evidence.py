@@ -1,4 +1,4 @@
-"""Tables of what the lines of server.log, state-change.log and gc.log alone show."""
+"""Tables of evidence from the lines of server.log, state-change.log and gc.log alone."""
 
 from isr_batch.lake.tables.contract import DATE, SOURCE, Table, columns, key_columns
 
@@ -61,7 +61,8 @@ SHRINK_EVIDENCE = Table(
             after_event STRING -- event that the shrink followed within two lag times: topic_created, restart (of leader
                 -- or replica) or election
             after_event_ms BIGINT -- time from that event to the shrink
-            trouble STRING -- why the replica could not fetch, by its own log in the minute before: record_too_large,
+            trouble STRING -- why the replica could not fetch, according to its own log in the minute before:
+                -- record_too_large,
                 -- log_dir_failed, corrupt_record, fetcher_died, not_connected, fetch_failed, stale_epoch, truncated
             trouble_line STRING -- the line that shows the trouble, as file:line
         """),

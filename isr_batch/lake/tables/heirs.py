@@ -32,13 +32,13 @@ ELIGIBLE_LEADERS = Table(
             active ARRAY<INT> NOT NULL -- replicas other than the leader, with active brokers, in order of assignment;
                 -- without a clean heir, an unclean election takes the first
             lost_records_max BIGINT -- while the ISR was under min.insync.replicas: largest number of acknowledged
-                -- records that the heir lacked (acks=all: below the high watermark; acks=0 and 1: appended); null if its
-                -- log end is unknown
+                -- records that the heir lacked (acks=all: below the high watermark; acks=0 and 1: appended); null if
+                -- its log end is unknown
             lost_time TIMESTAMP -- when the heir first lacked that many; null if it lacked none
             elr_below_high_watermark INT -- while the ISR was under min.insync.replicas: number of eligible
                 -- leader replicas whose log ended below the high watermark; by KIP-966 always 0
-            lost_by_first_active_max BIGINT -- without a clean heir: largest number of acknowledged records that the first
-                -- replica in active lacked; null if its log end is unknown
+            lost_by_first_active_max BIGINT -- without a clean heir: largest number of acknowledged records that the
+                -- first replica in active lacked; null if its log end is unknown
             lost_by_longest_log_max BIGINT -- the same for the replica in active with the longest log
             frozen_us BIGINT -- time of this span, in microseconds, in which a high watermark that the rule freezes
                 -- under min.insync.replicas hid records from consumers; null without timelines

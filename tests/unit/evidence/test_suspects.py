@@ -52,7 +52,7 @@ def test_a_silent_leader_and_a_silent_follower_of_recorded_logs() -> None:
     (reason,) = {row["reason"] for row in found if row["suspect"] == "leader"}
     assert reason == (
         "Broker 1 dropped 2 followers of 1 partition at one check; all were last caught up within 1 ms of each other; "
-        "broker 2 was back after 215 ms; the check came 674 ms late by the rhythm of its other checks; broker 2 "
+        "broker 2 was back after 215 ms; the check came 674 ms late by the schedule of its other checks; broker 2 "
         "dropped it, as a follower, at the same time: the sign of a leader that was silent."
     )
     both = next(row for row in found if row["suspect"] == "leader")
