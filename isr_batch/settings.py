@@ -118,7 +118,7 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
     Raises
     ------
     UsageError
-        With every mistake of every layer.
+        If there are mistakes; the message lists those of all layers.
     """
     mistakes: list[str] = []
     layers = _layers(env or os.environ.get(ENV_VARIABLE), options or {}, conf or _conf_folder(), mistakes)

@@ -111,7 +111,7 @@ def generate_command(
 ) -> None:  # fmt: skip
     """Simulate a scenario, and write its log as an ingest would, as a cluster of that name.
 
-    With several rules the clusters are named SCENARIO.RULE.
+    With several rules, the clusters are named SCENARIO.RULE.
     """
     rules = list(dict.fromkeys(name.strip() for name in rule.split(","))) if rule is not None else [None]
     require_rule_names(*(name for name in rules if name is not None))

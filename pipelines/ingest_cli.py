@@ -284,7 +284,7 @@ def table_of_command(
     Raises
     ------
     UsageError
-        With all mistakes in the mapping.
+        If the mapping has mistakes; the message lists them all.
     NoInputError
         When the file or folder does not exist.
     """

@@ -232,7 +232,7 @@ def recorded_job(job: Job, command: str, window: Window | None = None, *, writes
     Raises
     ------
     WriteConflictError
-        When it writes, and another run writes to a lake that can have one writer at a time.
+        If the command writes, and another run is writing to a lake that allows one writer at a time.
     """
     from isr_batch.lake.lease import sole_writer
     from isr_batch.lake.run_log import write_run_log

@@ -38,7 +38,7 @@ class LocalTables:
     kind : {"pandas", "arrow", "spark"}
         Kind of the frames to return.
     engine : str
-        Reason for which this process does the work.
+        Why this process does the work.
     spark : SparkSession, optional
         Session for making Spark frames.
 

@@ -1,7 +1,8 @@
 """Analyse Spark frames: workers replay whole partitions, many per task, as a single process would.
 
-Data that no single partition shows (`BrokerFacts`) is first collected once from all rows. Everything else is a plan:
-`mapInArrow` over the rows of all frames, shuffled by topic and partition. A task has its rows in memory.
+Data about brokers that no single partition shows (`BrokerFacts`) is first collected from all rows, once. Everything
+else is a plan: `mapInArrow` over the rows of all frames, shuffled by topic and partition. A task has its rows in
+memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,7 +68,7 @@ class SparkTables:
     kind : {"pandas", "arrow", "spark"}
         Kind of the frames to return.
     engine : str
-        Reason for which Spark does the work.
+        Why Spark does the work.
     spark : SparkSession
         Session of the frames.
 

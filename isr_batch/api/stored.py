@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def opened(place: str, *, catalog: bool = False) -> Lake:
-    """Open a lake; a session is only started if it is needed and does not exist."""
+    """Open a lake; a Spark session is only started if it is needed and none exists."""
     return Lake(lambda: start_session(Settings().spark), place, new_run_id(), catalog=catalog)
 
 

@@ -38,7 +38,7 @@ def broker_troubles(sql: ArrowSql, server: pa.Table, of_jvms: pa.Table, cluster_
     Parameters
     ----------
     sql : ArrowSql
-        As opened by `isr_batch.broker_lines.log_sql.log_sql`.
+        Engine opened by `isr_batch.broker_lines.log_sql.log_sql`.
     server, of_jvms : pa.Table
         Lines of interest of server.log and gc.log: broker_id, source_file, source_line, stamp_us, message.
     cluster_id : str

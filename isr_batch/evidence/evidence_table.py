@@ -49,8 +49,7 @@ def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table
 
     Parameters
     ----------
-    small : SmallTables
-        Of the lake.
+    small : SmallTables Writer of the lake's small tables.
     cluster_id : str
     evidence : pa.Table
         Rows of that cluster, as `evidence_rows` gives them.

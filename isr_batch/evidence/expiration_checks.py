@@ -109,8 +109,7 @@ def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[Expirat
 
     Parameters
     ----------
-    rows : iterable of Shrink
-        In the order of time.
+    rows : iterable of Shrink Shrinks in order of time.
     found : FoundLines
     """
     by_leader: dict[int, list[ExpirationCheck]] = defaultdict(list)

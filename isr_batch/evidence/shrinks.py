@@ -1,4 +1,4 @@
-"""Follow the ISR of each partition through the lines: which replica was dropped, when it was back, what was written."""
+"""Follow the ISR of each partition through the log lines: drops of replicas, their returns, and writes of the ISR."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -151,7 +151,7 @@ class _History:
         return retries
 
     def _back_between(self, one: AttemptLine, other: AttemptLine) -> bool:
-        """Whether the replicas were back between two equal shrinks.
+        """Whether the replicas were back in the ISR between two equal shrinks.
 
         A follower that was back has been caught up since, or is dropped a lag time later at the earliest.
         """
@@ -225,7 +225,7 @@ class _History:
         return state.source == "started" if span is None else span[0] <= since_us and state.at_us <= span[1] + _WRITE_US
 
     def _without_line(self) -> Iterator[tuple[int, IsrStateLine, tuple[int, ...], int, list[int]]]:
-        """Find the replicas that left without a Shrinking line: number and state, the ISR before, since when, who."""
+        """Yield the replicas that left without a Shrinking line, each with the state that shows it, and since when."""
         isr: tuple[int, ...] | None = None
         announced: set[int] = set()
         epoch, since_us = -1, 0

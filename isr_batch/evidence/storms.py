@@ -13,7 +13,7 @@ from isr_batch.evidence.suspects import EITHER, STRONG
 
 
 class Storm(NamedTuple):
-    """Related shrinks: when, which replicas left, the suspected broker and why, and when the ISR was complete again.
+    """Related shrinks: time, replicas, suspected broker and reason, and when the ISR was complete again.
 
     ``broker`` is None where no single broker is suspected. ``since`` is when the first follower was last caught up, or
     the first shrink. ``whole_after_ms`` is the time from the first shrink until the last replica was back, None if one

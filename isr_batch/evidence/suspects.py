@@ -27,7 +27,7 @@ ON_PURPOSE = (
 SOON_MS = 2_000
 """Time within which a follower that never stopped is back: until the leader has answered it and written the ISR."""
 MOST_LINKS = 2
-"""Number of followers of one leader from which they, or their links, do not fail together by coincidence."""
+"""From this number of followers of one leader on, it is no coincidence if they or their links fail together."""
 LATE_MS = 150
 """Delay from which a check is considered to have been held up."""
 
@@ -186,7 +186,7 @@ class _Scales:
         ]
 
     def _leader(self, check: ExpirationCheck) -> Suspicion:
-        """Weigh whether the leader was silent: the fewer followers it dropped at once, the more signs it takes."""
+        """Weigh whether the leader was silent: the fewer followers it dropped at once, the more signs are needed."""
         signs, lines = self._signs(check)
         bursts = list(check.bursts.values())
         of = f"{count_of(len(bursts), 'follower')} of {count_of(len(check.partitions), 'partition')}"

@@ -46,7 +46,7 @@ class FetchInText:
 
 @dataclass(frozen=True)
 class OtherRuleInText:
-    """Decision of another rule run: ``made`` the same shrink, ``kept`` the follower, or had it ``out`` already."""
+    """Decision of another rule run: it ``made`` the same shrink, ``kept`` the follower, or already had it ``out``."""
 
     run: str
     stand: str
@@ -326,7 +326,7 @@ def _blame(story: ShrinkStory, follower: DroppedFollower, lag_time: str) -> str:
 
 
 def _not_delivered(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Say that responses were due, and not delivered, for most of the time that the leader accounts for."""
+    """Say that for most of the time that the leader accounts for, responses were due but not delivered."""
     due = [(fetch.released_us, min(fetch.completed_us, story.change_us)) for fetch in follower.fetches]
     due_us = sum(max(0, until - since) for since, until in due)
     # A silent leader did not send responses.

@@ -36,7 +36,7 @@ def require_swimlane_file(file: Path) -> None:
     Raises
     ------
     UsageError
-        With the known suffixes.
+        If the suffix is unknown; the message lists the known ones.
     """
     if file.suffix not in PICTURES:
         raise UsageError(f"--out {file}: not a picture format", f"use one of {', '.join(PICTURES)}")

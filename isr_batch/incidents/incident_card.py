@@ -1,4 +1,4 @@
-"""One incident as a card: who, when, what, how many, why, how sure, what it cost, evidence, and what to check next."""
+"""Describe one incident as a card: broker, time, drops, reasons, confidence, cost, evidence, and what to check next."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -45,16 +45,16 @@ class IncidentCard(NamedTuple):
 
 
 def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> IncidentCard:
-    """Put a card together.
+    """Build a card.
 
     Parameters
     ----------
     incident : dict
         One of ``own.incidents``.
     drops : sequence of dict
-        Its rows of ``own.drops``.
+        Rows of ``own.drops`` of this incident.
     lake : str
-        As the command names it.
+        Name of the lake in the command.
     """
     rows = {
         "What": _sentence("; ".join(_statements(incident)[1:])),
@@ -119,7 +119,7 @@ def _rows(card: IncidentCard) -> list[tuple[str, str]]:
 
 
 def _sentence(statements: str) -> str:
-    """Begin with a subject, and end with a full stop."""
+    """Make a sentence of a statement: add the subject and a full stop."""
     if not statements:
         return ""
     said = f"it {statements}" if statements.startswith(("was ", "dropped ")) else statements

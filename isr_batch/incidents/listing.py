@@ -60,7 +60,7 @@ def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) ->
 def listed_incidents(
     own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool = False, broker: int | None = None
 ) -> list[str]:
-    """List incidents in the order of time, the worst MOST of them, then the worst partitions among their clusters.
+    """List the worst MOST incidents in order of time, then the worst partitions of their clusters.
 
     Parameters
     ----------

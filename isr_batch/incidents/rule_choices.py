@@ -118,7 +118,7 @@ def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def _rounded_price(seconds: float | None) -> float:
-    """Round a price, so that a moment makes no difference; an unknown price is infinite."""
+    """Round a price, so that a tenth of a second makes no difference; an unknown price is infinite."""
     return float("inf") if seconds is None else round(seconds, 1)
 
 
@@ -160,7 +160,7 @@ def _over_topics(rows: Iterable[Row]) -> list[Row]:
 
 
 def _together(group: Sequence[Row]) -> Row:
-    """Sum up scores. For maxima, the largest is used."""
+    """Add up scores; of maxima, use the largest."""
     sums = ("shrinks", "spurious", "genuine", "excluded", "unknown", "misses", "relinquishes", *COSTS)
     largest = max((row["detection_ms_p99"] for row in group if row["detection_ms_p99"] is not None), default=None)
     lost = [row["lost_records"] for row in group]

@@ -1,4 +1,4 @@
-"""Say in sentences which drops were spurious, which broker they point at, and with what confidence."""
+"""Say in sentences which drops were spurious, which broker they point at, and how certain that is."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

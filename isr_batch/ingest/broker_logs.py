@@ -92,8 +92,8 @@ def ingest_broker_logs(  # noqa: PLR0913 three of them have a default
 ) -> IngestOfBrokerLogs:
     """Ingest a folder of broker logs into the lake, unless it has been ingested already.
 
-    `isr_batch.ingest.ingested_files` decides which rows of earlier ingests are replaced. Quarantine has the refused
-    lines of files whose rows are in the lake.
+    `isr_batch.ingest.ingested_files` decides which rows of earlier ingests are replaced. Table quarantine has the
+    refused lines of those files whose rows are in the lake.
 
     Parameters
     ----------

@@ -180,7 +180,7 @@ class DaysOfReplay:
 
 
 def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysOfReplay:
-    """Begin to replay a window: from now on, its days are considered not replayed until they are marked.
+    """Begin to replay a window; from then on, its days are considered not replayed until they are marked.
 
     Raises
     ------

@@ -230,7 +230,7 @@ _SILENCES, _IDLE = (
     )
     for kind, event in ((SILENCE, "silent"), (IDLE, "quiet"))
 )
-"""A leader's silences, and times without any fetch from it, with one row per term that they overlap."""
+"""A leader's silences, and times without any fetch from it: one row per term that they overlap."""
 
 _MIN_ISR: Final = _rows(
     MIN_ISR,
@@ -265,7 +265,7 @@ _THIN: Final = _rows(
     offset="cadence_us",
     replica_id="replica_id",
 )
-"""Followers with few fetches on a day, with one row per term of that day."""
+"""Followers with few fetches on a day: one row per term of that day."""
 
 _SEEN: Final = f"SELECT {_OF_BROKER} FROM {{broker_events}} AS events WHERE kind = 'check'"
 _DUE_US: Final = f"event_us - {CHECK_LEAD_US}"

@@ -63,7 +63,7 @@ def cluster_timeline(
     cluster : dict
         One of ``own.clusters``.
     targets : mapping of (int, int) to Target
-        By the broker and the number of an incident of this cluster.
+        Targets by broker and number of the incident.
     """
 
     def of(rows: list[Row]) -> list[Row]:

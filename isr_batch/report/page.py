@@ -82,7 +82,7 @@ def write_report(
     Parameters
     ----------
     lake : Lake
-        With a replay and its comparison with the brokers.
+        A lake with a replay that was compared with the brokers.
     out : Path
         HTML file to write, which needs no network.
     own : OwnShrinks, optional

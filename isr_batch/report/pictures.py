@@ -28,7 +28,7 @@ class Picture:
     how : str
         Explanation of how to read it.
     sql : str
-        Its query for all clusters, in the SQL of `isr-batch sql`.
+        Query for all clusters, in the SQL of `isr-batch sql`.
     draw : callable
         Turns the rows of one cluster into Vega-Lite.
     """

@@ -118,7 +118,7 @@ def _bar(row: Row, within: Span) -> dict[str, Any]:
 
 
 def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequence[str]) -> list[dict[str, Any]]:
-    """Make one row per group of rules with the follower out at the same times for the same reasons; brokers last."""
+    """Make one row per group of rules with the follower out at the same times for equal reasons; brokers last."""
     groups: dict[str, list[str]] = defaultdict(list)
     bars = {}
     for rule in (*rules, BROKERS):
@@ -190,7 +190,7 @@ def _with_start_of_lag(points: Sequence[tuple[int, float]], from_us: int) -> lis
 
 
 def _path(points: Sequence[tuple[float, float | None]], *, steps: bool) -> str:
-    """Write a path: level until the next point, or straight to it. Points on the way add nothing, and None is a gap."""
+    """Write an SVG path of steps or straight lines; redundant points are dropped, and None is a gap."""
     parts: list[str] = []
     last: float | None = None
     for x, y in points:

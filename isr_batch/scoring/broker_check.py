@@ -116,7 +116,7 @@ def validate(lake: Lake) -> BrokerCheckSummary:
 
 
 def _mark_possible(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
-    """Mark changes as possible; there are many if the brokers did not run their release's rule."""
+    """Mark changes as possible; there are many if the brokers did not run the rule of their release."""
     with leased(lake):
         # The table from which Spark recomputes the changes is written last, so that a crash before leaves nothing out.
         for table in (SHRINK_VERDICTS, ISR_CHANGES):

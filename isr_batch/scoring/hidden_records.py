@@ -29,7 +29,7 @@ def hidden_records(engine: LakeEngine, spans: EngineRows, tables: Mapping[str, E
     ----------
     engine : LakeEngine
     spans : EngineRows
-        Of `isr_batch.scoring.isr_path.spans_outside_isr`.
+        Result of `isr_batch.scoring.isr_path.spans_outside_isr`.
     tables : mapping of str to EngineRows
         ``partition_timeline``, with log ends and high watermarks, and ``rule_runs``, with the days of its rows.
 

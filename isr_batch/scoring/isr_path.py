@@ -105,7 +105,7 @@ def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, ControlledCluster])
     Returns
     -------
     pa.Table
-        Of `SPANS`.
+        Rows with the columns `SPANS`.
     """
     listed = rows.to_pylist()
     run = itemgetter("rule", "params_json")

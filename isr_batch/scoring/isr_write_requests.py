@@ -22,7 +22,7 @@ def with_requests(changes: pa.Table) -> pa.Table:
     Parameters
     ----------
     changes : pa.Table
-        With ``rule``, ``params_json``, ``topic``, ``partition_id`` and ``change_us``; equal ones are one write.
+        Columns ``rule``, ``params_json``, ``topic``, ``partition_id`` and ``change_us``; equal rows are one write.
 
     Returns
     -------
@@ -58,8 +58,7 @@ def requests_of_writes(submits_us: Sequence[int], answer_us: int, *, batched: bo
 
     Parameters
     ----------
-    submits_us : sequence of int
-        In order.
+    submits_us : sequence of int Times at which writes are requested, in order.
     answer_us : int
         Time from a request to its response.
     batched : bool

@@ -54,6 +54,6 @@ def find_late_checks(lake: Lake) -> int:
 
 
 def _changes_with(engine: LakeEngine, lake: Lake, known: Rows, new: Rows) -> pa.Table:
-    """Replay the partitions in which a check was just moved, with all checks moved so far; return their changes."""
+    """Replay the partitions in which a check was just moved, with all moved checks; return their changes."""
     sets = engine(f"SELECT DISTINCT {', '.join(SET_COLUMNS)} FROM {{new}} AS new", new=new)
     return own_changes(lake, own_rules(engine), late=engine.arrow(known), sets=engine.arrow(sets))

@@ -50,7 +50,7 @@ class Candidate:
 
     @property
     def stem(self) -> str:
-        """File name without the parts that differ between one broker's logs: folder, kind, date and compression."""
+        """File name without the parts that differ between one broker's logs: folder, kind, date, compression."""
         text = self.source or Path(self.name).name
         text = re.sub(r"(kafka-)?(request|server|state-change|stdout)|\.(log|txt|out|gz|zst|xz|bz2|json)\b", "", text)
         return _without_dates(text).strip(".-_ ")

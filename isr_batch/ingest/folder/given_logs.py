@@ -33,7 +33,7 @@ def given_logs(places: Sequence[str]) -> Iterator[Path]:
     Raises
     ------
     UsageError
-        When they do not go together.
+        If the places cannot be combined.
     NoInputError
         When a file or an address cannot be read.
     """

@@ -154,7 +154,7 @@ def count_lines(path: str, beginnings: Sequence[int], selected: Selection) -> tu
 
 
 def _codes_of_blocks(blocks: Iterator[bytes | LongLine], kinds: LogKindFinder) -> Iterator[Codes]:
-    """Sort lines in Kafka's own layout; most blocks are all requests, which their bytes show at once."""
+    """Sort lines in Kafka's own layout by log; most blocks only have requests, which their first bytes show."""
     try:
         for block in blocks:
             if isinstance(block, LongLine):

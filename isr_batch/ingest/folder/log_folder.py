@@ -63,7 +63,7 @@ class LogFile:
     kind : str
         Kind of log; a file with several logs is listed once for each.
     broker_id : int or None
-        None outside a broker's logs.
+        None if the file belongs to no broker.
     name : str
         Path relative to the folder; with the source in brackets if the file has several.
     path : str

@@ -120,7 +120,7 @@ def listing_sentence(name: str, listing: Listing) -> str:
 _NAMED = 5
 """Partitions that are named."""
 _ID_CHARACTERS = 22
-_NOT_TOLD = "N/A"
+_NOT_LISTED = "N/A"
 
 
 def _fields(line: str) -> dict[str, str]:
@@ -134,7 +134,7 @@ def _partition(line: str) -> Listed | None:
         leader = -1 if fields["Leader"] in {"none", "-1"} else _number(fields["Leader"])
         partition = _number(fields["Partition"])
         elr, last_known = (
-            None if fields.get(name, _NOT_TOLD) == _NOT_TOLD else _brokers(fields[name])
+            None if fields.get(name, _NOT_LISTED) == _NOT_LISTED else _brokers(fields[name])
             for name in ("Elr", "LastKnownElr")
         )
         return Listed(fields["Topic"], partition, leader, replicas, isr, elr, last_known) if replicas else None

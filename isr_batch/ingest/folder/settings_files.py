@@ -43,7 +43,7 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
     Raises
     ------
     UsageError
-        With every mistake.
+        If there are mistakes; the message lists them all.
     """
     import yaml  # imported here, because executors read lines of logs without YAML
 
@@ -100,7 +100,7 @@ def require_release(text: str | None) -> None:
     Raises
     ------
     UsageError
-        With an example of a release.
+        If it is not; the message has an example of a release.
     """
     if text is not None and not is_release(text):
         raise UsageError(f"{text} is not a Kafka release from 0.8 on", "write it like 3.6.2")

@@ -36,7 +36,7 @@ def write_copy(found: LogFolder, names: MadeUpNames, out: Path) -> int:
     Parameters
     ----------
     found : LogFolder
-        Its time stamps are written in UTC.
+        The logs; their timestamps are written in UTC.
     names : MadeUpNames
         Names found in all lines.
     out : Path

@@ -45,12 +45,13 @@ def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stre
     fetches : Rows
         Result of the query `isr_batch.ingest.requests.request_log.FETCHES`.
     stretches : sequence of Stretch
-        Of the brokers' logs: what a session had before a gap may have changed in it.
+        Stretches of the brokers' logs; the partitions of a session may have changed in a gap between two.
 
     Returns
     -------
     Rows
-        With ``session``; rows of a (broker_id, session) are together and sorted by `SESSION_ORDER`.
+        The fetches with a column ``session``; rows of one (broker_id, session) are adjacent, and sorted by
+        `SESSION_ORDER`.
     """
     in_sessions = engine.map(fetches, partial(_in_sessions, stretches=stretches), IN_SESSIONS)
     return engine.ordered(in_sessions, SESSION_ORDER[:2], SESSION_ORDER)

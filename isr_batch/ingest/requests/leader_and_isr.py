@@ -85,12 +85,12 @@ def accepted_requests(lines: pa.Table) -> pa.Table:
     Parameters
     ----------
     lines : pa.Table
-        As `LEADER_AND_ISR_LINES`.
+        Result of the query `LEADER_AND_ISR_LINES`.
 
     Returns
     -------
     pa.Table
-        Of `ACCEPTED`.
+        Rows with the columns of `ACCEPTED`.
     """
     rows = []
     highest: dict[tuple[int, str, int], int] = {}
@@ -111,7 +111,7 @@ def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
     Returns
     -------
     pa.Table
-        Of `PARTLY_READ`.
+        Rows with the columns of `PARTLY_READ`.
     """
     rows = []
     for line in lines.to_pylist():

@@ -111,14 +111,14 @@ _ANSWERED: tuple[Step, ...] = (
 
 
 def request_text_as_json(text: str) -> tuple[str, str | None]:
-    """Convert what follows ``Completed request:`` in a line into the object that a later release would have logged.
+    """Convert the text after ``Completed request:`` in a line to the JSON that a later release would have logged.
 
     Returns
     -------
     json : str
-        With the message's members as in the text (`udfs.request_log.json_line.read_json_line`), and only those that are
-        used: for APIs other than Fetch and Produce only the durations. A Produce request has ``topics`` with
-        ``partition`` and ``records_size_in_bytes`` if the log level prints them. Empty if the line has another form.
+        Only has the members that are used, named as in the text (`udfs.request_log.json_line.read_json_line`); for APIs
+        other than Fetch and Produce, only the durations. A Produce request has ``topics`` with ``partition`` and
+        ``records_size_in_bytes`` if the log level prints them. Empty if the form of the line is unknown.
     problem : str or None
         Why the line cannot be used although its form is known.
     """
