@@ -187,7 +187,7 @@ def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
     known = ingested_clusters(job.lake)
     if known and not known & {*logs.clusters}:
         new = f"{', '.join(logs.clusters)}: new here; the lake has logs of {', '.join(sorted(known))}"
-        job.out.warn(f"{new} (--cluster NAME if they are of one of these)")
+        job.out.warn(f"{new} (--cluster NAME if they belong to one of these)")
     for name, (folder, found) in logs.clusters.items():
         _show_files(job.out, name, found)
         with job.out.step(f"ingest {folder}") as facts:

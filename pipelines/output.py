@@ -31,7 +31,7 @@ LEAST_TEXT, LEAST_HEADING = 12, 6
 MANY_LINES = 4
 """Lines of a row, on average, beyond which its cells are below one another instead."""
 MOST_SHOWN = 1000
-"""Rows of a table that are shown: a hundred thousand take minutes, and are of no use."""
+"""Rows of a table that are shown: a hundred thousand rows take minutes, and are useless on a terminal."""
 POLLS = 0.5
 """Seconds between two polls of the progress."""
 LINES = 60.0

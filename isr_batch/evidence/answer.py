@@ -211,8 +211,8 @@ def _failed(rows: Iterable[Row]) -> str:
     failed = [row for row in rows if row["write_outcome"] == FAILED]
     longest = max(failed, key=lambda row: row["failing_ms"] or 0, default=None)
     went_on = (
-        f" (broker {longest['leader_id']} kept trying for {longest['failing_ms']} ms: it did not know that it no longer "
-        "led)"
+        f" (broker {longest['leader_id']} kept trying for {longest['failing_ms']} ms: it did not know that it no "
+        "longer led)"
         if longest and longest["failing_ms"]
         else ""
     )

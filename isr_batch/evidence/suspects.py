@@ -21,7 +21,7 @@ STRONG, WEAK, NONE = "strong", "weak", "none"
 _IN_WORDS = {STRONG: "strong evidence", WEAK: "weak evidence"}
 
 ON_PURPOSE = (
-    "It was removed on purpose (an observer, a patched release), or timestamp and lastCaughtUpTimeMs are of two clocks."
+    "It was removed on purpose (an observer, a patched release), or its two timestamps are from different clocks."
 )
 
 SOON_MS = 2_000

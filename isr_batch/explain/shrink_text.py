@@ -250,9 +250,9 @@ def _waiting(follower: DroppedFollower) -> str:
     if held is not None and silent is not None:
         return f"the leader held its fetches for {ms_text(held)} and was silent for another {ms_text(silent)}"
     return "; ".join((
-        "how long the leader held its fetches is not known, as the log names one instant of each"
+        "how long the leader held its fetches is unknown, because the log names one instant of each"
         if held is None else f"the leader held its fetches for {ms_text(held)}",
-        "how long the leader was silent is not known"
+        "how long the leader was silent is unknown"
         if silent is None else f"the leader was silent for {ms_text(silent)}",
     ))  # fmt: skip
 

@@ -153,9 +153,9 @@ def _assumed_of_table(cluster: Row) -> list[str]:
     said = [f"{name} {value:,}" for name, value in assumed.items() if value is not None]
     lacks = [f"Assumed, as the mapping does not say: {', '.join(said)}."] if said else []
     if cluster["release_unknown"]:
-        lacks.append("Which rule your brokers ran is not known: name broker_version in the mapping.")
+        lacks.append("It is unknown which rule your brokers ran: set broker_version in the mapping.")
     if cluster["has_one_instant"]:
-        lacks.append("The table names one instant of each fetch: how long leaders held fetches is not known.")
+        lacks.append("The table has one instant of each fetch, so it is unknown how long leaders held fetches.")
     return lacks
 
 

@@ -36,7 +36,7 @@ def hidden_records(engine: LakeEngine, spans: EngineRows, tables: Mapping[str, E
     Returns
     -------
     EngineRows
-        The key of a span, and HIDDEN; no row for a span whose state is in no timeline.
+        The key of a span, and HIDDEN; spans whose state is not in a timeline have no row.
     """
     freezing = ", ".join(engine.literal(rule.id) for rule in REGISTRY.values() if rule.may_advance is not never_frozen)
     # On its own: the timeline is a view of all columns of rule_runs.

@@ -24,19 +24,19 @@ def refusal_sentence(refused: Refused) -> str:
 
 
 def release_unknown_sentence(printed: str) -> str:
-    """Say that a version is not known."""
+    """Say that a printed version is not a known release."""
     return f"{printed} is not a known release: state the release of Kafka with --release."
 
 
 def release_not_logged_sentence(least: str | None = None) -> str:
     """Say that no line names the release."""
-    return f"The release is in no log{f': {least} or later' if least else ''}; state it with --release."
+    return f"No log names the release{f' ({least} or later)' if least else ''}; state it with --release."
 
 
 def assumed_lag_time_sentence(ms: int) -> str:
     """Say which lag time is assumed."""
     return (
-        f"replica.lag.time.max.ms is in no log: {ms:,}, Kafka's default, is assumed; add server.properties to the "
+        f"No log has replica.lag.time.max.ms: {ms:,}, Kafka's default, is assumed; add server.properties to the "
         "brokers' folders if it differs."
     )
 

@@ -30,7 +30,7 @@ def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], 
     led : sequence of dict
         Rows of leader_epochs.
     topic_ids : int
-        Number of topics whose name is in no log.
+        Number of topics whose name is not in any log.
     """
     found_out = _coverage(stretches)
     releases = {row["broker_version"] for row in led if row["broker_version_source"] == INFERRED}

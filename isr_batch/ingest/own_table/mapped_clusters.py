@@ -123,7 +123,7 @@ def _lacks_of(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
     if "min_insync_replicas" not in mapped.get("epochs", ()) and not cluster["min_isr_is_given"]:
         lacks("min_insync_replicas", f"{cluster['min_insync_replicas']} is assumed: time below min ISR depends on it")
     if "broker_version" not in mapped.get("epochs", ()) and cluster["broker_version"] is None:
-        lacks("broker_version", "the rule of your brokers' release is not known")
+        lacks("broker_version", "the rule of your brokers' release is unknown")
     if "check_origin_ms" not in mapped.get("epochs", ()):
         lacks("check_origin_ms", "the phase of isr-expiration: a shrink may be up to half the lag time early or late")
     unknown = [name for name in INSTANTS if name not in mapped["fetches"]]

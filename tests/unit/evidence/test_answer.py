@@ -103,7 +103,7 @@ def test_a_replica_that_did_not_lag_was_removed_on_purpose() -> None:
     assert said[0] == (
         "2 replicas of broker 3 left the ISR at 2026-11-21 16:01:40.000 to 16:01:40.100 UTC, 200 to 300 ms after they "
         "were last caught up: that is below replica.lag.time.max.ms (10000), so no lag rule explains it. It was "
-        "removed on purpose (an observer, a patched release), or timestamp and lastCaughtUpTimeMs are of two clocks. "
+        "removed on purpose (an observer, a patched release), or its two timestamps are from different clocks. "
         "1 of them had nothing to fetch."
     )
     assert not any("silent" in line or "Only a replica.lag.time.max.ms" in line for line in said)
