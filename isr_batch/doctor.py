@@ -94,7 +94,7 @@ def _java() -> DoctorCheck:
 
 
 def _spark() -> DoctorCheck:
-    """Check SPARK_HOME, which often names another Spark than the installed one by mistake."""
+    """Check SPARK_HOME, which often points at a different Spark than the installed one."""
     home = os.environ.get("SPARK_HOME")
     wanted = version("pyspark")
     if not home:

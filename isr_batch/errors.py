@@ -52,7 +52,7 @@ class NothingToReplayError(NoInputError):
 
 
 class QualityGateError(IsrBatchError):
-    """When results were written but should not be relied on: too much in quarantine, or a replay unlike the broker."""
+    """When results were written but are unreliable: too much in quarantine, or a replay unlike the brokers."""
 
     exit_code = 4
 
@@ -64,7 +64,7 @@ class SchemaError(IsrBatchError):
 
 
 class WriteConflictError(IsrBatchError):
-    """When other writers kept changing the table while this one retried; a later run may succeed."""
+    """When other writers changed the table at every retry; a later run may succeed."""
 
     exit_code = 6
 
@@ -89,7 +89,7 @@ class AccountError(IsrBatchError):
 
 BUG_EXIT_CODE = 70
 RULE_FILE: Final = "ISR_BATCH_RULE_FILE"
-"""As in ``udfs.rules``, which is not imported for the messages of other errors."""
+"""Same as in ``udfs.rules``, which is not imported just for messages of other errors."""
 MOST_SAID: Final = 600
 """Characters of a compiler's message that are shown."""
 

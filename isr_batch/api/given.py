@@ -96,7 +96,7 @@ def given_mapping(
 
 
 def mapping_tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
-    """Return what a mapping says, unchecked, and where that is.
+    """Return the content of a mapping, unchecked, and a name for it in messages.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Replay rows that are in this process: those of a notebook, or of a Spark task."""
+"""Replay rows that this process holds: those of a notebook, or of a Spark task."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ def facts_of(sql: ArrowSql, lake: MemoryLake) -> BrokerFacts:
 
 
 def stream_of(lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
-    """Make the rows of a replay of input tables; facts about other partitions are left out."""
+    """Make the input stream of a replay from input tables, without facts about other partitions."""
     return pa.concat_tables(
         [facts.of_partitions_in(lake), rows_of_segments(packed_in_memory(lake))], promote_options="default"
     )

@@ -48,7 +48,7 @@ _MACROS = (
 def log_sql(*, repeated: bool = False) -> ArrowSql:
     """Open an engine with the macros that the queries of this package use.
 
-    The engine has one thread: two would take a seventh more CPU time for an ingest, and would hardly be faster, because
+    The engine has one thread. Two threads take a seventh more CPU time for an ingest and are hardly faster, because
     most queries are short.
     """
     return ArrowSql(_MACROS, threads=1, repeated=repeated)

@@ -63,7 +63,7 @@ def evidence_answer(
 
 
 def _on_purpose(rows: Sequence[Row]) -> str:
-    """List the replicas whose drop no lag rule explains."""
+    """List the replicas that were dropped although no lag rule explains it."""
     if not rows:
         return ""
     first, last = (pick(row["change_time"] for row in rows) for pick in (min, max))
@@ -141,7 +141,7 @@ def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
 
 
 def answer_back_in_isr(rows: Sequence[Row]) -> str:
-    """Say after how long the replicas were back in the ISR; empty if none was expected back."""
+    """Say how soon the replicas were back in the ISR; empty if no replica was expected back."""
     there = [row for row in rows if row["write_outcome"] != FAILED]
     exact = [row["returned_ms"] for row in there if row["returned_source"] == "exact"]
     at_most = [row["returned_ms"] for row in there if row["returned_source"] == AT_MOST]

@@ -1,4 +1,4 @@
-"""Table broker_troubles: make and write its rows, and find which of them explain why a broker was absent."""
+"""Make and write table broker_troubles, and find the rows that explain why a broker was absent."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -150,7 +150,7 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
 
 
 def is_of_jvm(absence: Row) -> bool | None:
-    """Whether pauses of the JVM account for an absence; None if they account for a part, or without a gc.log."""
+    """Whether pauses of the JVM account for an absence; None if for a part only, or without a gc.log."""
     if _share(absence) >= _MOST_OF_IT:
         return True
     return False if absence["has_gc_log"] and _share(absence) < _NOTHING_OF_IT else None
@@ -187,7 +187,7 @@ def trouble_in_words(absence: Row) -> str:
 
 
 def lines_of_absence(absence: Row, *, pauses: bool) -> list[str]:
-    """Name the lines behind `pauses_in_words`, or behind `trouble_in_words`, as file:line."""
+    """Name the lines on which `pauses_in_words` or `trouble_in_words` is based, as file:line."""
     longest = [f"{absence['longest_file']}:{absence['longest_line']}"] if absence["pauses"] else []
     return longest if pauses else [f"{one['file']}:{one['line']}" for one in absence["said"]]
 

@@ -1,4 +1,4 @@
-"""Table shrink_evidence: make, write and read its rows."""
+"""Make, write and read the rows of table shrink_evidence."""
 
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -45,7 +45,7 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
 
 
 def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
-    """Replace the evidence that the lake has of the same leaders for the time of these logs.
+    """Write the evidence; it replaces earlier evidence about the same leaders in the time of these logs.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ _MOST_CHECKS = 200
 class CheckBurst:
     """The partitions in which one check dropped a follower, with the time, and the start of the lag, if printed.
 
-    ``period_us`` is the time in which another leader would have dropped the follower too.
+    ``period_us`` is the time within which other leaders drop the same follower, if it is at fault.
     """
 
     leader_id: int
@@ -41,7 +41,7 @@ class CheckBurst:
     period_us: int
 
     def same_time(self, other: "CheckBurst") -> bool:
-        """Whether both followers stopped at the same time, by the printed times or by when they were dropped."""
+        """Whether both followers stopped at the same time, judged by the printed times or by their drops."""
         if self.starts_ms and other.starts_ms and _near(self.starts_ms, other.starts_ms, SAME_START_MS):
             return True
         return _near((self.first_us, self.last_us), (other.first_us, other.last_us), self.period_us)
@@ -65,7 +65,7 @@ class ExpirationCheck:
     bursts: dict[int, CheckBurst] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Sum up the rows by follower, once all are there."""
+        """Summarise the rows by follower, after all have been added."""
         of: dict[int, list[Shrink]] = defaultdict(list)
         for row in self.rows:
             of[row.replica_id].append(row)

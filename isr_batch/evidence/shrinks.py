@@ -90,7 +90,7 @@ class _History:
         self._epochs = self._known_epochs()
 
     def shrinks(self) -> Iterator[Shrink]:
-        """List the shrinks: those of leaders, and after them those of the controller."""
+        """List the shrinks by leaders, followed by those by the controller."""
         for n, event in enumerate(self._events):
             if not isinstance(event, AttemptLine) or not event.shrinks:
                 continue
@@ -162,7 +162,7 @@ class _History:
         return lag is None or other.at_us - one.at_us >= lag * 1000
 
     def _failing_ms(self, n: int, attempt: AttemptLine) -> int | None:
-        """Time until the last failed write of a leader, before it writes or learns better; None if one write failed."""
+        """Time from a leader's first failed write to the last one in a row; None for a single failure."""
         last_us, failures = attempt.at_us, 0
         for event in self._events[n + 1 :]:
             if event.leader_id == attempt.leader_id and isinstance(event, FailedWriteLine):
@@ -172,7 +172,7 @@ class _History:
         return (last_us - attempt.at_us) // 1000 if failures > 1 else None
 
     def _known_epochs(self) -> list[int]:
-        """Find the highest partition epoch that any line before each event has named, and at the end; -1 for none."""
+        """Find the highest partition epoch that lines before each event name, and that of all; -1 if none does."""
         known, highest = [], -1
         for event in self._events:
             known.append(highest)

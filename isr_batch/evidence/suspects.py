@@ -1,7 +1,7 @@
 """Judge from lines of server.log whether a shrink points at the leader, the follower, or the link between the two.
 
-This is evidence, not a verdict, because the follower's fetches are unknown here. The judgement only considers which
-replicas were dropped together, since when, and how soon they were back.
+This is evidence, not a verdict, because the follower's fetches are unknown here. It only considers which replicas were
+dropped together, since when they lagged, and how soon they were back.
 """
 
 from collections import defaultdict
@@ -61,7 +61,7 @@ class SuspectedShrink:
 
 
 class Suspicion(NamedTuple):
-    """How strongly something is suspected, why, and the lines; ``everyone``: each broker dropped all others."""
+    """A suspicion: strength, reason, and the lines behind it; ``everyone``: each broker dropped all others."""
 
     strength: str
     reason: str = ""
@@ -75,7 +75,7 @@ def suspicion_in_words(strength: str | None) -> str:
 
 
 def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedShrink]:
-    """Weigh all shrinks of a cluster; the order stays."""
+    """Judge all shrinks of a cluster; their order does not change."""
     kept = {id(row) for row in rows if _within_lag_time(row, found)}
     by_leaders = (row for row in rows if row.made_by == LEADER and not row.retry and id(row) not in kept)
     checks = expiration_checks(by_leaders, found)
@@ -109,7 +109,7 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
 
 
 def _within_lag_time(row: Shrink, found: FoundLines) -> bool:
-    """Whether a leader dropped a follower that did not lag, by its printed state and the known lag time."""
+    """Whether a leader dropped a follower that did not lag, according to its printed state and the known lag time."""
     lag_time = printed_lag_time(found, row.leader_id)
     if row.made_by != LEADER or row.retry or lag_time is None or row.lag_ms is None:
         return False

@@ -21,7 +21,7 @@ LEAST: Final = 0.1
 """Normal share of time in which a healthy follower has no fetch at its leader, because of round trips and its
 writes."""
 GONE: Final = 0.95
-"""A pair that was absent for more than this share of the time before proves nothing about the time after it."""
+"""If a pair was absent for more than this share of the time before, its later absence proves nothing."""
 _PACKAGE: Final = "isr_batch.incidents"
 _NUMBERS: Final = ("partition_id", "leader_id", "replica_id")
 Tables = dict[str, pa.Table]

@@ -55,7 +55,7 @@ def _names(best: RuleChoice, yours: RuleChoice) -> str:
 
 
 def _kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluster_id: str) -> str:
-    """Say how many healthy followers a rule keeps, of the brokers' drops or, if these differ, of the replay's."""
+    """Say how many of the brokers' healthy drops a rule avoids, or of the replay's drops if these differ."""
     dropped = sum(one["spurious"] for one in own.incidents if one["cluster_id"] == cluster_id)
     if dropped != yours.spurious:
         number = f"{best.spurious or 'no'} healthy follower{'' if best.spurious == 1 else 's'}"

@@ -178,7 +178,7 @@ def _cost(incident: Row, drops: Sequence[Row]) -> str:
 
 
 def what_to_check(incident: Row) -> str:
-    """Name what to look at next, on which host and in which time."""
+    """Name what to check next, with host and time range."""
     broker = incident["fault_id"]
     since, until = (utc_text(incident[name], "%H:%M:%S") for name in ("since_us", "last_us"))
     when = since if since == until else f"{since} to {until}"
@@ -224,7 +224,7 @@ def _of_the_controller(incident: Row, host: str) -> str:
 
 
 def _evidence(incident: Row, drops: Sequence[Row]) -> list[str]:
-    """Name the first lines of each log, those of healthy followers before others, and those of pauses and troubles."""
+    """Name the first lines of each log: those about healthy followers first, and those about pauses and troubles."""
     printed: dict[str, list[int]] = defaultdict(list)
     for row in sorted(drops, key=lambda row: (VERDICTS.index(row["verdict"]), row["source_line"] or 0)):
         if row["source_file"] and row["source_line"] not in printed[row["source_file"]]:

@@ -36,7 +36,7 @@ def incident_story(incident: Row) -> str:
 
 
 def incident_statements(incident: Row) -> list[tuple[str, str]]:
-    """Describe it statement by statement, each with the kind of its rows as named in `incident_lines`."""
+    """Describe it statement by statement, each with its kind of rows, as `incident_lines` names them."""
     said = _fell_behind(incident)
     if incident["spurious_of_stopped"]:
         number = incident["spurious_of_stopped"]
@@ -123,7 +123,7 @@ def _late_leader(incident: Row) -> str:
 
 
 def link_in_story(incident: Row) -> str:
-    """Name the link in a sentence, if one leader dropped a follower that others kept; otherwise empty."""
+    """Name the link in a sentence if one leader dropped a follower that others kept; otherwise return an empty text."""
     by, leaders = incident["dropped_by"] or [], set(incident["leaders"] or [])
     if not incident["stopped"] or incident["stopped_everywhere"] or len(by) != 1 or not leaders - set(by):
         return ""

@@ -50,7 +50,7 @@ Tables = dict[str, pa.Table]
 
 
 class OwnShrinks(NamedTuple):
-    """The brokers' own changes, cluster by cluster.
+    """The ISR changes that the brokers made, by cluster.
 
     Attributes
     ----------

@@ -44,7 +44,7 @@ def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def brief_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return the part of the headline that names a broker."""
+    """Return the part of the headline that names the broker at fault."""
     said = _sentences(own, cluster)
     return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _assumed(cluster)
 
@@ -122,7 +122,7 @@ def _happened(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def _assumed(cluster: Row) -> list[str]:
-    """List what the logs do not show, and the option that states it."""
+    """List the facts that the logs do not show, each with the option that sets it."""
     if cluster["of_table"]:
         return _assumed_of_table(cluster)
     said = []
@@ -249,7 +249,7 @@ def _details(incident: Row, kind: str) -> str:
 
 
 def _of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple[int, list[Row], int]]:
-    """Group incidents by the broker at which they point, count one kind in each group, and sort by that number."""
+    """Group incidents by the broker that they point at, count one kind of drops in each, and sort by that number."""
     for broker in _order(incidents, kind):
         of_broker = [one for one in incidents if one["fault_id"] == broker and one[kind]]
         yield broker, of_broker, sum(one[kind] for one in of_broker)

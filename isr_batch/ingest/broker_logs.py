@@ -69,7 +69,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BROKER = {LEADER_EPOCHS.name: "leader_id", OBSERVED_ISR_CHANGES.name: "leader_id", BROKER_EVENTS.name: "broker_id",
            COVERAGE.name: "broker_id"}  # fmt: skip
 _UNTIL = {LEADER_EPOCHS.name: "end_time", COVERAGE.name: "until_time"}
-"""Tables whose rows continue from earlier logs into those that are read."""
+"""Tables with rows that begin in earlier logs and continue in those that are read."""
 
 
 @dataclass(frozen=True)
@@ -269,12 +269,13 @@ def ingested_clusters(lake: Lake) -> set[str]:
 
 
 def require_clean_broker_logs(lake: Lake, cluster_id: str, counts: RunCounts, max_quarantine_ratio: float) -> None:
-    """Fail when an ingest refused too many of its lines.
+    """Fail if an ingest refused too many lines.
 
     Raises
     ------
     QualityGateError
-        When the share of quarantined lines is above the limit; with the most frequent reason, and its first line.
+        If the share of quarantined lines exceeds the limit; the message has the most frequent reason and its first
+        line.
     """
     ratio = counts.rows_quarantined / max(counts.rows_in, 1)
     if ratio <= max_quarantine_ratio:

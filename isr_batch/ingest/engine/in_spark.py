@@ -77,7 +77,7 @@ class Query(NamedTuple):
 
 @contextmanager
 def packets_at_once(spark: SparkSession) -> Iterator[None]:
-    """Use batches of few rows while packets are made and read, because each row is large."""
+    """Use batches with few rows while packets are made and read, because each row is large."""
     usual = str(spark.conf.get(_AT_ONCE))
     spark.conf.set(_AT_ONCE, str(PACKETS_AT_ONCE))
     try:
@@ -185,7 +185,7 @@ class InSpark:
 
 
 def here_if_few(rows: Spread, most: int) -> pa.Table | None:
-    """Collect rows to this process, unless they come from more than ``most`` packed rows."""
+    """Collect rows to this process if at most ``most`` packed rows produce them."""
     is_few = rows.packed is not None and rows.packed <= most
     return _collected(_packets_of(rows, _packed), rows.schema) if is_few else None
 

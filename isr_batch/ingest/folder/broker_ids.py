@@ -1,4 +1,4 @@
-"""Find out which broker wrote the lines of a file, preferably from the lines themselves."""
+"""Find the broker that wrote the lines of a file, preferably from the lines themselves."""
 
 import re
 from collections import Counter, defaultdict
@@ -22,7 +22,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Candidate:
-    """The lines of one source in a file, before their broker is known.
+    """The lines of one source in a file whose broker is still unknown.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def _without_dates(name: str) -> str:
 
 NO_PROPERTIES = "no server.properties"
 SHARED = 2
-"""Number of brokers with lines in a folder from which the folder is considered shared."""
+"""A folder with lines of this many brokers or more is considered shared."""
 
 
 class Owner(NamedTuple):

@@ -14,7 +14,7 @@ from isr_batch.ingest.folder.partition_listing import listing_sentence, read_lis
 
 
 def folder_warnings(found: LogFolder) -> list[str]:
-    """List in sentences what makes the results doubtful or poorer, by the first and last lines of each file."""
+    """List problems that make results doubtful or incomplete, judged by the first and last lines of files."""
     return [*map(refusal_sentence, _doubtful(found)), *_releases(found), *_logs(found)]
 
 
@@ -42,12 +42,12 @@ def assumed_lag_time_sentence(ms: int) -> str:
 
 
 def _doubtful(found: LogFolder) -> Iterator[Refused]:
-    """Files that were refused; a missing server.properties only matters where the lag time is assumed."""
+    """List refused files, and a missing server.properties if the lag time is assumed."""
     yield from (each for each in found.refused if each.reason != NO_PROPERTIES)
 
 
 def _releases(found: LogFolder) -> Iterator[str]:
-    """The release of leaders whose fetches are replayed, and the lag time that depends on it."""
+    """Check the release of leaders whose fetches are replayed, and the lag time that depends on it."""
     files = [file for file in found.files if file.broker_id is not None and file.kind in BROKER_KINDS]
     versions = {version for file in files for version in found.seen(file).versions}
     unknown = sorted(version for version in versions if vendor_release(version) is None)
@@ -69,7 +69,7 @@ def _no_lag_time(found: LogFolder) -> bool:
 
 
 def _logs(found: LogFolder) -> list[str]:
-    """Logs that hide shrinks, as `run` finds them in the tables."""
+    """List missing logs that hide shrinks, like `run` does from the tables."""
     begins: dict[tuple[int, str], list[datetime]] = defaultdict(list)
     for file in found.files:
         if file.broker_id is None or file.kind not in BROKER_KINDS:

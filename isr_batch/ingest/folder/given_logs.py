@@ -1,4 +1,4 @@
-"""Logs as an operator gives them: a folder, streams such as the output of kubectl, or a folder in an object store."""
+"""Read logs from where the operator says: a folder, streams such as the output of kubectl, or an object store."""
 
 import re
 import shutil
@@ -23,7 +23,7 @@ _COPIED_BYTES = 1 << 22
 
 @contextmanager
 def given_logs(places: Sequence[str]) -> Iterator[Path]:
-    """Give the folder with the logs; streams, and logs in a store, are copied into one that is removed at the end.
+    """Yield the folder with the logs; streams, and logs in a store, are copied into a temporary folder.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ CAPABILITY_COLUMNS = ("about", "found", "next")
 
 
 class Capability(NamedTuple):
-    """An analysis that the logs allow, or for which they lack something, with the remedy."""
+    """An analysis that is possible with the logs, or that lacks something, with the remedy."""
 
     about: str
     found: str

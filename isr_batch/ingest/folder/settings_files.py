@@ -28,7 +28,7 @@ class Broker:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Release and settings that the operator gives, in ``cluster.yaml`` or by an option, because no log has them."""
+    """Release and settings from the operator, in ``cluster.yaml`` or as an option, if no log has them."""
 
     release: str | None = None
     replica_lag_time_max_ms: int | None = None

@@ -1,4 +1,4 @@
-"""Notes that an ingest prints at its end: the time its logs cover, what was inferred, and what is assumed."""
+"""Notes that an ingest prints at its end: the time that the logs cover, inferred values and assumptions."""
 
 import re
 from collections import defaultdict
@@ -14,7 +14,7 @@ from isr_batch.ingest.terms.mid_term import INFERRED
 
 
 class Note(NamedTuple):
-    """A note for the user: the subject, what was found or assumed, and how to give a better value next time."""
+    """A note for the user: the subject, what was found or assumed, and how to provide a better value next time."""
 
     about: str
     found: str
@@ -22,7 +22,7 @@ class Note(NamedTuple):
 
 
 def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], topic_ids: int) -> list[Note]:
-    """List what an ingest's rows are based on: the covered time, and inferred and assumed values.
+    """List what the rows of an ingest are based on: the covered time, and inferred and assumed values.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Logs that were read by an earlier ingest and are gone from the folder, and which later logs continue."""
+"""Logs that an earlier ingest read, that are no longer in the folder, and that later logs continue."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

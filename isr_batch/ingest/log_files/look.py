@@ -175,7 +175,7 @@ def _parts(path: str, size: int) -> tuple[list[list[str]], bool]:
 
 
 def _reason_not_read(path: str) -> BadFileError | None:
-    """Report why a file is not read at all; no other step does if its name is not that of a log."""
+    """Report why a file is not read at all, because no other step does so for names that are not those of logs."""
     try:
         next(content_chunks(path), b"")
     except BadFileError as bad:

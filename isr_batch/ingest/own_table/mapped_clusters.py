@@ -1,4 +1,4 @@
-"""Record, for clusters whose fetches come from a table, the mapped columns, and list what their results lack."""
+"""Record the mapped columns of clusters whose fetches come from a table, and list what their results lack."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ _SECTIONS = ("fetches", "appends", "epochs", "changes")
 
 
 def mapped_by(mapping: TableMapping) -> dict[str, list[str]]:
-    """Return the columns that a mapping has, for each of its tables."""
+    """Return the mapped columns of each table of a mapping."""
     sections = {name: getattr(mapping, name) for name in _SECTIONS}
     return {name: sorted(mapped_columns(section.columns)) for name, section in sections.items() if section}
 

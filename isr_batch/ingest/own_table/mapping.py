@@ -41,7 +41,7 @@ _BEFORE_BRACKET: Final = ("and", "or", "not", "in")
 
 
 def _plain(condition: str) -> str:
-    """Return a condition if it calls no functions and names only columns; raise an error for any other."""
+    """Return a condition that only uses columns, operators and literals; raise an error for any other."""
     at = 0
     if not condition.strip():
         raise ValueError("a condition is expected")
@@ -80,7 +80,7 @@ class ColumnSource(_Section):
     """Source of a column's values: a column of the user's table (``a.b`` for a nested field), or a constant."""
 
     plain_is: ClassVar[str] = "column"
-    """Field that a plain value in the YAML stands for."""
+    """The field that a plain value in the YAML sets."""
 
     column: str | None = None
     constant: Any = None

@@ -1,4 +1,4 @@
-"""Bring the text lines of request logs before Kafka 2.8 into the form of JSON, as far as the scanner needs it.
+"""Convert the text lines of request logs before Kafka 2.8 to JSON, as far as the scanner needs it.
 
 ===============  ========================================================================================
 release          what a line holds

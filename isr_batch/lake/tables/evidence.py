@@ -31,9 +31,9 @@ SHRINK_EVIDENCE = Table(
                 -- ISR)
             min_insync_replicas INT -- min.insync.replicas, printed when the topic's log was created, or at the leader's
                 -- start
-            under_min_isr BOOLEAN -- whether isr_after is under min ISR, by min_insync_replicas or by the leader's own
-                -- log line
-            under_min_isr_ms BIGINT -- time until the ISR had min_insync_replicas members again; null if the log does
+            under_min_isr BOOLEAN -- whether isr_after is under min ISR, according to min_insync_replicas or the
+            leader's own log line under_min_isr_ms BIGINT -- time until the ISR had min_insync_replicas members again;
+            null if the log does
                 -- not show it
             under_min_isr_source STRING -- exact or at_most, as in returned_source
             write_outcome STRING -- outcome of the ISR write: done or failed; null if no line shows it
