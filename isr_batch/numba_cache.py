@@ -34,7 +34,7 @@ ANY_PROCESSOR = "generic", ""
 
 
 class SourcesLocator:
-    """Where numba keeps the machine code of a function (`NUMBA_CACHE_LOCATOR_CLASSES`)."""
+    """Chooses where numba keeps the machine code of a function (`NUMBA_CACHE_LOCATOR_CLASSES`)."""
 
     def __init__(self, folder: Path, module: str) -> None:
         self.folder, self.module = folder, module
@@ -118,7 +118,7 @@ class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without 
 
 
 class _Listener(event.Listener):  # type: ignore[misc]  # numba comes without types
-    """Is notified of each function that is not in the cache, and of functions that are compiled with it."""
+    """Is notified of each function that is compiled because it is not in the cache."""
 
     def __init__(self) -> None:
         self.collecting: list[bool] = []

@@ -1,4 +1,4 @@
-"""Make foreign names and texts safe to show: in a terminal, a picture, a label, a log, a command to be copied.
+"""Make names and texts from others safe to show in a terminal, a picture, a label, a log or a command to copy.
 
 Names of clusters, topics, clients and files come from other people's logs and folders. A control character in one may
 move a terminal's cursor, a bidirectional mark may reverse a line, and pictures allow neither.

@@ -1,4 +1,4 @@
-"""Track the progress of long work in this process: the working loop counts, and the terminal polls the count.
+"""Track the progress of long work in this process: the work counts, and the terminal polls the count.
 
 Spark counts its own work (`isr_batch.session.running_tasks`).
 """

@@ -1,4 +1,4 @@
-"""The command line `isr-batch`: options to settings, settings to functions of the library, outcome to an exit code."""
+"""The command line `isr-batch`: it turns options into settings, calls the library, and returns an exit code."""
 
 import sys
 import traceback
@@ -109,7 +109,7 @@ def generate_command(
     acks_all_share: Annotated[float, typer.Option(min=0, max=1, help="Share of partitions with acks=all.")] = 0.5,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Simulate a scenario, and write its log as an ingest would, as a cluster of that name.
+    """Simulate a scenario, and write its log like an ingest, as a cluster with that name.
 
     With several rules, the clusters are named SCENARIO.RULE.
     """

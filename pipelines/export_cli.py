@@ -40,7 +40,7 @@ def export_csv_command(
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.csv", help="For a spreadsheet.")] = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """Write each follower that your brokers dropped, with its verdict, as CSV; without --out, to the terminal."""
+    """Write each follower that your brokers dropped, with the verdict, as CSV; without --out, to the terminal."""
     job = open_job(Output(quiet=quiet), settings_of_job(env), lake, catalog)
     from isr_batch.incidents.own_shrinks import own_shrinks
     from isr_batch.incidents.verdicts_csv import verdicts_csv
@@ -66,7 +66,7 @@ def export_incident_command(
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.md", help="Where to write the text.")] = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """Write one incident in some ten lines: who, when, what, why, how sure; without --out, to the terminal."""
+    """Write one incident in about ten lines: broker, time, reason, confidence; without --out, to the terminal."""
     asked = parse_asked_time("--at", at) if at is not None else None
     if picture:
         from isr_batch.explain.swimlane import require_swimlane_file

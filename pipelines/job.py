@@ -1,4 +1,4 @@
-"""Shared by the commands: options, settings, and a lake to work on."""
+"""Options, settings and access to a lake, shared by the commands."""
 
 import os
 import time
@@ -96,7 +96,7 @@ class Job:
 def settings_of_job(
     env: str | None, rules: str | None = None, params: list[str] | None = None, engine: str | None = None
 ) -> "Settings":
-    """Read the settings in force, those of the options included."""
+    """Load the settings, including those from options."""
     from isr_batch.settings import load_settings
 
     replay: dict[str, Any] = {}

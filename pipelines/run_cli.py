@@ -1,4 +1,4 @@
-"""`isr-batch run`: ingest, replay, compare and report in one go; and the steps that other commands take as well."""
+"""`isr-batch run`: ingest, replay, compare and report in one go; and the steps that other commands share."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -144,7 +144,7 @@ def show_match(job: Job, summary: "BrokerCheckSummary") -> None:
 
 
 def match_sentence(summary: "BrokerCheckSummary", least: float) -> str:
-    """Say how far the replay agrees with the brokers, and whether to trust its verdicts."""
+    """Say how well the replay agrees with the brokers, and whether to trust its verdicts."""
     changes = sum(row["matched"] + row["missing"] + row["extra"] for row in summary.rows)
     if not changes:
         return "The brokers logged no ISR change, and the replay makes none: there is nothing to compare."

@@ -1,4 +1,4 @@
-"""Paths on this machine, and addresses with a scheme that Spark can read."""
+"""Distinguish paths on this machine from addresses with a scheme that Spark can read."""
 
 import re
 from pathlib import Path

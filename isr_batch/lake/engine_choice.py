@@ -1,4 +1,4 @@
-"""Decide whether Spark's workers or this process do the work of a command, and report the reason."""
+"""Decide whether Spark's workers or this process run a command, and report the reason."""
 
 import os
 from collections.abc import Callable

@@ -45,7 +45,7 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         self._opened.close()
 
     def __call__(self, text: str, **values: Value) -> list[Row]:
-        """Answer a query.
+        """Run a query.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""A lease on a lake's results, because two concurrent writers would leave tables with rows of both.
+"""A lease on a lake's results. Without it, two concurrent writers would leave tables with rows of both.
 
 Leases are numbered rows of a Delta table that accepts each number once: the run that appends the row with the next
 number holds the lease. While it works, it appends a heartbeat every BEAT. The lease ends when the run releases it, when

@@ -1,4 +1,4 @@
-"""Run users' SQL on tables and views by bare name, in DuckDB; in Spark if requested, or if only Spark can read."""
+"""Run users' SQL on tables and views by bare name, in DuckDB, or in Spark if requested or if only Spark can read."""
 
 import re
 from typing import Any, Final

@@ -53,7 +53,7 @@ def _cause_colour(rows: Rows) -> alt.Color:
 
 
 def chart_tooltips(*fields: str) -> list[alt.Tooltip]:
-    """Fields that a mark shows below the pointer. As text, each would be parsed by Altair's whole schema."""
+    """Make the tooltip fields of a mark. Given as text, Altair would validate each against its whole schema."""
     return [alt.Tooltip(field) for field in fields]
 
 
@@ -119,7 +119,7 @@ def _settings(row: dict[str, Any]) -> list[str]:
 
 
 def _rated(row: dict[str, Any]) -> dict[str, Any]:
-    """Place a run without mistakes at the upper end of its interval, as the axis has no zero."""
+    """Place a run without mistakes at the upper end of its interval, because the logarithmic axis has no zero."""
     seen = row["spurious"] > 0
     rate = row["mistakes"] if seen else row["high"]
     return {**row, "params_json": None, "seen": seen, "mistakes": rate, "low": row["low"] or rate / 10}

@@ -123,7 +123,7 @@ def cluster_timeline(
 
 
 def _with_room(shaded: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Keep a label if the narrowest page has room for it, up to the next shading of the lane or the end."""
+    """Keep a label if even the narrowest page has room for it before the lane's next shading or end."""
     ordered = sorted(shaded, key=lambda one: (one["y"], one["x"]))
     for number, one in enumerate(ordered):
         later = [other["x"] for other in ordered[number + 1 : number + 2] if other["y"] == one["y"]]

@@ -1,4 +1,4 @@
-"""Put together the first screen of each cluster: headline, timeline, incidents, who dropped whom, better rules."""
+"""Build the first screen of each cluster: headline, timeline, incidents, matrix of drops, better rules."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -129,7 +129,7 @@ def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, 
 
 
 def drop_matrix_on_screen(pairs: Sequence[Row], cluster_id: str) -> dict[str, Any]:
-    """Lay out who dropped whom: a row for each leader, a column for each follower, drops by verdict in each cell.
+    """Lay out the matrix of drops: one row per leader, one column per follower, drops by verdict in each cell.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def drop_matrix_on_screen(pairs: Sequence[Row], cluster_id: str) -> dict[str, An
 
 
 def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
-    """Say which lag time would have kept the healthy followers at the brokers' own checks; empty without any."""
+    """Say which lag time would have kept the healthy followers at the brokers' own checks; empty without such drops."""
     lags = [one["healthy_lag_ms"] for one in incidents if one["healthy_lag_ms"] is not None]
     if not lags:
         return ""

@@ -72,7 +72,7 @@ def _follower(row: Row, lag_time_ms: int) -> str:
 
 
 def _lacked(row: Row) -> str:
-    """Say what the follower lacked by the leader's knowledge, which may lag behind the truth."""
+    """Say what the follower lacked according to the leader, whose knowledge may be outdated."""
     ends = row["leader_log_end_offset"], row["follower_log_end_offset"]
     if None in ends or ends[1] < 0:
         return ""

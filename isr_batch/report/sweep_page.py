@@ -1,4 +1,4 @@
-"""Write the HTML page of a sweep: advice in sentences, and the costs of each lag time."""
+"""Write the HTML page of a sweep: the advice in sentences, and the costs of each lag time."""
 
 from pathlib import Path
 from typing import Any

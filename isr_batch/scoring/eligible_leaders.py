@@ -47,7 +47,7 @@ def write_eligible_leaders(lake: Lake, elr: Elr) -> int:
 
 
 def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineRows] | None = None) -> EngineRows:
-    """Rows of ``eligible_leaders``.
+    """Compute the rows of ``eligible_leaders``.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def _path(engine: LakeEngine) -> str:
 
 
 def _clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
-    """Collect the controllers' statements on whole clusters, and find out whether these have the feature."""
+    """Collect the controllers' statements about whole clusters, and determine whether these have the feature."""
     words: dict[str, list[ControllerWord]] = {}
     facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables(engine)))}
     for row in engine.listed(engine(_WORDS, **_tables(engine))):
@@ -154,7 +154,7 @@ _WORDS: Final = """
 
 
 def eligible_leader_cluster(words: Sequence[ControllerWord], facts: Mapping[str, Any], elr: Elr) -> ControlledCluster:
-    """Find out whether a cluster has eligible leader replicas, and from when on.
+    """Determine whether a cluster has eligible leader replicas, and since when.
 
     Parameters
     ----------

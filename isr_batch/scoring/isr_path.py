@@ -31,7 +31,7 @@ SPANS: Final = pa.schema([
 
 @dataclass
 class _Known:
-    """The controller's statements up to a time, for one partition."""
+    """The controller's statements about one partition up to a time."""
 
     enabled: bool | None
     of_topic: int | None = None
@@ -149,7 +149,7 @@ def _is_of(change: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
 
 
 def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
-    """Sort key for changes, in which changes of the same instant follow each other by their ISRs."""
+    """Sort key for changes; those at the same instant are ordered by their ISRs, each continuing the one before."""
     members = len(change["isr_before"])
     return change["at_us"], change["kind"], members if change["kind"] == "expand" else -members, change["isr"]
 

@@ -46,7 +46,7 @@ def with_requests(changes: pa.Table) -> pa.Table:
 
 
 def _asked_us(instants_us: Sequence[int]) -> list[int]:
-    """Return when each write is requested; writes of the same instant follow one after the other."""
+    """Return when each write is requested; writes at the same instant come one after the other."""
     asked: list[int] = []
     for us in instants_us:
         asked.append(max(us, asked[-1] + STEP_US) if asked else us)

@@ -1,4 +1,4 @@
-"""Find late checks: those that would drop a follower by the brokers' own rule, but without a Shrinking line in the log.
+"""Find late checks: those at which the brokers' own rule would drop a follower, but the log has no Shrinking line.
 
 A leader that is starved of CPU runs its ISR checks seconds late, while the replay runs them on schedule. Every check
 that drops a follower is logged, so if the line is missing, the check had not run by then. The replay moves it to the

@@ -202,7 +202,7 @@ def _planted_rows(fleet: FleetOfGroups, cluster_id: str) -> pa.Table:
 
 
 def _release(fleet: FleetOfGroups) -> str | None:
-    """Find the first release with the rule that was in the loop; None if no release has it."""
+    """Find the first release with the simulated rule; None if no release has it."""
     first = {rule.id: numbers for numbers, rule in RELEASED_RULES}.get(fleet.rule or BASELINE)
     return ".".join(map(str, first)) if first and not fleet.params else None
 

@@ -1,4 +1,4 @@
-"""Plant faults in a fleet, each with the cause that its shrinks must get."""
+"""Plant faults in a simulated fleet, each with the cause that its shrinks must get."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -132,7 +132,7 @@ def _slow_queue(random: np.random.Generator, from_us: int, lag_us: int, leader: 
 
 
 def _stopped_leader(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Pause the whole leader process; after it, its check drops followers."""
+    """Pause the whole leader process; when it wakes up, its check drops followers."""
     until_us = from_us + int(lag_us * random.choice([0.6, 1.3, 2.5]))
     step = (from_us, int(PAUSE_LEADER), leader, until_us)
     return PlantedFault("stopped leader", leader, from_us, until_us + SECOND_US, "slow_leader", (step,))

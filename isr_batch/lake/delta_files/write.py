@@ -254,7 +254,7 @@ class DayFile:
             raise
 
     def abandon(self) -> None:
-        """Give up an incomplete file without writing its footer, for which a full disk has no space."""
+        """Abandon an incomplete file without writing its footer, because a full disk has no space for it."""
         self.writer.is_open = False  # if not, the destructor writes the footer, and hides the error
 
 
