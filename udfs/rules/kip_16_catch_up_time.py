@@ -58,7 +58,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """The estimate, and the time since a follower was at the log end, may come to more than the lag time."""
+    """The estimate plus the time since a follower was at the log end may exceed the lag time."""
     return quiet.longest_behind_us // 1000 + quiet.longest_catch_up_ms >= params.replica_lag_time_max_ms
 
 
