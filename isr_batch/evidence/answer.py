@@ -18,7 +18,7 @@ STORMS = 3
 """Number of storms that are described: the largest ones."""
 WITHOUT_REQUEST_LOG = (
     "There are no follower fetches (no request log), so nothing was replayed and no rule was compared: these lines "
-    "cannot say what a follower had fetched, who waited for whom, or what another rule would have done. "
+    "cannot show what a follower had fetched, which broker delayed it, or what another rule would have done. "
     "docs/getting-logs.md shows how to switch the request log on for the next time."
 )
 NO_SHRINK = "No leader dropped a replica from an ISR in these logs: there is no Shrinking ISR line."
@@ -86,8 +86,8 @@ def _unexplained(rows: Sequence[Row]) -> str:
         return ""
     first, last = (time_of_day(pick(row["change_time"] for row in unknown)) for pick in (min, max))
     return (
-        f"{count_of(len(unknown), 'replica')} left an ISR from {first} to {last}, a time without server.log of "
-        "the leader: either it or the controller removed them."
+        f"{count_of(len(unknown), 'replica')} left an ISR from {first} to {last}, a time for which the leader's "
+        "server.log is missing: either the leader or the controller removed them."
     )
 
 
@@ -177,9 +177,9 @@ def answer_under_min_isr(rows: Sequence[Row]) -> str:
     unknown = sum(row["under_min_isr"] is None for row in rows)
     if under:
         times = [row["under_min_isr_ms"] for row in under.values() if row["under_min_isr_ms"] is not None]
-        lasted = f", for {least_to_largest(times)} ms" if times else ", until when is not in the log"
+        lasted = f", for {least_to_largest(times)} ms" if times else "; the log does not show for how long"
         return f"Under min ISR: {count_of(len(under), 'shrink')}{lasted}."
-    return "Whether a partition was under min ISR is not in these logs." if unknown == len(rows) and rows else ""
+    return "These logs do not show whether a partition was under min ISR." if unknown == len(rows) and rows else ""
 
 
 def _others(rows: Sequence[Row]) -> str:

@@ -66,7 +66,7 @@ def returns_alone(changes: Iterable["Row"]) -> list[str]:
         return []
     said = (
         f"{count_of(len(back), 'replica')} came back into an ISR from {back[0]:%Y-%m-%d} {time_of_day(back[0])} to "
-        f"{time_of_day(back[-1])} UTC, and no line here says when they left: the Shrinking ISR lines are in an earlier "
+        f"{time_of_day(back[-1])} UTC, but no line shows when they left: the Shrinking ISR lines are in an earlier "
         "file, or were filtered out."
     )
     return [said]

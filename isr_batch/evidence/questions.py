@@ -258,7 +258,7 @@ def _min_isr(rows: Sequence[Row]) -> AnsweredQuestion:
     known = [row for row in rows if row["under_min_isr"] is not None]
     under = [row for row in known if row["under_min_isr"]]
     unknown = len(rows) - len(known)
-    rest = f" Of {count_of(unknown, 'replica')} min.insync.replicas is not known." if unknown else ""
+    rest = f" For {count_of(unknown, 'replica')}, min.insync.replicas is unknown." if unknown else ""
     if not known:
         return _unknown(question, "min.insync.replicas is printed at a topic's creation and at a broker's start")
     if not under:

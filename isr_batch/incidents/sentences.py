@@ -89,7 +89,7 @@ def _removals_by_unknown(cluster: Row) -> list[str]:
     if not cluster["unknown_makers"]:
         return []
     replicas = count_of(cluster["unknown_makers"], "replica")
-    return [f"{replicas} left an ISR at a time without server.log of the leader: it or the controller removed them."]
+    return [f"{replicas} left an ISR at a time without the leader's server.log: it or the controller removed them."]
 
 
 def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:

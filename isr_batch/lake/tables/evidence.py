@@ -32,8 +32,8 @@ SHRINK_EVIDENCE = Table(
             min_insync_replicas INT -- min.insync.replicas, printed when the topic's log was created, or at the leader's
                 -- start
             under_min_isr BOOLEAN -- whether isr_after is under min ISR, according to min_insync_replicas or the
-            leader's own log line under_min_isr_ms BIGINT -- time until the ISR had min_insync_replicas members again;
-            null if the log does
+                -- leader's own log line
+            under_min_isr_ms BIGINT -- time until the ISR had min_insync_replicas members again; null if the log does
                 -- not show it
             under_min_isr_source STRING -- exact or at_most, as in returned_source
             write_outcome STRING -- outcome of the ISR write: done or failed; null if no line shows it
@@ -62,8 +62,8 @@ SHRINK_EVIDENCE = Table(
                 -- or replica) or election
             after_event_ms BIGINT -- time from that event to the shrink
             trouble STRING -- why the replica could not fetch, according to its own log in the minute before:
-                -- record_too_large,
-                -- log_dir_failed, corrupt_record, fetcher_died, not_connected, fetch_failed, stale_epoch, truncated
+                -- record_too_large, log_dir_failed, corrupt_record, fetcher_died, not_connected, fetch_failed,
+                -- stale_epoch, truncated
             trouble_line STRING -- the line that shows the trouble, as file:line
         """),
         *SOURCE,
