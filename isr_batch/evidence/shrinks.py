@@ -18,7 +18,7 @@ EXACT, AT_MOST = "exact", "at_most"
 LEADER, CONTROLLER, UNKNOWN = "leader", "controller", "unknown"
 DONE, FAILED = "done", "failed"
 _WRITE_US = 60_000_000
-"""Longest time until an ISR write is answered; a line after that is the answer to another write."""
+"""Longest time until the response to an ISR write; a later line is the response to another write."""
 
 Event = AttemptLine | IsrStateLine | FailedWriteLine
 

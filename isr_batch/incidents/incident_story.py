@@ -36,7 +36,7 @@ def incident_story(incident: Row) -> str:
 
 
 def incident_statements(incident: Row) -> list[tuple[str, str]]:
-    """Describe it statement by statement, each with its kind of rows, as `incident_lines` names them."""
+    """Describe an incident in statements, each with the kind of its rows, as `incident_lines` names them."""
     said = _fell_behind(incident)
     if incident["spurious_of_stopped"]:
         number = incident["spurious_of_stopped"]

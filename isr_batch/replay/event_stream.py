@@ -320,7 +320,7 @@ _ISR_WRITES: Final = _rows(
     time_us="unix_micros(change_time) - 1",
     until_us="unix_micros(answered_time)",
 )
-"""ISR writes of leaders, from the Shrinking line to the answer; sorted before the check that prints the line."""
+"""ISR writes of leaders, from the Shrinking line to the response; sorted before the check that prints the line."""
 
 _ELIGIBILITY: Final = _rows(
     ELIGIBLE,

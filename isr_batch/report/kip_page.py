@@ -27,7 +27,7 @@ _FIGURES: Final = {
     "misses": "misses: failures left in the ISR (by blame)",
     "precision": "precision by blame",
     "precision_by_lag": "precision by lag",
-    "query_accuracy": "share of time in which the answer is right, by lag",
+    "query_accuracy": "share of time in which the rule is right, by lag",
     "query_accuracy_by_blame": "the same by blame",
     "detection_ms_p50": "detection, ms, median",
     "detection_ms_p99": "detection, ms, 99th percentile",

@@ -163,7 +163,7 @@ _CAUGHT_UP_SAID = {
     "arrival": "when its latest fetch arrived; while it lacks records, when the first of them was appended.",
     "handled": "when an I/O thread took its latest fetch; the new value applies once the leader has recorded it.",
     "processed": "when its latest fetch was recorded.",
-    "completed": "when its latest fetch was answered; a fetch that waits for its answer changes nothing yet.",
+    "completed": "when its latest fetch was answered; a fetch that waits for its response changes nothing yet.",
 }
 
 KINDS = ("released", "proposed", "elsewhere", "reference")

@@ -4,10 +4,10 @@
 release          what a line holds
 ===============  ========================================================================================
 0.9 - 0.10.1     a follower's fetch as ``Name: FetchRequest; ...; RequestInfo: ([t,0],PartitionFetchInfo(5,9))``,
-                 a produce request (0.10) as the whole structure; no answers. TRACE only
-0.10.2           structures; produce as ``{acks=..,timeout=..,partitionSizes=[t-0=670]}``; no answers. TRACE only
+                 a produce request (0.10) as the whole structure; no responses. TRACE only
+0.10.2           structures; produce as ``{acks=..,timeout=..,partitionSizes=[t-0=670]}``; no responses. TRACE only
 0.11             as before, durations with decimals, at DEBUG (partitionSizes: TRACE)
-1.0 - 2.7        the answer after ``,response:``; 1.1: fetch sessions; 2.1: ``current_leader_epoch``
+1.0 - 2.7        the response after ``,response:``; 1.1: fetch sessions; 2.1: ``current_leader_epoch``
 ===============  ========================================================================================
 
 Durations are whole milliseconds up to 0.10.2, each rounded down separately: there ``remoteTime:0`` does not prove
