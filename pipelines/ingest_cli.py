@@ -163,7 +163,7 @@ def look_command(
     logs: Annotated[
         list[str],
         typer.Argument(
-            metavar="DIR", help="The logs of one cluster, or a folder per cluster; or as `run --logs` takes them."
+            metavar="DIR", help="The logs of one cluster, or a folder per cluster; or a value of `run --logs`."
         ),
     ],
     cluster: Cluster = None, stamp_format: StampFormat = None, time_zone: TimeZone = None,

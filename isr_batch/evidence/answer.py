@@ -37,7 +37,7 @@ def evidence_answer(
     Parameters
     ----------
     evidence : pa.Table
-        Rows of one cluster, as `isr_batch.evidence.evidence_table.evidence_rows` gives them.
+        Rows of one cluster, from `isr_batch.evidence.evidence_table.evidence_rows`.
     request_log : bool
         Whether there was a request log too, so that the rules were compared.
     missing : sequence of str

@@ -52,7 +52,7 @@ def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table
     small : SmallTables Writer of the lake's small tables.
     cluster_id : str
     evidence : pa.Table
-        Rows of that cluster, as `evidence_rows` gives them.
+        Rows of that cluster, from `evidence_rows`.
     found : FoundLines
         The lines from which the rows were made; their ``span_us`` is the time of the logs.
 

@@ -21,8 +21,8 @@ def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_serve
     Parameters
     ----------
     coverage : iterable of dict
-        Rows of the table of one cluster: broker_id, log, from_time. There is no row for a server.log without lines at
-        INFO.
+        Rows of the table of one cluster: broker_id, log, from_time. A server.log without lines at INFO does not
+        have a row.
     brokers : collection of int
         Brokers with logs.
     with_server_log : collection of int

@@ -74,7 +74,7 @@ def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQ
     Parameters
     ----------
     evidence : pa.Table
-        Rows of one cluster, as `isr_batch.evidence.evidence_table.evidence_rows` gives them.
+        Rows of one cluster, from `isr_batch.evidence.evidence_table.evidence_rows`.
     requests : RequestsForQuestions, optional
         What request logs add.
     """

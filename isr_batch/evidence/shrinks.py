@@ -162,7 +162,7 @@ class _History:
         return lag is None or other.at_us - one.at_us >= lag * 1000
 
     def _failing_ms(self, n: int, attempt: AttemptLine) -> int | None:
-        """Time from a leader's first failed write to the last one in a row; None for a single failure."""
+        """Time from a leader's first to its last consecutive failed write; None for a single failure."""
         last_us, failures = attempt.at_us, 0
         for event in self._events[n + 1 :]:
             if event.leader_id == attempt.leader_id and isinstance(event, FailedWriteLine):

@@ -41,7 +41,7 @@ def storms(evidence: pa.Table) -> list[Storm]:
     Parameters
     ----------
     evidence : pa.Table
-        Rows of one cluster, as `isr_batch.evidence.evidence_table.evidence_rows` gives them.
+        Rows of one cluster, from `isr_batch.evidence.evidence_table.evidence_rows`.
     """
     return storms_in_rows(rows_of_evidence_table(evidence))
 

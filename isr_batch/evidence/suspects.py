@@ -27,7 +27,7 @@ ON_PURPOSE = (
 SOON_MS = 2_000
 """Time within which a follower that never stopped is back: until the leader has answered it and written the ISR."""
 MOST_LINKS = 2
-"""From this number of followers of one leader on, it is no coincidence if they or their links fail together."""
+"""If this many followers of one leader, or their links, seem to fail together, it is not a coincidence."""
 LATE_MS = 150
 """Delay from which a check is considered to have been held up."""
 

@@ -97,7 +97,7 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
     tables : dict of str to pa.Table
         Tables with COLUMNS; shrink_verdicts has the rules of replay_check, or the newest rule if that is empty.
     fetches_of : callable, optional
-        As `isr_batch.incidents.absences.who_was_absent` takes it.
+        For `isr_batch.incidents.absences.who_was_absent`.
     """
     with ArrowSql() as sql:
         tables = {name: without_zones(rows) for name, rows in tables.items()}

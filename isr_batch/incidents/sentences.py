@@ -280,7 +280,7 @@ def _suspects(incidents: Sequence[Row], form: str) -> str:
 
 
 def _unjudged(cluster: Row, form: str) -> str:
-    """Say for which time there is no request log, and how many drops are in it."""
+    """Say for which time a request log is missing, and how many drops are in it."""
     parts = []
     if cluster["before_requests"]:
         begins = utc_text(cluster["requests_from_us"], form)

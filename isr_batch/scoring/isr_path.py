@@ -48,7 +48,7 @@ class _Known:
 class _State:
     """The ISR of a rule, and its ELR by the cluster's own settings and as if it were on.
 
-    Sets of brokers are bits, as `isr_batch.scoring.elr` has them.
+    Sets of brokers are bits, as in `isr_batch.scoring.elr`.
     """
 
     def __init__(self, brokers: Iterable[int]) -> None:

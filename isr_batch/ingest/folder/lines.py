@@ -175,7 +175,7 @@ def read_lines(engine: Engine, files: list[LogFile]) -> Rows:
 
 
 def ranges_of(files: list[LogFile]) -> pa.Table:
-    """List the ranges in which files are read, as `lines_of_ranges` takes them."""
+    """List the ranges in which files are read, for `lines_of_ranges`."""
     return _table(_PARTS, [
         (file.broker_id, file.name, file.path, *part, file.layout.to_text(), file.default, file.kind, file.alone,
          file.source, file.first)

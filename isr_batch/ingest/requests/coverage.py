@@ -168,7 +168,7 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
 
 
 def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
-    """Number the stretches of a broker's log from 0, and find the one at a time; a gap belongs to its predecessor.
+    """Number the stretches of a broker's log from 0, and find that of an instant; a gap belongs to its predecessor.
 
     Returns
     -------

@@ -92,7 +92,7 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     sessions : Rows
         Result of `requests_in_sessions`.
     topic_names, terms : pa.Table
-        topic_id, topic; all terms, as `isr_batch.ingest.requests.in_force.epochs_in_force` gives them.
+        topic_id, topic; all terms, from `isr_batch.ingest.requests.in_force.epochs_in_force`.
     members : mapping
         Partitions of sessions that were opened before the log (`isr_batch.ingest.terms.session_partitions`).
     stretches : sequence of Stretch

@@ -51,7 +51,7 @@ def _member(name: str, value: str) -> str:
 
 
 _TOPIC_NAME = "topic(?:_?[nN]ame)?"
-# A number of more digits, which no broker prints, would not fit: its partition is passed over, as `partly_read` says.
+# A longer number, which no broker prints, would not fit: its partition is skipped (`partly_read_leader_and_isr`).
 _NAME, _NUMBER, _NUMBERS = r"([\w.-]+)", r"(-?\d{1,9})(?!\d)", r"\[((?:\d{1,9}(?:,(?=\d)|(?=\])))*)\]"
 _INDEX = _member("partition(?:_?[iI]ndex)?", _NUMBER)
 _STATES = ",".join((
