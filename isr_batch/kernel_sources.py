@@ -27,7 +27,7 @@ def digest_of(room: str = "") -> str:
 
 
 def _sources_in(folder: Traversable, room: str) -> Iterator[Traversable]:
-    """Python files of a package, which spark-submit may have sent as a zip."""
+    """List the Python files of a package, which spark-submit may have sent as a zip."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             if entry.name == room if room else entry.name not in ROOMS:

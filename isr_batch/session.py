@@ -133,7 +133,7 @@ def start_session(
 
 
 def shuffle_options(settings: SparkSettings) -> dict[str, str]:
-    """Return the number of shuffle tasks: that of the settings, or, for a local master, one that fits this machine."""
+    """Return the number of shuffle tasks: from the settings, or for a local master by the size of this machine."""
     local = re.fullmatch(r"local(?:\[(\*|\d+).*\])?", settings.master)
     cores = len(os.sched_getaffinity(0)) if local and local[1] == "*" else int((local and local[1]) or 1)
     return {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions or max(8, 4 * cores))}

@@ -90,14 +90,14 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
         elif row.made_by == CONTROLLER:
             one.suspect, one.strength = CONTROLLER, STRONG
             one.reason = (
-                "No Shrinking line of the leader: the controller removed it (shutdown, fencing or reassignment)."
+                "The leader has no Shrinking line: the controller removed it (shutdown, fencing or reassignment)."
             )
         elif row.made_by == UNKNOWN:
             one.reason = (
-                "No Shrinking line, but server.log of the leader does not cover the time: leader or controller."
+                "There is no Shrinking line, but the leader's server.log does not cover the time: leader or controller."
             )
         elif row.retry:
-            one.reason = "The leader repeats a shrink that was not written before."
+            one.reason = "The leader repeats a shrink that it could not write before."
         else:
             one.reason = (
                 f"It was last caught up {row.lag_ms} ms before, which is within replica.lag.time.max.ms "

@@ -25,15 +25,15 @@ class IncidentCard(NamedTuple):
     title : str
         The broker that the incident points at, and what it did.
     when : str
-        Its period, in UTC.
+        Period of the incident, in UTC.
     counts : list of (str, int)
         Dropped followers by verdict, without zeros.
     rows : list of (str, str)
-        Heading and text: what, why, how sure, cost, and what to check next.
+        Heading and text of each row: what happened, why, confidence, cost, and what to check next.
     evidence : list of str
         Log lines, one text per file: file:line, line and 5 more.
     command : str
-        Explains a drop of it; empty if no rule made one.
+        Command that explains a drop of this incident; empty if no rule made one.
     """
 
     title: str

@@ -60,8 +60,8 @@ REPLICA_SCORES = Table(
         Column("replica_id", "INT", "follower", nullable=False),
         DATE,
         *_counts(
-            judged_us="time in which the rule's answers about the follower count, in microseconds: for a member of "
-            "the ISR, from a lag time after the start of the term at the latest, for others from their first fetch on",
+            judged_us="time in which the rule's decisions about the follower are scored, in microseconds: from its "
+            "first fetch in the term on; for a member of the ISR, at the latest from a lag time after the start",
             agreed_us="time in which the rule agreed with the rule true-lag on whether the follower is in sync: "
             "right by lag",
             misses="genuine failures that the rule left in the ISR for more than 1.5 lag times",
