@@ -80,7 +80,7 @@ class KafkaLogs:
     refused : pa.Table
         Refused lines of the other logs: log, source_file, source_line, reason.
     replaced_appends : list of dict
-        Rows of append_log from logs that are gone, which these logs complete: leader_id, topic, partition_id,
+        Rows of append_log from logs that are gone, which the logs read now complete: leader_id, topic, partition_id,
         source_file, source_line, base_offset.
     numbers : pa.Table
         The last request of each fetch session in each file (`isr_batch.ingest.requests.coverage.last_numbers`).
