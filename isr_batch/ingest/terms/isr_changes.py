@@ -227,7 +227,7 @@ def _with_maker(sources: Sources, changes: pa.Table, files: pa.Table, controller
 
 
 def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.Table:
-    """Keep the changes without a line in a leader's log. The controller's record may be as late as the response."""
+    """Select the changes without a line in a leader's log. The controller's record may be as late as the response."""
     late_us = f"greatest(l.at_us + {_RECORD_LATE_US}, coalesce(l.answered_us, 0))"
     return sql(
         f"""
