@@ -83,7 +83,7 @@ def rows_where(rows: pa.Table, where: Mapping[str, str] | None) -> pa.Table:
 
 
 class StoredTables:
-    """Tables of a lake, as frames of one kind."""
+    """The tables of a lake, returned as frames of one kind."""
 
     def __init__(self, lake: Lake, kind: Kind, spark: "SparkSession | None") -> None:
         self._lake = lake
