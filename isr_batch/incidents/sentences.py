@@ -219,7 +219,7 @@ def _genuine(number: int, incidents: Sequence[Row], form: str) -> str:
             f"continued: suspect the link or a throttle)"
         )
     if stopped := _by_broker(incidents, "stopped", form):
-        parts.append(f"stopped or slow was {stopped}")
+        parts.append(f"stopped or slow: {stopped}")
     return f"{begin} behind: {'; '.join(parts)}."
 
 
