@@ -24,7 +24,7 @@ MIN_JAVA: Final = 17
 # Memory in addition to the JVM's heap: the driver, and one Python worker per core.
 PYTHON_MEMORY_GB: Final = 1.0
 MIN_DISK_GB: Final = 2.0
-"""Minimum scratch space, enough for what a few million fetches spill."""
+"""Minimum scratch space, enough for the spill of a few million fetches."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _check_java() -> DoctorCheck:
 
 
 def _spark() -> DoctorCheck:
-    """Check SPARK_HOME, which often names another Spark than the installed one by mistake."""
+    """Check SPARK_HOME, which often points at a different Spark than the installed one."""
     home = os.environ.get("SPARK_HOME")
     wanted = version("pyspark")
     if not home:
@@ -112,7 +112,7 @@ def _check_time_zone() -> DoctorCheck:
     try:
         ZoneInfo(name.removeprefix(":"))
     except (KeyError, ValueError, OSError):  # not there, not a name, a folder of zones
-        return DoctorCheck("time zone", f"TZ={name}, which there is not", "set TZ=UTC, or install tzdata")
+        return DoctorCheck("time zone", f"TZ={name} is not a known time zone", "set TZ=UTC, or install tzdata")
     return DoctorCheck("time zone", f"TZ={name}; all times here are UTC")
 
 
@@ -147,7 +147,7 @@ def _check_delta_jars() -> DoctorCheck:
     jars = delta_jars()
     return DoctorCheck(
         "delta jars",
-        ", ".join(jar.name for jar in jars) or "none: every start asks Maven",
+        ", ".join(jar.name for jar in jars) or "none: each start downloads them",
         "" if jars else "`python -m isr_batch.session --fetch-jars` fetches them once",
     )
 
@@ -159,7 +159,7 @@ def _check_numba() -> DoctorCheck:
         answer = numba.njit(lambda x: x + 1)(41)
     except Exception as error:  # noqa: BLE001 (any error of LLVM is reported)
         return DoctorCheck("numba", str(error).partition("\n")[0], "reinstall numba and llvmlite: `make clean setup`")
-    return DoctorCheck("numba", f"{numba.__version__} compiles", "" if answer == 42 else "numba computes nonsense")  # noqa: PLR2004
+    return DoctorCheck("numba", f"{numba.__version__} compiles", "" if answer == 42 else "numba miscalculates")  # noqa: PLR2004
 
 
 def _check_memory(driver_memory: str) -> DoctorCheck:

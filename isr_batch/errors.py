@@ -57,7 +57,7 @@ class NothingToReplayError(NoInputError):
 
 
 class QualityGateError(IsrBatchError):
-    """When results were written but should not be relied on: too much in quarantine, or a replay unlike the broker."""
+    """When results were written but are unreliable: too much in quarantine, or a replay unlike the brokers."""
 
     exit_code = 4
 
@@ -69,7 +69,7 @@ class SchemaError(IsrBatchError):
 
 
 class WriteConflictError(IsrBatchError):
-    """When other writers kept changing the table while this one retried; a later run may succeed."""
+    """When other writers changed the table at every retry; a later run may succeed."""
 
     exit_code = 6
 
@@ -94,7 +94,7 @@ class AccountError(IsrBatchError):
 
 BUG_EXIT_CODE = 70
 RULE_FILE: Final = "ISR_BATCH_RULE_FILE"
-"""As in ``udfs.rules``, which is not imported for the messages of other errors."""
+"""Same as in ``udfs.rules``, which is not imported just for messages of other errors."""
 MOST_SAID: Final = 600
 """Characters of a compiler's message that are shown."""
 
@@ -170,12 +170,12 @@ def _disk_error(text: str) -> tuple[str, str] | None:
         fault_line = line.strip().removeprefix("Caused by: ")
         if _NO_ROOM.search(line):
             return (
-                f"a disk is full, or a limit reached: {fault_line}",
+                f"a disk is full, or a quota is exceeded: {fault_line}",
                 f"free space for the lake and for spark.local.dir, then repeat the command: {_NOTHING_HALF}",
             )
         if _NOT_ALLOWED.search(line):
             return (
-                f"a file may not be read or written: {fault_line}",
+                f"no permission to read or write a file: {fault_line}",
                 "give this user access to it, then repeat the command",
             )
     return None

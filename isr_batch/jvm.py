@@ -1,6 +1,6 @@
 """Options for the JVM of a local session: a fast start for small inputs.
 
-In a short run, the JVM's compiler takes a third of the time; at the start, loading classes takes half of it. Small
+In a short run, the JVM's compiler takes a third of the time, and loading classes takes half of the start-up. Small
 inputs do not need the C2 compiler or a parallel collector, and classes are loaded from an archive that
 `isr_batch.jvm_archive` makes (`make setup`). A JVM ignores an archive that does not match it.
 """

@@ -71,4 +71,4 @@ if __name__ == "__main__":
     elif written := write_class_archive():
         sys.stdout.write(f"{written}\n")
     else:
-        sys.stdout.write("Java makes no archive of classes: Spark will start somewhat slower\n")
+        sys.stdout.write("Java did not write the class archive: Spark will start somewhat slower\n")

@@ -12,12 +12,12 @@ import udfs
 from isr_batch.errors import RULE_FILE
 
 ROOMS = ("request_log",)
-"""Rooms of ``udfs`` that no replay uses: a change there compiles no rule again."""
+"""Subpackages of ``udfs`` that no replay uses: after a change there, no rule is compiled again."""
 
 
 @lru_cache
 def digest_of(room: str = "") -> str:
-    """Hash the sources of ``udfs`` as a key of numba's cache: without `ROOMS`, or one of these and what all share."""
+    """Hash sources of ``udfs`` as a key of numba's cache: all except `ROOMS`, or one of these and the shared ones."""
     digest = hashlib.sha256()
     for source in _sources_in(files(udfs), room):
         digest.update(source.read_bytes())
@@ -27,7 +27,7 @@ def digest_of(room: str = "") -> str:
 
 
 def _sources_in(folder: Traversable, room: str) -> Iterator[Traversable]:
-    """Python files of a package, which spark-submit may have sent as a zip."""
+    """List the Python files of a package, which spark-submit may have sent as a zip."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             if entry.name == room if room else entry.name not in ROOMS:

@@ -1,4 +1,4 @@
-"""Memory limit of this process, and detection of out-of-memory errors."""
+"""Memory limits of this process and machine."""
 
 import os
 import resource

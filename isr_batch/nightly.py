@@ -61,7 +61,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     step : callable
         Shows progress.
     elr : {"auto", "off", "on"}
-        Whether the clusters have eligible leader replicas: by their logs, never, or from the start.
+        Whether the clusters have eligible leader replicas: as their logs show (auto), never, or from the start.
     timelines : {"all", "around-shrinks", "none"}, optional
         Which rows of replica_timeline and partition_timeline are written; by default this depends on the number of
         events.

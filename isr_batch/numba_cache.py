@@ -34,7 +34,7 @@ ANY_PROCESSOR = "generic", ""
 
 
 class SourcesLocator:
-    """Where numba keeps the machine code of a function (`NUMBA_CACHE_LOCATOR_CLASSES`)."""
+    """Chooses where numba keeps the machine code of a function (`NUMBA_CACHE_LOCATOR_CLASSES`)."""
 
     def __init__(self, folder: Path, module: str) -> None:
         self.folder, self.module = folder, module
@@ -46,7 +46,7 @@ class SourcesLocator:
         Returns
         -------
         SourcesLocator or None
-            Where no folder can be written by this user alone: what came with the package, or None.
+            If no folder belongs to this user alone: the machine code that came with the package, or None.
         """
         room = next((room for room in ROOMS if function.__module__.startswith(f"{udfs.__name__}.{room}.")), "")
         # A rule on trial does not take the place of what all other commands use.
@@ -118,7 +118,7 @@ class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without 
 
 
 class _Listener(event.Listener):  # type: ignore[misc]  # numba comes without types
-    """Is notified of each function that is not in the cache, and of functions that are compiled with it."""
+    """Is notified of each function that is compiled because it is not in the cache."""
 
     def __init__(self) -> None:
         self.collecting: list[bool] = []
@@ -149,7 +149,7 @@ def _listen_for_compiling() -> None:
 def keep_compiled_by_numba(functions: Sequence[Callable[..., object]]) -> None:
     """Let entry points of ``udfs`` load their machine code from numba's cache, and save what they compile.
 
-    Where no folder can be written, they compile as they would without.
+    If no folder can be written, they are compiled in each process.
     """
     _listen_for_compiling()
     others, config.CACHE_LOCATOR_CLASSES = config.CACHE_LOCATOR_CLASSES, f"{__name__}.{SourcesLocator.__name__}"
@@ -158,6 +158,8 @@ def keep_compiled_by_numba(functions: Sequence[Callable[..., object]]) -> None:
             kernel: Any = getattr(function, "compiled", function)
             kernel._cache = _MachineCode(kernel.py_func)  # noqa: SLF001  # `enable_caching` takes no class
     except RuntimeError as error:
-        logger.warning("compiled kernels are not kept, which takes half a minute in each process: %s", error)
+        logger.warning(
+            "compiled kernels cannot be cached, so each process compiles them again (half a minute): %s", error
+        )
     finally:
         config.CACHE_LOCATOR_CLASSES = others

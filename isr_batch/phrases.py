@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 NAMES: Final = 12
-"""Names that are listed where none is similar."""
+"""Number of names that are listed if no similar one exists."""
 _TIMES: Final = ("", "once", "twice", "three times", "four times", "five times", "six times")
 
 
@@ -51,7 +51,7 @@ def seconds_text(times_ms: Sequence[int]) -> str:
 
 
 def from_asked_time(after_us: int, what: str) -> list[str]:
-    """Say how far the nearest result is from the requested time; empty if less than a second."""
+    """Say how far the nearest result is from the requested time; empty for less than a second."""
     seconds = abs(after_us) // 1_000_000
     units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
     far = [

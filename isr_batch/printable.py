@@ -1,4 +1,4 @@
-"""Make foreign names and texts safe to show: in a terminal, a picture, a label, a log, a command to be copied.
+"""Make names and texts from others safe to show in a terminal, a picture, a label, a log or a command to copy.
 
 Names of clusters, topics, clients and files come from other people's logs and folders. A control character in one may
 move a terminal's cursor, a bidirectional mark may reverse a line, and pictures allow neither.
@@ -39,12 +39,12 @@ def _hidden(address: re.Match[str]) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Write text of several lines as `printable` does each of them."""
+    """Escape each line of a text with `printable`."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def shell_word(text: str) -> str:
-    """Write a text as one word of a command that people copy into a shell."""
+    """Quote a text as one word of a shell command that people copy."""
     if all(map(_is_visible, text)):
         return shlex.quote(text)
     escaped = text.replace("\\", r"\\").replace("'", r"\'")

@@ -1,4 +1,4 @@
-"""Track the progress of long work in this process: the working loop counts, and the terminal polls the count.
+"""Track the progress of long work in this process: the work counts, and the terminal polls the count.
 
 Spark counts its own work (`isr_batch.session.running_tasks`).
 """
@@ -10,7 +10,7 @@ Part = TypeVar("Part")
 
 
 class WorkDone(NamedTuple):
-    """Amount done and total amount; other work has another ``key``."""
+    """Amount done and total amount; different work has a different ``key``."""
 
     key: object
     done: float

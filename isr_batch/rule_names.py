@@ -9,17 +9,17 @@ from isr_batch.phrases import did_you_mean
 
 
 def take_in_rule_file(file: Path | None) -> None:
-    """Register the rule of a file, before anything else needs the rules, for this process and those that it starts.
+    """Register the rule in a file, for this process and those that it starts, before anything needs the rules.
 
     Parameters
     ----------
     file : Path or None
-        With a ``RULE``, as the files in ``udfs/rules``; None changes nothing.
+        A file with a ``RULE``, like those in ``udfs/rules``; with None, nothing changes.
 
     Raises
     ------
     UsageError
-        When it cannot be imported, has no rule, or a rule whose name is taken or is not that of the file.
+        If the file cannot be imported or has no rule, or if the rule's name is taken or differs from the file's.
     """
     if file is None:
         return

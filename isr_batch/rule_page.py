@@ -1,4 +1,4 @@
-"""Collect the functions of a rule with their code, its own and those of the rule that it is based on, for printing."""
+"""Collect the functions of a rule and their code for printing, including those of the rule that it is based on."""
 
 import inspect
 from collections.abc import Callable, Iterator

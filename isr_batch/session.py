@@ -81,16 +81,17 @@ def start_session(
     settings : SparkSettings
         The ``spark`` section.
     java : str, optional
-        Options of the JVM, of `isr_batch.jvm.jvm_options`; by default those for much to do.
+        Options of the JVM, from `isr_batch.jvm.jvm_options`; by default those for large input.
     tasks : int, optional
-        That an exchange has under spark-submit, where neither that nor the settings say it; by default Spark's 200.
+        Number of shuffle tasks under spark-submit, if neither its configuration nor the settings have one; by default
+        Spark's 200.
     **options : str
-        More Spark options for a session that is started here.
+        Further Spark options for a session that is started here.
 
     Raises
     ------
     UsageError
-        When there is no Java that starts it.
+        If no Java can start it.
     """
     # PySpark logs every refused query with its traceback before it raises the error, which says it all.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -132,7 +133,7 @@ def start_session(
 
 
 def shuffle_options(settings: SparkSettings) -> dict[str, str]:
-    """Return the number of shuffle tasks: that of the settings, or, for a local master, one that fits this machine."""
+    """Return the number of shuffle tasks: from the settings, or for a local master by the size of this machine."""
     local = re.fullmatch(r"local(?:\[(\*|\d+).*\])?", settings.master)
     cores = len(os.sched_getaffinity(0)) if local and local[1] == "*" else int((local and local[1]) or 1)
     return {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions or max(8, 4 * cores))}
@@ -160,7 +161,7 @@ def fetch_delta_jars() -> list[Path]:
     Raises
     ------
     UsageError
-        When they cannot be resolved.
+        If they cannot be resolved.
     """
     if delta_jars():
         return delta_jars()

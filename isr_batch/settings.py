@@ -43,7 +43,7 @@ class _Section(BaseModel):
 
 
 class SparkSettings(_Section):
-    """Which engine works, and the session that a command starts; under spark-submit ``arrow_batch_rows`` counts."""
+    """The engine, and the session that a command starts; under spark-submit ``arrow_batch_rows`` still applies."""
 
     engine: Literal["auto", "spark", "local"] = "auto"
     master: str = "local[*]"
@@ -118,7 +118,7 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
     Raises
     ------
     UsageError
-        With every mistake of every layer.
+        If there are mistakes; the message lists those of all layers.
     """
     mistakes: list[str] = []
     layers = _settings_layers(env or os.environ.get(ENV_VARIABLE), options or {}, conf or _conf_folder(), mistakes)

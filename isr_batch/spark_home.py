@@ -3,7 +3,7 @@
 ``.venv/bin/spark-submit`` asks the first ``python3`` on PATH where Spark is, and runs the job with it. Unless the
 environment is activated, that is the system's Python, which has neither Spark nor this package. PySpark's commands
 first look for a folder ``spark-distribution`` next to them. ``python -m isr_batch.spark_home`` makes it (`make setup`):
-links to what PySpark brings, and settings. These name the Python of the driver, and Delta, whose jars are among
+links to PySpark's own files, and settings. These name the Python of the driver, and Delta, whose jars are among
 Spark's, so that ``spark-sql`` reads a lake as well.
 """
 
@@ -33,7 +33,7 @@ def make_spark_home(scripts: Path, python: Path) -> Path:
     scripts : Path
         Folder with ``spark-submit``.
     python : Path
-        Runs drivers of jobs that name none.
+        Python of the drivers of jobs that name no other.
     """
     home, brought = scripts / "spark-distribution", Path(pyspark.__file__).parent
     for folder in ("conf", "warehouse"):

@@ -38,8 +38,7 @@ _FAULTS: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "check --catalog; spark.sql.catalog.NAME in Spark's configuration defines one",
     ),
 )
-"""What Spark and its stores say of an address: a pattern, that in words, and what to do. Only names are repeated: a
-message of theirs may hold credentials."""
+"""Errors of Spark and its stores about an address: a pattern, our message, and the remedy."""
 
 
 def store_fault(text: str) -> tuple[str, str] | None:

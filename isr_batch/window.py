@@ -1,4 +1,4 @@
-"""The UTC days that a command is about, with an exclusive end, and possibly unbounded; and instants given by users."""
+"""The range of UTC days that a command works on, with an exclusive end; and instants given by users."""
 
 import re
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Window:
 
     @property
     def handled_in(self) -> str:
-        """Like `condition`, with one day more: a fetch that arrives in the window may be handled a day later."""
+        """Like `condition`, with one more day: a fetch that arrives in the window may be handled a day later."""
         parts = [f"event_date >= DATE'{self.start}'"] if self.start else []
         parts += [f"event_date <= DATE'{self.end}'"] if self.end else []
         return " AND ".join(parts) or "true"
@@ -48,12 +48,12 @@ class Window:
 
     @property
     def start_us(self) -> int:
-        """First instant of the window, in microseconds since the epoch; a far past one where that side is open."""
+        """First instant of the window, in microseconds since 1970; in the far past if that side is unbounded."""
         return _midnight_us(self.start) if self.start else -(2**62)
 
     @property
     def end_us(self) -> int:
-        """First instant after the window, in microseconds since the epoch; a far future one where that side is open."""
+        """First instant after the window, in microseconds since 1970; in the far future if that side is unbounded."""
         return _midnight_us(self.end) if self.end else 2**62
 
     def within(self, time_us: str) -> str:
@@ -94,7 +94,7 @@ def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
     days = (_parse_day("--from", start) if start else None, _parse_day("--to", end) if end else None)
     if days[0] and days[1] and days[0] >= days[1]:
         raise UsageError(
-            f"there is no day from {start} to before {end}", "--to is exclusive: name the day after the last one"
+            f"the range from {start} to {end} has no days", "--to is exclusive: name the day after the last one"
         )
     return Window(*(str(day) if day else None for day in days))
 

@@ -1,4 +1,4 @@
-"""Read the YAML of users: mappings, lists, texts, numbers and truth values, within limits that no honest file meets.
+"""Read users' YAML files: mappings, lists, texts, numbers and truth values, within limits far above real files.
 
 A few hundred bytes of YAML can expand to more than fits into memory (aliases), or take minutes to parse (brackets).
 """

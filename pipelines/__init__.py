@@ -1,1 +1,1 @@
-"""The jobs: options in, exit code out; the work is done in `isr_batch`."""
+"""The commands and jobs: they read options, call `isr_batch`, and return an exit code."""

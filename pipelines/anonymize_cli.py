@@ -20,7 +20,7 @@ def anonymize_command(
     cluster: Cluster = None, stamp_format: StampFormat = None, time_zone: TimeZone = None,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Copy logs with made-up names of topics, hosts, clients and users; `run` answers the same by the copy."""
+    """Copy logs with made-up names of topics, hosts, clients and users; `run` gives the same answer for the copy."""
     printer = Output(quiet=quiet, as_json=as_json)
     for path in filter(None, (out, names_file)):
         if path.exists() or path.is_symlink():

@@ -1,4 +1,4 @@
-"""The command line `isr-batch`: options to settings, settings to functions of the library, outcome to an exit code."""
+"""The command line `isr-batch`: it turns options into settings, calls the library, and returns an exit code."""
 
 import sys
 import traceback
@@ -97,11 +97,11 @@ app.add_typer(export_app, name="export")
 @app.command("generate", epilog="Example: isr-batch generate paused-follower --partitions 20 --lake build/generated")
 def generate_command(
     scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="Scenario; an unknown name lists all.")],
-    partitions: Annotated[int, typer.Option(min=1, help="Partitions of a fleet.")] = 100,
+    partitions: Annotated[int, typer.Option(min=1, help="Number of partitions of a fleet.")] = 100,
     hours: Annotated[float, typer.Option(min=0.01, help="Simulated hours.")] = 0.5,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 1,
     rule: Annotated[
-        str | None, typer.Option(help="Rule of the brokers; by default today's. Comma-separated: one cluster each.")
+        str | None, typer.Option(help="Rule of the brokers; by default today's. With several (a,b): one cluster each.")
     ] = None,
     idle_share: Annotated[float, typer.Option(min=0, max=1, help="Share of partitions without traffic.")] = 0.4,
     busiest_rate: Annotated[
@@ -111,9 +111,9 @@ def generate_command(
     acks_all_share: Annotated[float, typer.Option(min=0, max=1, help="Share of partitions with acks=all.")] = 0.5,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Simulate a scenario, and write its log as an ingest would, as a cluster of that name.
+    """Simulate a scenario, and write its log like an ingest, as a cluster with that name.
 
-    With several rules the clusters are named SCENARIO.RULE.
+    With several rules, the clusters are named SCENARIO.RULE.
     """
     rules = list(dict.fromkeys(name.strip() for name in rule.split(","))) if rule is not None else [None]
     require_rule_names(*(name for name in rules if name is not None))
@@ -137,7 +137,7 @@ def generate_command(
     "experiment", epilog="Example: isr-batch experiment conf/experiments/kip-501-example.yaml --lake build/stories"
 )
 def experiment_command(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE.yaml...", help="Scenario, rules, grid of parameters.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE.yaml...", help="Experiment: scenario, rules, grid.")],
     rule_file: RuleFile = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -235,8 +235,8 @@ def report_command(
 
 @app.command("sql", epilog='Example: isr-batch sql --lake build/lake "SELECT * FROM worst_partitions LIMIT 5"')
 def sql_command(
-    query: Annotated[str, typer.Argument(metavar="SELECT", help="Of DuckDB, or with --engine spark of Spark.")],
-    unrestricted: Annotated[bool, typer.Option("--unrestricted", help="Any statement of Spark's.")] = False,
+    query: Annotated[str, typer.Argument(metavar="SELECT", help="In DuckDB's SQL; in Spark's with --engine spark.")],
+    unrestricted: Annotated[bool, typer.Option("--unrestricted", help="Allow any Spark SQL statement.")] = False,
     engine: EngineOf = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -252,7 +252,7 @@ def sql_command(
 
 @app.command("views", epilog="Example: isr-batch views --lake build/lake --format duckdb")
 def views_command(
-    form: Annotated[Literal["spark", "duckdb"], typer.Option("--format", help="Dialect of SQL.")] = "spark",
+    form: Annotated[Literal["spark", "duckdb"], typer.Option("--format", help="SQL dialect.")] = "spark",
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Print the SQL that defines the lake's tables and views in another session."""
@@ -279,13 +279,13 @@ def compare_command(
 
 @app.command("kip", epilog="Example: isr-batch kip kafka-3.7 kip-501-pending --lake build/lake --out page.md")
 def kip_command(
-    old: Annotated[str, typer.Argument(metavar="OLD", autocompletion=complete_rule, help="Rule of today.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", autocompletion=complete_rule, help="Rule that is proposed.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", autocompletion=complete_rule, help="Rule to compare with.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", autocompletion=complete_rule, help="Proposed rule.")],
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.md", help="Where to write the page.")] = None,
     rule_file: RuleFile = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """Write both rules side by side as a page in Markdown: their figures on the lake, where they part, experiments."""
+    """Write both rules side by side as a page in Markdown: their figures on the lake, differences, experiments."""
     take_in_rule_file(rule_file)
     require_rule_names(old, new)
     from isr_batch.report.kip_page import kip_page

@@ -6,14 +6,14 @@ import typer
 
 
 def complete_rule(incomplete: str) -> list[str]:
-    """Rules that begin so."""
+    """Complete the id of a rule."""
     from udfs.rules import REGISTRY
 
     return [rule for rule in REGISTRY if rule.startswith(incomplete)]
 
 
 def complete_rules(incomplete: str) -> list[str]:
-    """The last of several rules, separated by commas, or all of them."""
+    """Complete the last of several rules, separated by commas, or ``all``."""
     before, comma, last = incomplete.rpartition(",")
     more = [] if comma else [name for name in ("all",) if name.startswith(last)]
     return [f"{before}{comma}{rule}" for rule in [*complete_rule(last), *more] if rule not in before.split(",")]

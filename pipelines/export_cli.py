@@ -40,7 +40,7 @@ def export_csv_command(
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.csv", help="For a spreadsheet.")] = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """Write each follower that your brokers dropped, with its verdict, as CSV; without --out, to the terminal."""
+    """Write each follower that your brokers dropped, with the verdict, as CSV; without --out, to the terminal."""
     job = open_job(Output(quiet=quiet), settings_of_job(env), lake, catalog)
     from isr_batch.incidents.own_shrinks import own_shrinks
     from isr_batch.incidents.verdicts_csv import verdicts_csv
@@ -53,11 +53,11 @@ def export_csv_command(
 @export_app.command(name="incident", epilog="Example: isr-batch export incident --markdown --lake build/lake")
 def export_incident_command(
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="The nearest to it; by default the worst one.")
+        str | None, typer.Option("--at", metavar="TIME", help="Incident nearest to this time; by default the worst.")
     ] = None,
     broker: Annotated[
         int | None,
-        typer.Option(min=0, autocompletion=complete_broker, help="Only incidents that this broker has to do with."),
+        typer.Option(min=0, autocompletion=complete_broker, help="Only incidents that involve this broker."),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="For a chat, an issue or a postmortem.")] = False,
     picture: Annotated[

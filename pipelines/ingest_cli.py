@@ -72,12 +72,12 @@ def find_logs_of_command(
     zones: list[str] | None,
     show: "Callable[[str, LogFolder], None] | None" = None,
 ) -> LogsOfCommand:
-    """Find the clusters in a folder before anything is started, and judge their logs: for `look` as for `run`.
+    """Find the clusters in a folder before anything is started, and check their logs; used by `look` and `run`.
 
     Parameters
     ----------
     show : callable, optional
-        Prints what a cluster's folder holds, before that is judged.
+        Prints the files of a cluster's folder before they are checked.
 
     Raises
     ------
@@ -163,7 +163,7 @@ def look_command(
     logs: Annotated[
         list[str],
         typer.Argument(
-            metavar="DIR", help="The logs of one cluster, or a folder per cluster; or as `run --logs` takes them."
+            metavar="DIR", help="The logs of one cluster, or a folder per cluster; or a value of `run --logs`."
         ),
     ],
     cluster: Cluster = None, stamp_format: StampFormat = None, time_zone: TimeZone = None,
@@ -187,7 +187,7 @@ def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
     known = ingested_clusters(job.lake)
     if known and not known & {*logs.clusters}:
         new = f"{', '.join(logs.clusters)}: new here; the lake has logs of {', '.join(sorted(known))}"
-        job.out.warn(f"{new} (--cluster NAME if they are of one of these)")
+        job.out.warn(f"{new} (--cluster NAME if they belong to one of these)")
     for name, (folder, found) in logs.clusters.items():
         _show_files(job.out, name, found)
         with job.out.step(f"ingest {folder}") as facts:
@@ -244,8 +244,8 @@ def ingest_table_command(
     ] = False,
     leader: Annotated[int | None, typer.Option("--leader", help="With --replace: rows of this leader only.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="With --replace: rows of this topic only.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="With --replace: even if more rows go than come.")] = False,
-    engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --replace: even if it deletes more rows than it adds.")] =
+    False, engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Add the rows of a table of follower fetches that the lake does not have yet; a YAML file maps its columns."""
     window = parse_window(None, start, end)
@@ -284,7 +284,7 @@ def table_of_command(
     Raises
     ------
     UsageError
-        With all mistakes in the mapping.
+        If the mapping has mistakes; the message lists them all.
     NoInputError
         When the file or folder does not exist.
     """

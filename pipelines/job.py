@@ -1,4 +1,4 @@
-"""Shared by the commands: options, settings, and a lake to work on."""
+"""Options, settings and access to a lake, shared by the commands."""
 
 import os
 import time
@@ -38,14 +38,15 @@ Rules = Annotated[
     str | None, typer.Option("--rules", autocompletion=complete_rules, help="all, or comma-separated names.")
 ]
 RuleFile = Annotated[
-    Path | None, typer.Option("--rule-file", metavar="FILE.py", help="One more rule (docs/add-a-rule.md).")
+    Path | None,
+    typer.Option("--rule-file", metavar="FILE.py", help="File with an additional rule (docs/add-a-rule.md)."),
 ]
 EngineOf = Annotated[
     str | None,
     typer.Option(
         "--engine",
         metavar="auto|spark|local",
-        help="Spark or this process; by default Spark for large input or in its session.",
+        help="Engine: Spark or this process; by default Spark for large input, or if a session exists.",
     ),
 ]
 Logs = Annotated[Path, typer.Option("--logs", help="A folder per broker, or per cluster with those.")]
@@ -100,7 +101,7 @@ class Job:
 def settings_of_job(
     env: str | None, rules: str | None = None, params: list[str] | None = None, engine: str | None = None
 ) -> "Settings":
-    """Read the settings in force, those of the options included."""
+    """Load the settings, including those from options."""
     from isr_batch.settings import load_settings
 
     replay: dict[str, Any] = {}
@@ -240,12 +241,12 @@ def size_of_job(lake: str | None, logs: Path | None = None) -> int | None:
 
 @contextmanager
 def recorded_job(job: Job, command: str, window: Window | None = None, *, writes: bool = True) -> "Iterator[Run]":
-    """Record the command in the run log, whatever its outcome; a catalog then has the views of what was written.
+    """Record the command in the run log, whatever its outcome; in a catalog, create views of the written tables.
 
     Raises
     ------
     WriteConflictError
-        When it writes, and another run writes to a lake that can have one writer at a time.
+        If the command writes, and another run is writing to a lake that allows one writer at a time.
     """
     from isr_batch.lake.lease import sole_writer
     from isr_batch.lake.run_log import write_run_log

@@ -68,7 +68,7 @@ def backfill_command(
 
 def maintain_command(
     retain_hours: Annotated[int, typer.Option(min=168, help="Files replaced longer ago are removed.")] = 168,
-    state_days: Annotated[int, typer.Option(min=1, help="Latest days that a replay can continue from.")] = 14,
+    state_days: Annotated[int, typer.Option(min=1, help="Number of latest days that a replay can continue from.")] = 14,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compact the tables, and delete unreferenced files and old states."""

@@ -27,19 +27,19 @@ PLAIN_WIDTH = 200
 GAP = 2
 """Between two columns of a table."""
 LEAST_TEXT, LEAST_HEADING = 12, 6
-"""Width of a text column, and of a heading, if there is not enough room."""
+"""Minimum width of a text column, and of a heading, if there is not enough room."""
 MANY_LINES = 4
-"""Lines of a row, on average, beyond which its cells are below one another instead."""
+"""Average number of lines per row from which the cells of a row are printed below one another."""
 MOST_SHOWN = 1000
-"""Rows of a table that are shown: a hundred thousand take minutes, and are of no use."""
+"""Rows of a table that are shown: a hundred thousand rows take minutes, and are useless on a terminal."""
 POLLS = 0.5
 """Seconds between two polls of the progress."""
 LINES = 60.0
-"""Seconds between two lines of it where there is no terminal."""
+"""Seconds between two lines of progress without a terminal."""
 
 
 class Output:
-    """Output of a command, by its reader: a terminal, a file, or a program.
+    """Output of a command, adapted to its reader: a terminal, a file, or a program.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Output:
 
     @contextmanager
     def _bar(self, name: str) -> Iterator[None]:
-        """Bar of counted work or tasks of running stages, their rate, the time left; other work begins a new bar."""
+        """Show a bar of counted work or of running stages' tasks, with rate and time left; other work has a new bar."""
         columns = (
             SpinnerColumn(), TextColumn("{task.description}", markup=False), TextColumn("{task.fields[took]}"),
             BarColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),

@@ -39,7 +39,7 @@ def show_rule_command(
     rule_file: RuleFile = None,
     as_json: Json = False,
 ) -> None:
-    """Describe a rule, its parameters and its functions, with those of the rule that it is based on."""
+    """Describe a rule, its parameters and its functions, including those of the rule that it is based on."""
     take_in_rule_file(rule_file)
     from isr_batch.rule_page import functions_of_rule
     from udfs.rules import COMMON_PARAMS, REGISTRY

@@ -1,4 +1,4 @@
-"""`isr-batch run`: ingest, replay, compare and report in one go; and the steps that other commands take as well."""
+"""`isr-batch run`: ingest, replay, compare and report in one go; and the steps that other commands share."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -147,14 +147,16 @@ def show_match_of_job(job: Job, summary: "BrokerCheckSummary") -> None:
 
 
 def match_sentence(summary: "BrokerCheckSummary", least: float) -> str:
-    """Say how far the replay agrees with the brokers, and whether to trust its verdicts."""
+    """Say how well the replay agrees with the brokers, and whether to trust its verdicts."""
     changes = sum(row["matched"] + row["missing"] + row["extra"] for row in summary.rows)
     if not changes:
         return "The brokers logged no ISR change, and the replay makes none: there is nothing to compare."
     share = f"{summary.matched:,} of {count_of(changes, 'ISR change')}"
     if summary.matched_ratio >= least:
         return f"The replay agrees with the brokers on {share}: the verdicts can be trusted."
-    return f"The replay agrees with the brokers on only {share}, and the limit is {least:.0%}: trust no verdict."
+    return (
+        f"The replay agrees with the brokers on only {share}, and the limit is {least:.0%}: do not trust the verdicts."
+    )
 
 
 def run_command(
@@ -189,7 +191,7 @@ def run_command(
 ) -> None:  # fmt: skip
     """Ingest, replay, compare and report in one go; without follower fetches, report what server.log alone shows.
 
-    --from and --to choose the days that are replayed; of logs all are ingested.
+    --from and --to choose the days that are replayed; all logs are ingested.
     """
     show_zone_of_job(display_zone)
     take_in_rule_file(rule_file)

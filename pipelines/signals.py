@@ -19,7 +19,7 @@ def ended_by_signals(out: Output) -> Iterator[None]:
     Raises
     ------
     SystemExit
-        With 128 and the number of the signal.
+        With exit code 128 plus the number of the signal.
     """
     stopped: list[int] = []
 

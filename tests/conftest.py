@@ -116,7 +116,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    config.option.loadscopereorder = False  # as `pytest_collection_modifyitems` has put them
+    config.option.loadscopereorder = False  # in the order of `pytest_collection_modifyitems`
 
     class Together(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:

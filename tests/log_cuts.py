@@ -56,7 +56,7 @@ def copy_of(
     keep : callable
         What is kept of the logs named.
     logs : collection of str
-        Of `ALL_LOGS`; the others are kept whole.
+        Logs from `ALL_LOGS`; the others are kept whole.
     brokers : collection of int
         Left out altogether.
     metadata : bool

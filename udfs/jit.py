@@ -89,7 +89,7 @@ def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
     """Make one compiled function that calls ``functions[code]`` with the remaining arguments.
 
     numba has no cheap call through a pointer into compiled code, but it does inline a chain of
-    comparisons. A function that several rules have is compiled once.
+    comparisons. A function that several rules share is compiled once.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Types of int64 records that the replay reads, keeps and writes, with Kafka's names.
+"""Types of the int64 records that the replay reads, keeps and writes, with Kafka's names.
 
 Times that order events are microseconds since the epoch (``*_us``). Times that Kafka itself keeps and compares are
 milliseconds (``*_ms``), truncated from the microseconds, as a broker's clock would return them.

@@ -195,20 +195,20 @@ SEEN: Final = {
         "troubles",
         ("kafka-0.9", "kafka-2.1"),
         "A follower that is one batch behind is in sync (2). But on an idle partition only fetches renew the time "
-        "at which a follower was caught up. So a follower whose answer is held up is dropped although it has the "
+        "at which a follower was caught up. So a follower whose response is delayed is dropped although it has the "
         "whole log (3), and so is a dead follower that lacks nothing (4).",
     ),
     "kafka-2.1": Seen(
         "troubles",
         ("kafka-0.10.2",),
-        "The time since it was caught up runs far past the limit, but the follower stays while it lacks nothing (3, "
+        "The time since it was caught up exceeds the limit by far, but the follower stays while it lacks nothing (3, "
         "4). With the append at 84 s, all of that time becomes lag at once: the follower is dropped a second later, "
         "nine seconds before the lag time is over for the new records.",
     ),
     "kafka-2.7": Seen(
         "high-watermark",
         ("kafka-2.1", "kafka-3.3"),
-        "Here the controller needs 3 s for a change of the ISR. Its answer to the shrink does not move the high "
+        "Here the controller needs 3 s for a change of the ISR. Its response to the shrink does not move the high "
         "watermark. No append does either, because every producer waits for the high watermark; so it is stalled "
         "for twelve more seconds, until 30 s (1). A broker that is shutting down joins the ISR again, and the high "
         "watermark then waits for it (2).",
@@ -216,7 +216,7 @@ SEEN: Final = {
     "kafka-3.3": Seen(
         "high-watermark",
         ("kafka-2.7", "kafka-3.7"),
-        "The controller's answer moves the high watermark (1). A broker that is shutting down does not join the ISR "
+        "The controller's response moves the high watermark (1). A broker that is shutting down does not join the ISR "
         "again, but the high watermark still waits for it for a lag time (2). While the leader is alone, the high "
         "watermark advances (3).",
     ),
@@ -243,15 +243,15 @@ SEEN: Final = {
     "kafka-4485-design": Seen(
         "troubles",
         ("kafka-0.9", "kafka-0.10.2"),
-        "It decides like kafka-0.10.2, but does not wait for a check: a follower leaves in the very millisecond in "
+        "It decides like kafka-0.10.2, but does not wait for a check: a follower leaves in the millisecond in "
         "which its line crosses the limit.",
     ),
     "kip-16-catch-up-time": Seen(
         "troubles",
         ("kafka-0.8", "kafka-0.9"),
         "A follower needs little time to catch up with the burst (1), or if it is one batch behind (2). A follower "
-        "that does not fetch, or does not move, gives no new estimate, and the time since the last estimate goes on "
-        "(3 to 7).",
+        "that does not fetch, or does not move, gives no new estimate, and the time since the last estimate keeps "
+        "growing (3 to 7).",
     ),
     "kip-501-pending": Seen(
         "troubles",
@@ -264,7 +264,7 @@ SEEN: Final = {
         "troubles",
         ("kafka-3.7", "kip-501-pending"),
         "At each triangle the leader gives up leadership, half a second after a fetch arrived and was not "
-        "completed. It also does for the answer that is held up, although the follower lacked nothing (3).",
+        "completed. It also does so for the delayed response, although the follower lacked nothing (3).",
     ),
     "shulou-braked": Seen(
         "troubles",
@@ -302,7 +302,7 @@ SEEN: Final = {
         "high-watermark",
         ("kafka-3.7",),
         "If the dead broker 2 left, the ISR would have one member, and two are required. So broker 2 stays. The "
-        "high watermark is stalled all the same, as it waits for broker 2 (3).",
+        "high watermark is stalled anyway, because it waits for broker 2 (3).",
     ),
     "transfer-at-min-isr": Seen(
         "high-watermark",
@@ -313,8 +313,8 @@ SEEN: Final = {
     "majority": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "One of three replicas may be dead or shut down without a delay (1, 2). If two of three are dead nothing is "
-        "committed, and there is no ISR that could shrink to go on (3).",
+        "One of three replicas may be dead or shut down without a delay (1, 2). If two of three are dead, nothing is "
+        "committed, because there is no ISR that could shrink (3).",
     ),
     "true-lag": Seen(
         "troubles",

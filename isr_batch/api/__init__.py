@@ -1,1 +1,1 @@
-"""The public interface of `import isr_batch`, which takes and returns frames."""
+"""The public interface of `import isr_batch`: functions that take and return DataFrames."""

@@ -1,4 +1,4 @@
-"""Results of an analysis, as frames of the kind that was given."""
+"""Results of an analysis, as DataFrames of the same kind as the input."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -13,18 +13,18 @@ from isr_batch.lake.lake import Lake
 
 F = TypeVar("F")
 F_co = TypeVar("F_co", covariant=True)
-"""The kind of frame that was given."""
+"""Type of the frames: that of the input."""
 
 
 class Tables(Protocol[F_co]):
-    """Source of the members of an `Analysis`."""
+    """Computes the members of an `Analysis`."""
 
     @property
     def engine(self) -> str:
         """The engine that does the work, and the reason."""
 
     def frame(self, name: str, where: Mapping[str, str] | None = None) -> F_co:
-        """Rows of a table or a view whose columns have these values."""
+        """Return the rows of a table or view whose columns have these values."""
 
     def lake(self) -> AbstractContextManager[Lake]:
         """A lake with a replay, its scores, and the comparison with the brokers, if there is one."""
@@ -69,12 +69,12 @@ class Analysis(Generic[F]):
 
     @cached_property
     def replica_timeline(self) -> F:
-        """States of each follower under each rule, one row per change. It is large, and replays the rows again."""
+        """States of each follower under each rule, one row per change; large, and replayed again on access."""
         return self._tables.frame("replica_timeline")
 
     @cached_property
     def partition_timeline(self) -> F:
-        """States of each partition under each rule, one row per change. It is large, and replays the rows again."""
+        """States of each partition under each rule, one row per change; large, and replayed again on access."""
         return self._tables.frame("partition_timeline")
 
     @cached_property
@@ -87,7 +87,7 @@ class Analysis(Generic[F]):
 
     @cached_property
     def coverage(self) -> F:
-        """Times for which a broker's logs are complete: ``coverage``. Unknown for tables, which give no rows."""
+        """Times for which a broker's logs are complete: ``coverage``. Tables of fetches have no rows there."""
         return self._tables.frame("coverage")
 
     @cached_property
@@ -129,7 +129,8 @@ class Analysis(Generic[F]):
         Raises
         ------
         UsageError
-            If the lake has rows of this cluster by another mapping, or from logs; or if this was opened from a lake.
+            If the lake has rows of this cluster from logs or from a different mapping, or if this analysis was opened
+            from a lake.
         QualityGateError
             If more than one row in a hundred would be refused.
         WriteConflictError
@@ -142,7 +143,7 @@ class Analysis(Generic[F]):
 
 @contextmanager
 def _faults_explained() -> Iterator[None]:
-    """Give the errors of the command line for what a disk or a store refuses."""
+    """Convert faults of disks and stores to the errors that the command line reports."""
     try:
         yield
     except Exception as error:

@@ -25,12 +25,12 @@ _CLASSES: Final[dict[Kind, tuple[str, str]]] = {
 
 
 def kind_of(name: str, frame: object) -> Kind:
-    """Return the kind of a frame, which is given as argument ``name``.
+    """Return the kind of the frame that was passed as argument ``name``.
 
     Raises
     ------
     UsageError
-        If it is of another kind.
+        If it is not a supported frame.
     """
     for kind, (module, of_class) in _CLASSES.items():
         # A caller that has a frame of a library has imported the library.
@@ -46,7 +46,7 @@ def kind_of(name: str, frame: object) -> Kind:
 
 
 def shown_type(given: object) -> str:
-    """Name the type of an argument, after "is"."""
+    """Name the type of an argument, to follow "is" in a message."""
     made = type(given)
     module = made.__module__.partition(".")[0]
     return (
@@ -73,7 +73,7 @@ def one_kind(frames: Mapping[str, object]) -> Kind:
     Raises
     ------
     UsageError
-        If they differ, or one is not a frame.
+        If the kinds differ, or one argument is not a frame.
     """
     kinds = {name: kind_of(name, frame) for name, frame in frames.items()}
     first = next(iter(kinds.values()))
@@ -93,7 +93,7 @@ def as_arrow(name: str, frame: Any) -> pa.Table:
     UsageError
         If columns have the same name.
     SchemaError
-        If a column has values of several types, or of one that Arrow lacks.
+        If a column has values of several types, or of a type that Arrow does not have.
     """
     kind = kind_of(name, frame)
     if kind == "arrow":

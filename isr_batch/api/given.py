@@ -28,7 +28,7 @@ SECTIONS: Final[dict[str, type[MappedColumns]]] = {
     "fetches": FetchColumns, "appends": AppendColumns, "epochs": EpochColumns, "changes": ChangeColumns,
 }  # fmt: skip
 CLUSTER: Final = "cluster"
-"""Name of a cluster that is not given one."""
+"""Name of the cluster if none is given."""
 _EXAMPLE: Final = (
     'name columns, such as mapping={"replica_id": "follower", "handled_time": {"column": "ts", "unit": "ms"}}'
 )
@@ -43,13 +43,14 @@ def given_mapping(
     cluster_id: str | None = None,
     **settings: int | None,
 ) -> TableMapping:
-    """Make the mapping of some frames.
+    """Build the mapping for some frames.
 
     Parameters
     ----------
     mapping : mapping, path or None
-        Sections, as a mapping file has them, or such a file; or where the columns of fetches are that have other names
-        than in ``fetch_log``, such as ``{"replica_id": "follower", "handled_time": {"column": "ts", "unit": "ms"}}``.
+        Sections as in a mapping file, or the path of such a file; or the names of those columns of fetches that are
+        named differently than in ``fetch_log``, such as ``{"replica_id": "follower", "handled_time": {"column": "ts",
+        "unit": "ms"}}``.
     schemas : mapping of str to pa.Schema
         Columns of each frame, by section. Those that no section maps are found by their names.
     cluster_id : str, optional
@@ -95,7 +96,7 @@ def given_mapping(
 
 
 def mapping_tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
-    """Return what a mapping says, unchecked, and where that is.
+    """Return the content of a mapping, unchecked, and a name for it in messages.
 
     Raises
     ------

@@ -28,7 +28,7 @@ SHRINKS: Final[pa.Schema] = contract_schema(SHRINK_VERDICTS.name, SHRINK_VERDICT
 SHRINKS_DDL: Final[str] = SHRINK_VERDICTS.schema_ddl
 """The same schema as Spark's DDL, for ``applyInArrow`` and ``applyInPandas``."""
 MOST_ROWS: Final = 2_000_000
-"""Rows of one partition: a group is a table in one worker's memory, with some 0.5 kB a row."""
+"""Rows of one partition: a group is a table in one worker's memory, with some 0.5 kB per row."""
 _ANY_FETCHES: Final = pa.schema([(name, pa.null()) for name in FetchColumns.model_fields])
 
 

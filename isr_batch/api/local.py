@@ -42,7 +42,7 @@ class LocalTables:
     kind : {"pandas", "arrow", "spark"}
         Kind of the frames to return.
     engine : str
-        Reason for which this process does the work.
+        Why this process does the work.
     spark : SparkSession, optional
         Session for making Spark frames.
 

@@ -1,4 +1,4 @@
-"""Replay rows that are in this process: those of a notebook, or of a Spark task."""
+"""Replay rows that this process holds: those of a notebook, or of a Spark task."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ def facts_of(sql: ArrowSql, lake: MemoryLake) -> BrokerFacts:
 
 
 def stream_of(lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
-    """Make the rows of a replay of input tables; facts about other partitions are left out."""
+    """Make the input stream of a replay from input tables, without facts about other partitions."""
     return pa.concat_tables(
         [facts.of_partitions_in(lake), rows_of_segments(packed_in_memory(lake))], promote_options="default"
     )
@@ -90,7 +90,7 @@ def results_of(
     runs: Sequence[RuleRun],
     tables: Sequence[Table] = SCORED_TABLES,
 ) -> dict[Table, pa.Table]:
-    """Replay a stream for some of the tables from which scores are computed."""
+    """Replay a stream, and return some of the tables from which scores are computed."""
     engine = InProcess(lake, sql)
     kinds = SCORED if {*tables} - {ISR_CHANGES, SHRINK_VERDICTS} else ("change",)
     results = replayed_stream(engine, stream, runs, kinds)

@@ -1,7 +1,8 @@
 """Analyse Spark frames: workers replay whole partitions, many per task, as a single process would.
 
-Data that no single partition shows (`BrokerFacts`) is first collected once from all rows. Everything else is a plan:
-`mapInArrow` over the rows of all frames, shuffled by topic and partition. A task has its rows in memory.
+Data about brokers that no single partition shows (`BrokerFacts`) is first collected from all rows, once. Everything
+else is a plan: `mapInArrow` over the rows of all frames, shuffled by topic and partition. A task has its rows in
+memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,7 +68,7 @@ class SparkTables:
     kind : {"pandas", "arrow", "spark"}
         Kind of the frames to return.
     engine : str
-        Reason for which Spark does the work.
+        Why Spark does the work.
     spark : SparkSession
         Session of the frames.
 
@@ -178,7 +179,7 @@ class SparkTables:
 
     def save(self, lake: str) -> None:  # noqa: D102
         if is_remote():  # its workers may not see this folder
-            self._require_few("over Spark Connect `isr-batch ingest table`, on the cluster, makes a lake of so many")
+            self._require_few("over Spark Connect, use `isr-batch ingest table` on the cluster for that many")
         save(lake, self._sources, self._mapping, self._runs)
 
     def _require_few(self, otherwise: str) -> None:

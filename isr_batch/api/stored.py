@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def opened(place: str, *, catalog: bool = False) -> Lake:
-    """Open a lake; a session is only started if it is needed and does not exist."""
+    """Open a lake; a Spark session is only started if it is needed and none exists."""
     return Lake(lambda: start_session(Settings().spark), place, new_run_id(), catalog=catalog)
 
 
@@ -83,7 +83,7 @@ def rows_where(rows: pa.Table, where: Mapping[str, str] | None) -> pa.Table:
 
 
 class StoredTables:
-    """Tables of a lake, as frames of one kind."""
+    """The tables of a lake, returned as frames of one kind."""
 
     def __init__(self, lake: Lake, kind: Kind, spark: "SparkSession | None") -> None:
         self._lake = lake

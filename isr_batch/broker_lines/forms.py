@@ -29,7 +29,7 @@ brokers in them are converted to the form since 1.0 (macro ``in_new_words`` of `
 from typing import Final, NamedTuple
 
 LAG_TIME, MIN_ISR = "replica.lag.time.max.ms", "min.insync.replicas"
-"""Settings that a broker prints at its start, or when it creates the log of a partition."""
+"""Settings that a broker prints when it starts, or when it creates the log of a partition."""
 LAG_TIME_MS, OLD_LAG_TIME_MS = 30_000, 10_000
 """Kafka's default of `LAG_TIME` since 2.5 (KIP-537), and before."""
 

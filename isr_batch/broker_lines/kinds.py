@@ -1,4 +1,4 @@
-"""Find the log that a line belongs to, by its logger and its message instead of the name of its file."""
+"""Find the log that a line belongs to by its logger and message, not by the name of its file."""
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ class LogKindFinder:
     Parameters
     ----------
     default : str
-        The log that the file is named after, used for lines that do not identify theirs.
+        Log that the name of the file suggests; used for lines that do not show their log.
     """
 
     def __init__(self, default: str) -> None:

@@ -160,8 +160,8 @@ def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table
     """List the partition states: topic, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source.
 
     A record with a leader begins a leader epoch. ``position`` orders the states of a partition. In a log whose
-    beginning is missing, leader and epoch are -1 until a record has them. ``begins``: the first state of a topic, which
-    may have the name of a deleted topic.
+    beginning is missing, leader and epoch are -1 until a record has them. ``begins`` marks the first state of a new
+    topic, which may have the name of a deleted one.
     """
     return sql(
         f"""

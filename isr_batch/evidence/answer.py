@@ -1,4 +1,4 @@
-"""Answer in a few lines what happened, which broker that points at, and how sure that is."""
+"""Answer in a few lines what happened, which broker is suspected, and how strong the evidence is."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ STORMS = 3
 """Number of storms that are described: the largest ones."""
 WITHOUT_REQUEST_LOG = (
     "There are no follower fetches (no request log), so nothing was replayed and no rule was compared: these lines "
-    "cannot say what a follower had fetched, who waited for whom, or what another rule would have done. "
+    "cannot show what a follower had fetched, which broker delayed it, or what another rule would have done. "
     "docs/getting-logs.md shows how to switch the request log on for the next time."
 )
 NO_SHRINK = "No leader dropped a replica from an ISR in these logs: there is no Shrinking ISR line."
@@ -33,18 +33,18 @@ COLUMNS = (
 def evidence_answer(
     evidence: pa.Table, *, request_log: bool = False, missing: Sequence[str] = (), notes: Sequence[str] = ()
 ) -> list[str]:
-    """Answer in at most ten lines, from what happened and which broker it points at to what cannot be said.
+    """Answer in at most ten lines: what happened, which broker is suspected, and what remains unknown.
 
     Parameters
     ----------
     evidence : pa.Table
-        Rows of one cluster, as `isr_batch.evidence.evidence_table.evidence_rows` gives them.
+        Rows of one cluster, from `isr_batch.evidence.evidence_table.evidence_rows`.
     request_log : bool
         Whether there was a request log too, so that the rules were compared.
     missing : sequence of str
-        What the logs lack, as `isr_batch.evidence.missing_logs.missing_logs` says it.
+        Missing logs, as sentences of `isr_batch.evidence.missing_logs.missing_logs`.
     notes : sequence of str
-        What brokers log about themselves, as `isr_batch.evidence.notes_of_brokers.notes_of_brokers` says it.
+        The brokers' own lines about troubles, as sentences of `isr_batch.evidence.notes_of_brokers.notes_of_brokers`.
     """
     every = rows_of_evidence_table(evidence)
     rows = [row for row in every if not row["retry"]]
@@ -87,8 +87,8 @@ def _dropped_unexplained(rows: Sequence[Row]) -> str:
         return ""
     first, last = (time_of_day(pick(row["change_time"] for row in unknown)) for pick in (min, max))
     return (
-        f"{count_of(len(unknown), 'replica')} left an ISR from {first} to {last}, a time without server.log of "
-        "the leader: either it or the controller removed them."
+        f"{count_of(len(unknown), 'replica')} left an ISR from {first} to {last}, a time for which the leader's "
+        "server.log is missing: either the leader or the controller removed them."
     )
 
 
@@ -138,11 +138,11 @@ def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
         parts.append(f"{least_to_largest(records)} records behind{face}")
     if lags:
         parts.append(f"last caught up {least_to_largest(lags)} ms before")
-    return f"As their leaders saw it they were {', '.join(parts)}."
+    return f"According to their leaders, they were {', '.join(parts)}."
 
 
 def answer_back_in_isr(rows: Sequence[Row]) -> str:
-    """Say after how long the replicas were back in the ISR; empty if none was expected back."""
+    """Say how soon the replicas were back in the ISR; empty if no replica was expected back."""
     there = [row for row in rows if row["write_outcome"] != FAILED]
     exact = [row["returned_ms"] for row in there if row["returned_source"] == "exact"]
     at_most = [row["returned_ms"] for row in there if row["returned_source"] == AT_MOST]
@@ -178,9 +178,9 @@ def answer_under_min_isr(rows: Sequence[Row]) -> str:
     unknown = sum(row["under_min_isr"] is None for row in rows)
     if under:
         times = [row["under_min_isr_ms"] for row in under.values() if row["under_min_isr_ms"] is not None]
-        lasted = f", for {least_to_largest(times)} ms" if times else ", until when is not in the log"
+        lasted = f", for {least_to_largest(times)} ms" if times else "; the log does not show for how long"
         return f"Under min ISR: {count_of(len(under), 'shrink')}{lasted}."
-    return "Whether a partition was under min ISR is not in these logs." if unknown == len(rows) and rows else ""
+    return "These logs do not show whether a partition was under min ISR." if unknown == len(rows) and rows else ""
 
 
 def _answer_of_all_else(rows: Sequence[Row]) -> str:
@@ -216,7 +216,8 @@ def _answer_of_failed_writes(rows: Iterable[Row]) -> str:
     failed = [row for row in rows if row["write_outcome"] == FAILED]
     longest = max(failed, key=lambda row: row["failing_ms"] or 0, default=None)
     went_on = (
-        f" (broker {longest['leader_id']} went on for {longest['failing_ms']} ms without knowing that it no longer led)"
+        f" (broker {longest['leader_id']} kept trying for {longest['failing_ms']} ms: it did not know that it no "
+        "longer led)"
         if longest and longest["failing_ms"]
         else ""
     )

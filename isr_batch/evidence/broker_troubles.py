@@ -1,4 +1,4 @@
-"""Table broker_troubles: make and write its rows, and find which of them explain why a broker was absent."""
+"""Make and write table broker_troubles, and find the rows that explain why a broker was absent."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ _SAID: Final = {
     "out_of_memory": "it ran out of memory",
 }
 _SOON_US: Final = 10_000_000
-"""Lines within this time before the start, or after the end, of an absence are considered to be about it."""
+"""Lines up to this long before the start or after the end of an absence are considered related to it."""
 _SECOND_US: Final = 1_000_000
 _MOST_OF_IT, _NOTHING_OF_IT = 0.5, 0.1
 """Shares of an absence in which the JVM was paused: from the first on, it was the cause; below the second, it was
@@ -39,7 +39,7 @@ def broker_troubles(sql: ArrowSql, server: pa.Table, of_jvms: pa.Table, cluster_
     Parameters
     ----------
     sql : ArrowSql
-        As opened by `isr_batch.broker_lines.log_sql.log_sql`.
+        Engine opened by `isr_batch.broker_lines.log_sql.log_sql`.
     server, of_jvms : pa.Table
         Lines of interest of server.log and gc.log: broker_id, source_file, source_line, stamp_us, message.
     cluster_id : str
@@ -101,8 +101,8 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
     ----------
     sql : ArrowSql
     absences : pa.Table
-        number, cluster_id, broker_id, from_us, until_us; absent_us, for how long of that the broker did nothing;
-        over_us, when all was well again.
+        number, cluster_id, broker_id, from_us, until_us; absent_us, the part of that time in which the broker did
+        nothing; over_us, when all was well again.
     troubles, coverage : pa.Table
         Rows of broker_troubles and coverage, with times without a zone.
 
@@ -189,7 +189,7 @@ def trouble_in_words(absence: Row) -> str:
 
 
 def lines_of_absence(absence: Row, *, pauses: bool) -> list[str]:
-    """Name the lines behind `pauses_in_words`, or behind `trouble_in_words`, as file:line."""
+    """Name the lines on which `pauses_in_words` or `trouble_in_words` is based, as file:line."""
     longest = [f"{absence['longest_file']}:{absence['longest_line']}"] if absence["pauses"] else []
     return longest if pauses else [f"{one['file']}:{one['line']}" for one in absence["said"]]
 

@@ -7,15 +7,15 @@ TOPIC_CREATED, RESTART, ELECTION = "topic_created", "restart", "election"
 EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION: "an election"}
 """The events as sentences name them."""
 SHORTEST_MS = 10_000
-"""The shorter of Kafka's defaults of the lag time; an unknown one may be shorter, which only a drop shows."""
+"""The shorter of Kafka's defaults of the lag time; an unknown lag time may be shorter, which only a drop shows."""
 
 
 def event_before(shrink: Shrink, found: FoundLines) -> tuple[str | None, int | None]:
     """Find the event shortly before: topic_created, restart or election, and how many ms before.
 
     "Shortly" means within two lag times, because a follower leaves at most 1.5 lag times after it was last caught up.
-    An unknown lag time is not longer than the shortest lag at which the leader dropped a follower, and is taken to be
-    Kafka's shorter default at most. A restart is one of the leader or of the replica; a new term of the same leader is
+    If the lag time is unknown, it is assumed to be the shortest lag at which the leader dropped a follower, or Kafka's
+    shorter default if that is less. A restart is one of the leader or of the replica; a new term of the same leader is
     not an election, and neither is the first term of a topic.
     """
     least_ms = min(SHORTEST_MS, found.least_lag_ms.get(shrink.leader_id, SHORTEST_MS))

@@ -1,4 +1,4 @@
-"""Table shrink_evidence: make, write and read its rows."""
+"""Make, write and read the rows of table shrink_evidence."""
 
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ SCHEMA: Final = arrow_schema(SHRINK_EVIDENCE)
 
 
 def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
-    """List every replica that left an ISR by the lines, with its likely reason, in order of time.
+    """List every replica that left an ISR according to the lines, with the likely reason, in order of time.
 
     Parameters
     ----------
@@ -45,15 +45,14 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
 
 
 def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
-    """Replace the evidence that the lake has of the same leaders for the time of these logs.
+    """Write the evidence; it replaces earlier evidence about the same leaders in the time of these logs.
 
     Parameters
     ----------
-    small : SmallTables
-        Of the lake.
+    small : SmallTables Writer of the lake's small tables.
     cluster_id : str
     evidence : pa.Table
-        Rows of that cluster, as `evidence_rows` gives them.
+        Rows of that cluster, from `evidence_rows`.
     found : FoundLines
         The lines from which the rows were made; their ``span_us`` is the time of the logs.
 

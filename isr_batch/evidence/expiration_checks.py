@@ -26,9 +26,9 @@ _MOST_CHECKS = 200
 
 @dataclass
 class CheckBurst:
-    """The partitions from whose ISRs one check dropped a follower, with the time, and since when it lagged, if printed.
+    """The partitions in which one check dropped a follower, with the time, and the start of the lag, if printed.
 
-    ``period_us`` is the time in which another leader would have dropped the follower too.
+    ``period_us`` is the time within which other leaders drop the same follower, if it is at fault.
     """
 
     leader_id: int
@@ -65,7 +65,7 @@ class ExpirationCheck:
     bursts: dict[int, CheckBurst] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Sum up the rows by follower, once all are there."""
+        """Summarise the rows by follower, after all have been added."""
         of: dict[int, list[Shrink]] = defaultdict(list)
         for row in self.rows:
             of[row.replica_id].append(row)
@@ -109,8 +109,7 @@ def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[Expirat
 
     Parameters
     ----------
-    rows : iterable of Shrink
-        In the order of time.
+    rows : iterable of Shrink Shrinks in order of time.
     found : FoundLines
     """
     by_leader: dict[int, list[ExpirationCheck]] = defaultdict(list)

@@ -53,7 +53,7 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
     ----------
     sql : ArrowSql
     lines : pa.Table
-        Columns of `LINES`, in any order; lines of no interest may be among them.
+        Columns of `LINES`, in any order; other lines are ignored.
     span_us : dict of int to (int, int), optional
         Times of the first and the last line of each broker's logs; by default, of the given lines.
     """
@@ -151,7 +151,7 @@ def _partition_of_line(row: Row) -> tuple[str, int]:
 
 
 def _changed(row: Row, *, shrinks: bool) -> set[int]:
-    """Replicas that the ISR loses or gains; none: the line says nothing."""
+    """Return the replicas that the ISR loses or gains; empty if the line shows no change."""
     more, less = ("isr_before", "isr_after") if shrinks else ("isr_after", "isr_before")
     return set(row[more]) - set(row[less])
 

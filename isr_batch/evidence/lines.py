@@ -72,7 +72,7 @@ class FailedWriteLine:
 
 @dataclass(frozen=True)
 class TroubleLine:
-    """A line of a follower about its fetching: from which leader and which partition, None where it does not say."""
+    """A line of a follower about its fetching; leader and partition are None if the line does not name them."""
 
     place: EvidencePosition
     at_us: int
@@ -109,7 +109,7 @@ class FoundLines:
 
 
 def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:
-    """Find replica.lag.time.max.ms of a broker by its lines; None where it is not known.
+    """Find replica.lag.time.max.ms of a broker in its lines; None if it is unknown.
 
     It is the value printed at the broker's start. If no value is printed, it is the default of the release, unless the
     broker dropped a follower after a shorter lag.

@@ -22,7 +22,8 @@ def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_serve
     Parameters
     ----------
     coverage : iterable of dict
-        Rows of the table of one cluster: broker_id, log, from_time. A server.log without lines at INFO has no row.
+        Rows of the table of one cluster: broker_id, log, from_time. A server.log without lines at INFO does not
+        have a row.
     brokers : collection of int
         Brokers with logs.
     with_server_log : collection of int
@@ -34,8 +35,8 @@ def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_serve
         said.append(missing_server_log(none))
     if silent := [broker for broker in sorted(with_server_log) if (broker, "server") not in begins]:
         said.append(
-            f"server.log of {brokers_text(silent)} has lines of WARN and ERROR only, and whom leaders drop is logged "
-            "at INFO: set the logger kafka.cluster.Partition to INFO."
+            f"server.log of {brokers_text(silent)} only has lines of WARN and ERROR, but leaders log "
+            "which replicas they drop at INFO: set the logger kafka.cluster.Partition to INFO."
         )
     late: dict[str, list[int]] = defaultdict(list)
     for broker in sorted(with_server_log):
@@ -44,17 +45,17 @@ def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_serve
             late[f"{in_shown_zone(begin):%H:%M:%S}"].append(broker)
     if late:
         since = ", ".join(f"at {begin} ({brokers_text(ids)})" for begin, ids in sorted(late.items()))
-        said.append(f"server.log begins {since}, after state-change.log: what leaders dropped before is not known.")
+        said.append(f"server.log begins {since}, after state-change.log: earlier drops by leaders are not known.")
     return said
 
 
 def missing_server_log(brokers: Sequence[int]) -> str:
     """Say that brokers have no server.log."""
-    return f"server.log of {brokers_text(brokers)} is missing: what leaders dropped is only there."
+    return f"server.log of {brokers_text(brokers)} is missing, and only it shows which replicas the leader dropped."
 
 
 def returns_alone(changes: Iterable["Row"]) -> list[str]:
-    """Say that replicas came back although no line has their leaving; empty if none did.
+    """Say that replicas came back although no line shows that they left; empty if none did.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ def notes_of_brokers(lake: Lake, cluster_id: str, evidence: pa.Table) -> list[st
     lake : Lake
     cluster_id : str
     evidence : pa.Table
-        Rows of the cluster, as `isr_batch.evidence.evidence_table.read_evidence_table` gives them.
+        Rows of the cluster, from `isr_batch.evidence.evidence_table.read_evidence_table`.
     """
     troubles, coverage = (
         without_zones(read_columns(lake, name, columns, {"cluster_id": cluster_id}))

@@ -68,14 +68,14 @@ NO_REQUESTS: Final = RequestsForQuestions([], [])
 
 
 def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQUESTS) -> list[AnsweredQuestion]:
-    """Answer every question, in the order in which people ask; none where no replica left an ISR.
+    """Answer every question, in the order in which people ask; the result is empty if no replica left an ISR.
 
     If only the controller removed replicas, as in a rolling restart, questions about lag are left out.
 
     Parameters
     ----------
     evidence : pa.Table
-        Rows of one cluster, as `isr_batch.evidence.evidence_table.evidence_rows` gives them.
+        Rows of one cluster, from `isr_batch.evidence.evidence_table.evidence_rows`.
     requests : RequestsForQuestions, optional
         What request logs add.
     """
@@ -187,7 +187,7 @@ def _question_when_whole(rows: Sequence[Row], removed: Sequence[Row]) -> Answere
 
 
 def _removed_again(removed: Sequence[Row]) -> str:
-    """Say after how long each broker that the controller removed was back: whether a restart may go on."""
+    """Say how soon each broker that the controller removed was back, so that a rolling restart may continue."""
     times: dict[int, list[int]] = {}
     for row in removed:
         if row["returned_ms"] is not None:
@@ -270,7 +270,7 @@ def _question_under_min_isr(rows: Sequence[Row]) -> AnsweredQuestion:
     known = [row for row in rows if row["under_min_isr"] is not None]
     under = [row for row in known if row["under_min_isr"]]
     unknown = len(rows) - len(known)
-    rest = f" Of {count_of(unknown, 'replica')} min.insync.replicas is not known." if unknown else ""
+    rest = f" For {count_of(unknown, 'replica')}, min.insync.replicas is unknown." if unknown else ""
     if not known:
         return _unanswered_question(
             question, "min.insync.replicas is printed at a topic's creation and at a broker's start"

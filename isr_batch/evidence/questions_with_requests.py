@@ -53,7 +53,7 @@ def collect_with_requests(lake: Lake, cluster_ids: Sequence[str]) -> dict[str, R
     Parameters
     ----------
     lake : Lake
-        With table shrink_evidence.
+        A lake with the table shrink_evidence.
     cluster_ids : sequence of str
     """
     clusters = [(name,) for name in cluster_ids]

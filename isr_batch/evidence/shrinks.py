@@ -1,4 +1,4 @@
-"""Follow the ISR of each partition through the lines: which replica was dropped, when it was back, what was written."""
+"""Follow the ISR of each partition through the log lines: drops of replicas, their returns, and writes of the ISR."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ EXACT, AT_MOST = "exact", "at_most"
 LEADER, CONTROLLER, UNKNOWN = "leader", "controller", "unknown"
 DONE, FAILED = "done", "failed"
 _WRITE_US = 60_000_000
-"""Longest time until an ISR write is answered; a line after that is the answer to another write."""
+"""Longest time until the response to an ISR write; a later line is the response to another write."""
 
 Event = AttemptLine | IsrStateLine | FailedWriteLine
 
@@ -90,7 +90,7 @@ class _History:
         self._epochs = self._known_epochs()
 
     def shrinks(self) -> Iterator[Shrink]:
-        """List the shrinks: those of leaders, and after them those of the controller."""
+        """List the shrinks by leaders, followed by those by the controller."""
         for n, event in enumerate(self._events):
             if not isinstance(event, AttemptLine) or not event.shrinks:
                 continue
@@ -151,7 +151,7 @@ class _History:
         return retries
 
     def _back_between(self, one: AttemptLine, other: AttemptLine) -> bool:
-        """Whether the replicas were back between two equal shrinks.
+        """Whether the replicas were back in the ISR between two equal shrinks.
 
         A follower that was back has been caught up since, or is dropped a lag time later at the earliest.
         """
@@ -162,7 +162,7 @@ class _History:
         return lag is None or other.at_us - one.at_us >= lag * 1000
 
     def _failing_ms(self, n: int, attempt: AttemptLine) -> int | None:
-        """Time until the last failed write of a leader, before it writes or learns better; None if one write failed."""
+        """Time from a leader's first to its last consecutive failed write; None for a single failure."""
         last_us, failures = attempt.at_us, 0
         for event in self._events[n + 1 :]:
             if event.leader_id == attempt.leader_id and isinstance(event, FailedWriteLine):
@@ -172,7 +172,7 @@ class _History:
         return (last_us - attempt.at_us) // 1000 if failures > 1 else None
 
     def _known_epochs(self) -> list[int]:
-        """Find the highest partition epoch that any line before each event has named, and at the end; -1 for none."""
+        """Find the highest partition epoch that lines before each event name, and that of all; -1 if none does."""
         known, highest = [], -1
         for event in self._events:
             known.append(highest)
@@ -225,7 +225,7 @@ class _History:
         return state.source == "started" if span is None else span[0] <= since_us and state.at_us <= span[1] + _WRITE_US
 
     def _without_line(self) -> Iterator[tuple[int, IsrStateLine, tuple[int, ...], int, list[int]]]:
-        """Find the replicas that left without a Shrinking line: number and state, the ISR before, since when, who."""
+        """Yield the replicas that left without a Shrinking line, each with the state that shows it, and since when."""
         isr: tuple[int, ...] | None = None
         announced: set[int] = set()
         epoch, since_us = -1, 0

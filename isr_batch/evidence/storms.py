@@ -13,7 +13,7 @@ from isr_batch.evidence.suspects import EITHER, STRONG
 
 
 class Storm(NamedTuple):
-    """Related shrinks: when, which replicas left, the suspected broker and why, and when the ISR was complete again.
+    """Related shrinks: time, replicas, suspected broker and reason, and when the ISR was complete again.
 
     ``broker`` is None where no single broker is suspected. ``since`` is when the first follower was last caught up, or
     the first shrink. ``whole_after_ms`` is the time from the first shrink until the last replica was back, None if one
@@ -41,7 +41,7 @@ def storms(evidence: pa.Table) -> list[Storm]:
     Parameters
     ----------
     evidence : pa.Table
-        Rows of one cluster, as `isr_batch.evidence.evidence_table.evidence_rows` gives them.
+        Rows of one cluster, from `isr_batch.evidence.evidence_table.evidence_rows`.
     """
     return storms_in_rows(rows_of_evidence_table(evidence))
 

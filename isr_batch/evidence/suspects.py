@@ -1,7 +1,7 @@
 """Judge from lines of server.log whether a shrink points at the leader, the follower, or the link between the two.
 
-This is evidence, not a verdict, because the follower's fetches are unknown here. The judgement only considers which
-replicas were dropped together, since when, and how soon they were back.
+This is evidence, not a verdict, because the follower's fetches are unknown here. It only considers which replicas were
+dropped together, since when they lagged, and how soon they were back.
 """
 
 from collections import defaultdict
@@ -21,20 +21,20 @@ STRONG, WEAK, NONE = "strong", "weak", "none"
 _IN_WORDS = {STRONG: "strong evidence", WEAK: "weak evidence"}
 
 ON_PURPOSE = (
-    "It was removed on purpose (an observer, a patched release), or timestamp and lastCaughtUpTimeMs are of two clocks."
+    "It was removed on purpose (an observer, a patched release), or its two timestamps are from different clocks."
 )
 
 SOON_MS = 2_000
 """Time within which a follower that never stopped is back: until the leader has answered it and written the ISR."""
 MOST_LINKS = 2
-"""Number of followers of one leader from which they, or their links, do not fail together by coincidence."""
+"""If this many followers of one leader, or their links, seem to fail together, it is not a coincidence."""
 LATE_MS = 150
 """Delay from which a check is considered to have been held up."""
 
 
 @dataclass
 class SuspectedShrink:
-    """A shrink and what the lines suggest about it.
+    """A shrink and the suspicion that the lines support.
 
     ``check`` is None for a shrink by the controller, and for a retry. ``spurious`` says how strongly the shrink looks
     like a mistake. ``after_event`` is topic_created, restart or election if such an event happened shortly before, and
@@ -54,14 +54,14 @@ class SuspectedShrink:
 
     @property
     def suspect_broker(self) -> int | None:
-        """The broker that is suspected, where it is one."""
+        """The suspected broker; None if no single one is suspected."""
         if self.suspect == LEADER:
             return self.shrink.leader_id
         return self.shrink.replica_id if self.suspect in (FOLLOWER, EITHER) else None
 
 
 class Suspicion(NamedTuple):
-    """How strongly something is suspected, why, and the lines; ``everyone``: each broker dropped all others."""
+    """A suspicion: strength, reason, and the lines behind it; ``everyone``: each broker dropped all others."""
 
     strength: str
     reason: str = ""
@@ -75,7 +75,7 @@ def suspicion_in_words(strength: str | None) -> str:
 
 
 def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedShrink]:
-    """Weigh all shrinks of a cluster; the order stays."""
+    """Judge all shrinks of a cluster; their order does not change."""
     kept = {id(row) for row in rows if _within_lag_time(row, found)}
     by_leaders = (row for row in rows if row.made_by == LEADER and not row.retry and id(row) not in kept)
     checks = expiration_checks(by_leaders, found)
@@ -90,18 +90,18 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
         elif row.made_by == CONTROLLER:
             one.suspect, one.strength = CONTROLLER, STRONG
             one.reason = (
-                "No Shrinking line of the leader: the controller removed it (shutdown, fencing or reassignment)."
+                "The leader has no Shrinking line: the controller removed it (shutdown, fencing or reassignment)."
             )
         elif row.made_by == UNKNOWN:
             one.reason = (
-                "No Shrinking line, but server.log of the leader does not cover the time: leader or controller."
+                "There is no Shrinking line, but the leader's server.log does not cover the time: leader or controller."
             )
         elif row.retry:
-            one.reason = "The leader repeats a shrink that was not written before."
+            one.reason = "The leader repeats a shrink that it could not write before."
         else:
             one.reason = (
                 f"It was last caught up {row.lag_ms} ms before, which is within replica.lag.time.max.ms "
-                f"({printed_lag_time(found, row.leader_id)}): no rule of lag explains it. {ON_PURPOSE}"
+                f"({printed_lag_time(found, row.leader_id)}): no lag rule explains it. {ON_PURPOSE}"
             )
             one.spurious = STRONG if row.records_behind == 0 else NONE
         weighed.append(one)
@@ -109,7 +109,7 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
 
 
 def _within_lag_time(row: Shrink, found: FoundLines) -> bool:
-    """Whether a leader dropped a follower that did not lag, by its printed state and the known lag time."""
+    """Whether a leader dropped a follower that did not lag, according to its printed state and the known lag time."""
     lag_time = printed_lag_time(found, row.leader_id)
     if row.made_by != LEADER or row.retry or lag_time is None or row.lag_ms is None:
         return False
@@ -151,7 +151,7 @@ class _Scales:
         row = one.shrink
         leader, follower = self._of_leader[check.number], self._of_follower[check.number, row.replica_id]
         if row.failing_ms:
-            why = f"Broker {row.leader_id} went on failing to write the ISR for {row.failing_ms} ms: it no longer led."
+            why = f"Broker {row.leader_id} kept failing to write the ISR for {row.failing_ms} ms: it no longer led."
             self._suspect(one, LEADER, Suspicion(STRONG, why))
         elif leader.strength == STRONG:
             self._suspect(one, LEADER, leader)
@@ -164,7 +164,7 @@ class _Scales:
             self._suspect(one, FOLLOWER, follower)
         elif leader.strength == WEAK:
             self._suspect(one, LEADER, leader)
-        elif (alone := self._alone(check.bursts[row.replica_id])).strength != NONE:
+        elif (alone := self._weigh_all_followers_of_one_leader(check.bursts[row.replica_id])).strength != NONE:
             self._suspect(one, LEADER, alone)
         else:
             self._suspect(one, EITHER, self._pair(check, check.bursts[row.replica_id]))
@@ -186,7 +186,7 @@ class _Scales:
         ]
 
     def _leader(self, check: ExpirationCheck) -> Suspicion:
-        """Weigh whether the leader was silent: the fewer followers it dropped at once, the more signs it takes."""
+        """Weigh whether the leader was silent: the fewer followers it dropped at once, the more signs are needed."""
         signs, lines = self._signs(check)
         bursts = list(check.bursts.values())
         of = f"{count_of(len(bursts), 'follower')} of {count_of(len(check.partitions), 'partition')}"
@@ -194,7 +194,10 @@ class _Scales:
         if len(bursts) > 1 and all(self._by_others(burst.replica_id, burst) for burst in bursts):
             if not (check.dropped_everybody and "itself" in signs):
                 return Suspicion(NONE)
-            why = f"{what}, others dropped these too, and it: all were silent at once, or a clock was set."
+            why = (
+                f"{what}, but others dropped these and broker {check.leader_id} too: "
+                "all were silent at once, or a clock was set."
+            )
             return Suspicion(WEAK, why, lines, everyone=True)
         if check.dropped_everybody:
             strength = STRONG if len(signs) > 1 else WEAK
@@ -221,7 +224,7 @@ class _Scales:
             signs["soon"] = f"broker {first.replica_id} was back after {first.returned_ms} ms"
             lines.append(first.returned_place)
         if check.late_ms is not None and check.late_ms >= LATE_MS:
-            signs["late"] = f"the check came {check.late_ms} ms late by the rhythm of its other checks"
+            signs["late"] = f"the check came {check.late_ms} ms late by the schedule of its other checks"
         itself = next(
             (drops for burst in check.bursts.values() if (drops := self._by_others(check.leader_id, burst))), []
         )
@@ -243,15 +246,16 @@ class _Scales:
         if others:
             leaders = sorted({burst.leader_id, *(other.leader_id for other in others)})
             everyone = set(leaders) >= self._leaders - {burst.replica_id}
-            why = f"Brokers {listed(leaders)} dropped broker {burst.replica_id} at about one time{woke}: it was silent."
+            dropped = f"Brokers {listed(leaders)} dropped broker {burst.replica_id}"
+            why = f"{dropped} at about the same time{woke}: it was silent."
             return Suspicion(STRONG if everyone or own else WEAK, why, lines)
         if own:
             why = f"Broker {burst.leader_id} dropped broker {burst.replica_id}{woke}: the whole broker was silent."
             return Suspicion(STRONG, why, lines)
         return Suspicion(NONE)
 
-    def _alone(self, burst: CheckBurst) -> Suspicion:
-        """Weigh whether a leader dropped all that follow it at about one time, by several checks, and others none."""
+    def _weigh_all_followers_of_one_leader(self, burst: CheckBurst) -> Suspicion:
+        """Weigh whether a leader, and no other, dropped all its followers at about the same time, in several checks."""
         near = [
             other
             for each in self._followers[burst.leader_id]
@@ -263,7 +267,7 @@ class _Scales:
             return Suspicion(NONE)
         if any(self._by_others(other.replica_id, other) for other in near):
             return Suspicion(NONE)
-        why = f"Broker {burst.leader_id} dropped all that follow it at about one time, which no other leader did."
+        why = f"Broker {burst.leader_id} dropped all its followers at about the same time, and no other leader did."
         return Suspicion(WEAK, f"{why} The leader, or its network.", (near[0].place, near[-1].place))
 
     def _pair(self, check: ExpirationCheck, burst: CheckBurst) -> Suspicion:

@@ -18,7 +18,7 @@ KINDS = {
 }
 """Kinds of `isr_batch.broker_lines.forms.TROUBLES`, in their order, and their descriptions."""
 DECIDES = ("record_too_large", "log_dir_failed", "corrupt_record", "fetcher_died")
-"""Kinds that the follower alone can have: they point at it."""
+"""Kinds that only the follower can cause: they point at it."""
 
 
 class TroublesOfFollowers:
@@ -30,7 +30,7 @@ class TroublesOfFollowers:
             self._of[trouble.broker_id, trouble.leader_id, trouble.partition, trouble.kind].append(trouble)
 
     def before(self, shrink: Shrink) -> TroubleLine | None:
-        """Find the most telling trouble that a replica's own log has with this leader or partition, a minute before."""
+        """Find the most specific trouble with this leader or partition in a replica's log, up to a minute before."""
         for kind in KINDS:
             last: TroubleLine | None = None
             for leader_id in (shrink.leader_id, None):
@@ -47,4 +47,4 @@ class TroublesOfFollowers:
 
 
 BEFORE_US = 60_000_000
-"""Where a follower's trouble is looked for: it leaves 45 s after it was last caught up, with Kafka's defaults."""
+"""Time before a shrink that is searched: by default, a follower leaves up to 45 s after it was last caught up."""

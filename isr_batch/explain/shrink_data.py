@@ -176,7 +176,7 @@ def _dropped(engine: LakeEngine, term: Row, shrink: Row) -> DroppedFollower:
         next_arrival_us=near.next_us,
         observed_us=observed["change_us"] if observed else None,
         observed_by=observed["made_by"] if observed else None,
-        stands=_stands(engine, shrink),
+        stands=_decisions_of_other_runs(engine, shrink),
     )  # fmt: skip
 
 
@@ -264,7 +264,7 @@ def _observed(engine: LakeEngine, shrink: Row) -> Row | None:
     return min((apart for apart in near if apart[0] <= lag_us), key=lambda apart: apart[0], default=(0, None))[1]
 
 
-def _stands(engine: LakeEngine, shrink: Row) -> tuple[OtherRuleInText, ...]:
+def _decisions_of_other_runs(engine: LakeEngine, shrink: Row) -> tuple[OtherRuleInText, ...]:
     """Find what the other replayed rule runs did about a shrink."""
     if shrink["made_by"] != "rule":
         return ()
@@ -288,7 +288,7 @@ def _stands(engine: LakeEngine, shrink: Row) -> tuple[OtherRuleInText, ...]:
 
 
 def _blamed_from_us(one: Row, term: Row, dropped: tuple[DroppedFollower, ...]) -> int:
-    """Return the time from which a silence of the leader may have contributed to the shrink."""
+    """Return the earliest time at which a silence of the leader may have contributed to the shrink."""
     signs = [1000 * follower.last_caught_up_time_ms for follower in dropped]
     signs += [follower.fetches[-1].arrival_us for follower in dropped if follower.fetches]
     return int(max(term["start_us"], min([one["change_us"], *signs])))

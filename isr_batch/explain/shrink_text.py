@@ -18,7 +18,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 NOT_NAMED = -1
-"""Unknown offset of a fetch: its session was opened before the log."""
+"""Shown for the unknown offset of a fetch whose session was opened before the log."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class FetchInText:
 
 @dataclass(frozen=True)
 class OtherRuleInText:
-    """Decision of another rule run: ``made`` the same shrink, ``kept`` the follower, or had it ``out`` already."""
+    """Decision of another rule run: it ``made`` the same shrink, ``kept`` the follower, or already had it ``out``."""
 
     run: str
     stand: str
@@ -129,7 +129,7 @@ class ShrinkStory:
 
 
 def shrink_headline(story: ShrinkStory) -> str:
-    """Summarise the shrink in one line: who drops whom, from which partition, and when."""
+    """Summarise the shrink in one line: leader, dropped followers, partition and time."""
     who = brokers_text([follower.replica_id for follower in story.dropped])
     maker = "The controller" if story.dropped[0].made_by == "controller" else story.rule
     partition = f"{printable(story.topic)}-{story.partition_id}"
@@ -251,9 +251,9 @@ def _waiting(follower: DroppedFollower) -> str:
     if held is not None and silent is not None:
         return f"the leader held its fetches for {ms_text(held)} and was silent for another {ms_text(silent)}"
     return "; ".join((
-        "how long the leader held its fetches is not known, as the log names one instant of each"
+        "how long the leader held its fetches is unknown, because the log names one instant of each"
         if held is None else f"the leader held its fetches for {ms_text(held)}",
-        "how long the leader was silent is not known"
+        "how long the leader was silent is unknown"
         if silent is None else f"the leader was silent for {ms_text(silent)}",
     ))  # fmt: skip
 
@@ -327,7 +327,7 @@ def _blame(story: ShrinkStory, follower: DroppedFollower, lag_time: str) -> str:
 
 
 def _not_delivered(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Say that responses were due, and not delivered, for most of the time that the leader accounts for."""
+    """Say that for most of the time that the leader accounts for, responses were due but not delivered."""
     due = [(fetch.released_us, min(fetch.completed_us, story.change_us)) for fetch in follower.fetches]
     due_us = sum(max(0, until - since) for since, until in due)
     # A silent leader did not send responses.

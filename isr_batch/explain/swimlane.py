@@ -41,7 +41,7 @@ def require_swimlane_file(file: Path) -> None:
     Raises
     ------
     UsageError
-        With the known suffixes.
+        If the suffix is unknown; the message lists the known ones.
     """
     if file.suffix not in PICTURES:
         raise UsageError(f"--out {file}: not a picture format", f"use one of {', '.join(PICTURES)}")
@@ -67,7 +67,7 @@ def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
     """Build the lanes, one below the other over one time axis, as Vega-Lite."""
     lanes = [
         _offsets(scene, story),
-        _stays(scene, story),
+        _bars_in_leader(scene, story),
         *(_memberships(scene, story, follower.replica_id) for follower in story.dropped),
     ]
     title = alt.Title(
@@ -126,7 +126,7 @@ def _instants(scene: SwimlaneScene, story: ShrinkStory, *, last: bool = False, n
 
 def _offsets(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
     lines: dict[str, list[tuple[int, int]]] = {"leader": [], "high watermark": []} | {
-        f"broker {replica}": _held(fetches) for replica, fetches in scene.fetches.items()
+        f"broker {replica}": _log_ends_of_follower(fetches) for replica, fetches in scene.fetches.items()
     }
     for at_us, log_end, high_watermark in scene.leader:
         lines["leader"].append((at_us, log_end))
@@ -154,8 +154,8 @@ def _offsets(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
     return lane
 
 
-def _held(fetches: tuple[FetchInText, ...]) -> list[tuple[int, int]]:
-    """Return the follower's log end offset over time, by its fetches."""
+def _log_ends_of_follower(fetches: tuple[FetchInText, ...]) -> list[tuple[int, int]]:
+    """Return the follower's log end offset over time, as its fetches show it."""
     return [(fetch.arrival_us, fetch.fetch_offset) for fetch in fetches if fetch.error_code == 0]
 
 
@@ -165,7 +165,7 @@ def _steps(name: str, points: list[tuple[int, int]], scene: SwimlaneScene) -> Ro
     return [{"line": name, "at": at_us / 1000, "offset": offset} for at_us, offset in [*inside, *ends]]
 
 
-def _stays(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
+def _bars_in_leader(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
     """Draw bars for the phases of each fetch in the leader, and for the leader's silences."""
     least_us = (scene.until_us - scene.from_us) / (2 * _WIDTH)
     rows = [

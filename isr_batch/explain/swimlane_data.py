@@ -78,7 +78,7 @@ def swimlane_scene(lake: Lake, story: ShrinkStory) -> SwimlaneScene:
 
 
 def swimlane_span(story: ShrinkStory) -> Span:
-    """Choose the time range: from before the followers were caught up until they are back, within some lag times."""
+    """Choose the time range: from before the followers were caught up until they are back, at most some lag times."""
     lag_us = 1000 * story.lag_time_ms
     begun = [
         min([1000 * follower.last_caught_up_time_ms, *(fetch.arrival_us for fetch in follower.fetches[-2:])])
@@ -140,7 +140,7 @@ def _fetches(engine: LakeEngine, term: Row, replica_id: int, change_us: int, wit
 def _members(
     engine: LakeEngine, term: Row, followers: Sequence[int], within: Span
 ) -> dict[tuple[int, str], tuple[Span, ...]]:
-    """Compute ISR membership by follower and rule run; the brokers first, then rules by release."""
+    """Compute ISR membership per follower and rule run; that of the brokers comes first, then rules by release."""
     of_set = {name: term[name] for name in SET_KEY}
     replayed = runs_that_may_disagree(
         engine, *(rows_to_explain(engine, name, of_set) for name in ("partition_scores", "leader_epochs"))

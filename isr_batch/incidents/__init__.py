@@ -1,1 +1,1 @@
-"""Incidents: healthy followers that the brokers dropped, the broker at fault, and rules that would have kept them."""
+"""Incidents: the brokers' drops of followers, the broker at fault, and rules that would have kept healthy ones."""

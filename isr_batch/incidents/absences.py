@@ -1,4 +1,4 @@
-"""Find the broker at fault for drops, by the brokers whose fetches were absent around them, or continued."""
+"""Find the broker at fault for drops: whose fetches stopped around that time, and whose continued."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -21,7 +21,7 @@ LEAST: Final = 0.1
 """Normal share of time in which a healthy follower has no fetch at its leader, because of round trips and its
 writes."""
 GONE: Final = 0.95
-"""A pair that was absent for more than this share of the time before proves nothing about the time after it."""
+"""If a pair was absent for more than this share of the time before, its later absence proves nothing."""
 _PACKAGE: Final = "isr_batch.incidents"
 _NUMBERS: Final = ("partition_id", "leader_id", "replica_id")
 Tables = dict[str, pa.Table]
@@ -30,7 +30,7 @@ FetchesOfSpans = Callable[[pa.Table], pa.Table]
 
 
 def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
-    """Find for each drop what kept the follower from its leader, by the fetches of that time.
+    """Find for each drop what kept the follower from its leader, from the fetches of that time.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Say in a sentence which rule would have kept the healthy followers that the brokers dropped, and at what price."""
+"""Say in a sentence which rule would have kept the healthy followers that the brokers dropped, and what that costs."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -1,4 +1,4 @@
-"""The colours of all pages and pictures: one meaning each, distinct also for the colour-blind.
+"""The colours of all pages and pictures. Each has one meaning, and they are distinct for the colour-blind too.
 
 Orange: a follower that was well. Blue: one that was behind. Greys: removed by the controller, not judged. Red: a broker
 that was silent. Violet: what a leader did. The lines of followers have three other hues.
@@ -18,7 +18,7 @@ CAUSE_COLOURS: Final = {
     "follower_slow": "#67a9cf",
     "unknown": "#737373",
 }
-"""The same families: spurious causes are orange to brown, genuine ones blue, the rest grey."""
+"""The same colour families: spurious causes are orange to brown, genuine ones blue, the rest grey."""
 SILENT: Final = "#b2182b"
 LEADER: Final = "#7b3294"
 FOLLOWER: Final = "#1b9e77"

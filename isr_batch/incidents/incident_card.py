@@ -1,4 +1,4 @@
-"""One incident as a card: who, when, what, how many, why, how sure, what it cost, evidence, and what to check next."""
+"""Describe one incident as a card: broker, time, drops, reasons, confidence, cost, evidence, and what to check next."""
 
 import re
 from collections import Counter, defaultdict
@@ -31,11 +31,11 @@ class IncidentCard(NamedTuple):
     counts : list of (str, int)
         Dropped followers by verdict, without zeros.
     rows : list of (str, str)
-        Heading and text: what, why, how sure, cost, and what to check next.
+        Heading and text of each row: what happened, why, confidence, cost, and what to check next.
     evidence : list of str
         Log lines, one text per file: file:line, line and 5 more.
     command : str
-        Explains a drop of it; empty if no rule made one.
+        Command that explains a drop of this incident; empty if no rule made one.
     """
 
     title: str
@@ -47,16 +47,16 @@ class IncidentCard(NamedTuple):
 
 
 def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> IncidentCard:
-    """Put a card together.
+    """Build a card.
 
     Parameters
     ----------
     incident : dict
         One of ``own.incidents``.
     drops : sequence of dict
-        Its rows of ``own.drops``.
+        Rows of ``own.drops`` of this incident.
     lake : str
-        As the command names it.
+        Name of the lake in the command.
     """
     rows = {
         "What": _card_sentence("; ".join(_card_statements(incident)[1:])),
@@ -180,7 +180,7 @@ def _card_cost(incident: Row, drops: Sequence[Row]) -> str:
 
 
 def what_to_check(incident: Row) -> str:
-    """Name what to look at next, on which host and in which time."""
+    """Name what to check next, with host and time range."""
     broker = incident["fault_id"]
     since, until = (time_text(incident[name], "%H:%M:%S") for name in ("since_us", "last_us"))
     when = since if since == until else f"{since} to {until}"

@@ -26,7 +26,7 @@ BROKER_EVENTS: Final = {
 }
 STARVED: Final = 3
 """Silences in one incident: a stopped broker has one, a broker short of CPU has many."""
-ELSEWHERE: Final = "whose other fetches went on: suspect its network"
+ELSEWHERE: Final = "whose other fetches continued: suspect its network"
 
 
 def incident_story(incident: Row) -> str:
@@ -71,12 +71,12 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
 
 
 def made_healthy(incident: Row) -> int:
-    """Count healthy followers that the broker itself dropped, for no other broker's sake."""
+    """Count the healthy followers that the broker at fault dropped itself, as a leader."""
     return int(incident["spurious"] - incident["spurious_of_stopped"] - incident["undelivered"])
 
 
 def undelivered_in_story(incident: Row) -> str:
-    """Say whose responses were not delivered, after the name of the broker at fault."""
+    """Write, to follow the name of the broker at fault, whose responses were not delivered."""
     if incident["fault_id"] in incident["undelivered_by"]:
         return f"did not get its responses through to {brokers_text(incident['undelivered_to'])}"
     return f"did not get the responses of {brokers_text(incident['undelivered_by'])}"
@@ -99,7 +99,7 @@ def _story_of_who_fell_behind(incident: Row) -> list[tuple[str, str]]:
         said.append((f"{whom}{', ' + ELSEWHERE if incident['cut_off_went_on'] else ''}", "unreached"))
     if incident["linked"]:
         drops = f"{brokers_text(incident['linked_to'])} dropped it from {count_of(incident['linked'], 'ISR')}"
-        said.append((f"{drops}, and its other fetches went on: suspect the link or a throttle", "linked"))
+        said.append((f"{drops}, and its other fetches continued: suspect the link or a throttle", "linked"))
     if incident["stopped"]:
         narrow = f" ({link_in_story(incident)})" if link_in_story(incident) else ""
         drops = count_of(incident["stopped"], "ISR")
@@ -124,7 +124,7 @@ def _story_of_late(incident: Row) -> str:
 
 
 def link_in_story(incident: Row) -> str:
-    """Name the link in a sentence, if one leader dropped a follower that others kept; otherwise empty."""
+    """Name the link in a sentence if one leader dropped a follower that others kept; otherwise return an empty text."""
     by, leaders = incident["dropped_by"] or [], set(incident["leaders"] or [])
     if not incident["stopped"] or incident["stopped_everywhere"] or len(by) != 1 or not leaders - set(by):
         return ""

@@ -60,7 +60,7 @@ def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) ->
 def listed_incidents(
     own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool = False, broker: int | None = None
 ) -> list[str]:
-    """List incidents in the order of time, the worst MOST of them, then the worst partitions among their clusters.
+    """List the worst MOST incidents in order of time, then the worst partitions of their clusters.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def listed_incidents(
     if not own.clusters:
         return [NOTHING]
     if not incidents:
-        return ["No follower was dropped, or none that has to do with this broker."]
+        return ["No follower was dropped, or no drop involves this broker."]
     pointing = [one for one in incidents if broker in (None, one["fault_id"])]
     others = [one for one in incidents if broker not in (None, one["fault_id"])]
     lines = _lines_of_incidents(own, pointing, lake, whole=whole)

@@ -50,7 +50,7 @@ Tables = dict[str, pa.Table]
 
 
 class OwnShrinks(NamedTuple):
-    """The brokers' own changes, cluster by cluster.
+    """The ISR changes that the brokers made, by cluster.
 
     Attributes
     ----------
@@ -90,14 +90,14 @@ def own_shrinks(lake: Lake) -> OwnShrinks:
 
 
 def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = None) -> OwnShrinks:
-    """Do the same with tables that were read.
+    """Do the same as `own_shrinks` with tables that are already read.
 
     Parameters
     ----------
     tables : dict of str to pa.Table
         Tables with COLUMNS; shrink_verdicts has the rules of replay_check, or the newest rule if that is empty.
     fetches_of : callable, optional
-        As `isr_batch.incidents.absences.who_was_absent` takes it.
+        For `isr_batch.incidents.absences.who_was_absent`.
     """
     with ArrowSql() as sql:
         tables = {name: without_zones(rows) for name, rows in tables.items()}

@@ -173,7 +173,7 @@ def _scores_together(group: Sequence[Row]) -> Row:
     }  # fmt: skip
 
 
-def _ran(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
+def _rules_of_brokers(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
     """Rules and lag times that the brokers ran, by replay_check; without changes, the rule of the other clusters."""
     checks = own.tables["replay_check"].select(["cluster_id", "rule", "params_json"])
     pairs = checks.filter(pc.equal(checks["cluster_id"], cluster_id)).group_by(["rule", "params_json"]).aggregate([])

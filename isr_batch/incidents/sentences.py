@@ -1,4 +1,4 @@
-"""Say in sentences which drops were spurious, which broker they point at, and with what confidence."""
+"""Say in sentences which drops were spurious, which broker they point at, and how certain that is."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -90,11 +90,11 @@ def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
     if not cluster["unknown_makers"]:
         return []
     replicas = count_of(cluster["unknown_makers"], "replica")
-    return [f"{replicas} left an ISR at a time without server.log of the leader: it or the controller removed them."]
+    return [f"{replicas} left an ISR at a time without the leader's server.log: it or the controller removed them."]
 
 
 def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Say what no incident says: drops that cannot be judged, starts of brokers, changed settings, assumptions."""
+    """Note what belongs to no incident: drops that cannot be judged, starts of brokers, new settings, assumptions."""
     incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
     said = _sentences_of_unjudged_leaving(cluster)
     if not any(one["spurious"] + one["genuine"] for one in incidents):
@@ -154,9 +154,9 @@ def _assumed_of_table(cluster: Row) -> list[str]:
     said = [f"{name} {value:,}" for name, value in assumed.items() if value is not None]
     lacks = [f"Assumed, as the mapping does not say: {', '.join(said)}."] if said else []
     if cluster["release_unknown"]:
-        lacks.append("Which rule your brokers ran is not known: name broker_version in the mapping.")
+        lacks.append("It is unknown which rule your brokers ran: set broker_version in the mapping.")
     if cluster["has_one_instant"]:
-        lacks.append("The table names one instant of each fetch: how long leaders held fetches is not known.")
+        lacks.append("The table has one instant of each fetch, so it is unknown how long leaders held fetches.")
     return lacks
 
 
@@ -210,14 +210,14 @@ def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
     parts = []
     for broker, of_broker, drops in _incidents_of_brokers(incidents, "unreached"):
         whom = brokers_text(sorted({replica for one in of_broker for replica in one["cut_off"]}))
-        why = ELSEWHERE if all(one["cut_off_went_on"] for one in of_broker) else "by the lines of server.log"
+        why = ELSEWHERE if all(one["cut_off_went_on"] for one in of_broker) else "according to server.log"
         when = f"could not be reached {_moments(of_broker, form)}"
         parts.append(f"broker {broker} {when} ({count_of(drops, 'drop')} of {whom}, {why})")
     for broker, of_broker, drops in _incidents_of_brokers(incidents, "linked"):
         whom = brokers_text(sorted({leader for one in of_broker for leader in one["linked_to"]}))
         parts.append(
             f"broker {broker} did not get through to {whom} {_moments(of_broker, form)} ({drops}; its other fetches "
-            f"went on: suspect the link or a throttle)"
+            f"continued: suspect the link or a throttle)"
         )
     if stopped := _moments_by_broker(incidents, "stopped", form):
         parts.append(f"stopped or slow was {stopped}")

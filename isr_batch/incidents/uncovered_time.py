@@ -12,12 +12,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def uncovered_time(coverage: Iterable[Row], broker: int, within: Span) -> tuple[Span, ...]:
     """Find the parts of a time range for which a broker has no request log.
 
-    Before its first line there is nothing to log if the log began with the broker's start.
+    The time before its first line is not included if the log began with the broker's start.
 
     Parameters
     ----------
     coverage : iterable of dict
-        Rows of the table of one cluster. Without any of a request log: these are no logs of brokers.
+        Rows of the table of one cluster. Without rows of request logs, the input was not broker logs, and nothing is
+        uncovered.
     broker : int
     within : (int, int)
         Microseconds since 1970.

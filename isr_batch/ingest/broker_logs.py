@@ -69,7 +69,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BROKER = {LEADER_EPOCHS.name: "leader_id", OBSERVED_ISR_CHANGES.name: "leader_id", BROKER_EVENTS.name: "broker_id",
            COVERAGE.name: "broker_id"}  # fmt: skip
 _UNTIL = {LEADER_EPOCHS.name: "end_time", COVERAGE.name: "until_time"}
-"""Tables whose rows continue from earlier logs into those that are read."""
+"""Tables with rows that begin in earlier logs and continue in those that are read."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ def ingest_broker_logs(  # noqa: PLR0913 three of them have a default
 ) -> IngestOfBrokerLogs:
     """Ingest a folder of broker logs into the lake, unless it has been ingested already.
 
-    `isr_batch.ingest.ingested_files` decides which rows of earlier ingests are replaced. Quarantine has the refused
-    lines of files whose rows are in the lake.
+    `isr_batch.ingest.ingested_files` decides which rows of earlier ingests are replaced. Table quarantine has the
+    refused lines of those files whose rows are in the lake.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
     said = release is not None or options != LogOptions()
     if work.nothing_new and not said and all(lake.has(table.name) for table in INPUT_TABLES):
         if not lake.has(SHRINK_EVIDENCE.name):  # the lake was written by an earlier version
-            _weigh(small, read_lines_of_interest(engine, small.sql, work.found), None, cluster_id)
+            _write_evidence(small, read_lines_of_interest(engine, small.sql, work.found), None, cluster_id)
         return IngestOfBrokerLogs(RunCounts(), [], note_on_shorter_copies(work.shorter))
     # The survey has unpacked the files, and may have found that the lake already has some of them.
     unpacked = {file.path: file.held.content_bytes for file in work.found.files if file.held}
@@ -165,7 +165,7 @@ def _read_and_write(
     account = logs.account()
     read = ReadFiles(work, logs.times())
     rows_out, broken = _write(small, logs, read, earlier, cluster_id)
-    _weigh(small, logs.read_lines, logs.lines, cluster_id)
+    _write_evidence(small, logs.read_lines, logs.lines, cluster_id)
     names = {record.source_file for record in work.superseded} | {file.name for file in work.found.files}
     troubles = broker_troubles(small.sql, logs.read_lines.server, logs.read_lines.of_jvms, cluster_id)
     write_broker_troubles(small, cluster_id, troubles, names)
@@ -184,7 +184,7 @@ def _read_and_write(
     )  # fmt: skip
 
 
-def _weigh(small: SmallTables, read: LinesOfInterest, every: LinesOfInterest | None, cluster_id: str) -> None:
+def _write_evidence(small: SmallTables, read: LinesOfInterest, every: LinesOfInterest | None, cluster_id: str) -> None:
     """Write the evidence of server.log and state-change.log about shrinks."""
     found = find_evidence(small.sql, read, every)
     write_evidence_table(small, cluster_id, evidence_rows(found, cluster_id), found)
@@ -211,7 +211,7 @@ def _write(
         small.lake, logs.tables, cluster_id, small=small, replaced_days=read.days_of_rows,
         replaced={QUARANTINE.name: others} | replaced,
         left_alone={
-            table.name: _left_alone(read, earlier, table, time)
+            table.name: _rows_to_keep(read, earlier, table, time)
             for table, time in CUT_BY if table.name in _BROKER
         },
     )  # fmt: skip
@@ -229,7 +229,7 @@ def _write(
     return sum(rows for name, rows in written.items() if name != QUARANTINE.name), broken
 
 
-def _left_alone(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str) -> str:
+def _rows_to_keep(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str) -> str:
     """Return the SQL condition of rows that stay: those from request logs that are gone and are not derived again."""
     broker = _BROKER[table.name]
     alone = read.time_of_gone_files(broker, time, _UNTIL.get(table.name))
@@ -269,12 +269,13 @@ def ingested_clusters(lake: Lake) -> set[str]:
 
 
 def require_clean_broker_logs(lake: Lake, cluster_id: str, counts: RunCounts, max_quarantine_ratio: float) -> None:
-    """Fail when an ingest refused too many of its lines.
+    """Fail if an ingest refused too many lines.
 
     Raises
     ------
     QualityGateError
-        When the share of quarantined lines is above the limit; with the most frequent reason, and its first line.
+        If the share of quarantined lines exceeds the limit; the message has the most frequent reason and its first
+        line.
     """
     ratio = counts.rows_quarantined / max(counts.rows_in, 1)
     if ratio <= max_quarantine_ratio:
@@ -282,7 +283,9 @@ def require_clean_broker_logs(lake: Lake, cluster_id: str, counts: RunCounts, ma
     names = ["source_file", "source_line", "reason", "detail", "raw", "rows_kept"]
     rows = read_columns(lake, QUARANTINE.name, names, {"cluster_id": cluster_id}).to_pylist()
     refused = [row for row in rows if not row["rows_kept"] and row["source_line"] is not None]
-    most, times = Counter(row["reason"] for row in refused).most_common(1)[0] if refused else ("rows of no table", 0)
+    most, times = (
+        Counter(row["reason"] for row in refused).most_common(1)[0] if refused else ("rows that no table accepts", 0)
+    )
     first = next((row for row in refused if row["reason"] == most), None)
     text = (first["raw"] or first["detail"] or "")[:_SHOWN] if first else ""
     where = (

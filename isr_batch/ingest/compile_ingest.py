@@ -14,7 +14,7 @@ from udfs.request_log import unpacked
 
 
 def compile_ingest() -> None:
-    """Read zero lines and a fetch of no partition: functions are compiled for the argument types of an ingest."""
+    """Read zero lines, and a fetch without partitions, to compile functions for the argument types of an ingest."""
     load_kernels()
     LogKindFinder(REQUEST).all_requests(b"")
     unpacked.unpacked_fetches(parse_requests(pa.RecordBatch.from_pylist([], LINES)).column("partitions"))

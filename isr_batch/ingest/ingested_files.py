@@ -30,7 +30,7 @@ from isr_batch.ingest.folder.log_folder import METADATA, PROPERTIES, REQUEST, Lo
 from isr_batch.lake.ddl import sql_literal
 
 OVERLAP = timedelta(seconds=1)
-"""Shorter overlaps of two files are no copies, because threads write lines some milliseconds out of order, also across
+"""Files with a shorter overlap are not copies, because threads write lines some milliseconds out of order, also across
 a rotation."""
 
 GOES_ON = timedelta(seconds=2)
@@ -193,7 +193,7 @@ class ReadFiles:
 
     @property
     def remaining(self) -> list[IngestedFile]:
-        """Files that are gone and still have rows: no file that is read covers their whole period."""
+        """Files that are gone and still have rows, because no file that is read covers their whole period."""
         return [record for record in self.work.gone if not any(_swallows(*read, record) for read in self._requests)]
 
     @property
@@ -271,10 +271,9 @@ class ReadFiles:
         )  # fmt: skip
 
     def time_of_gone_files(self, broker: str, time: str, until: str | None = None) -> str:
-        """Return the SQL condition, by broker and time, of rows from request logs that are gone.
+        """Return a SQL condition for the rows from request logs that are gone, by their broker and time.
 
-        A row that lasts ``until`` an instant within a file that is read, or ended shortly before that file, is
-        considered to be from that file.
+        A row with an end (``until``) belongs to a file that is read if its end is within that file, or shortly before.
         """
         requests = [r for r in self.work.gone if r.kind == REQUEST and r.span and r.broker_id is not None]
         kept = []

@@ -1,4 +1,4 @@
-"""Read the part of a lake that later logs continue, and store the lines that logs to come will need."""
+"""Read the part of a lake that later logs continue, and store the lines that future logs will need."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

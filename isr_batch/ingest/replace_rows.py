@@ -1,4 +1,4 @@
-"""Write input rows into a lake, where they replace the rows of the time that they cover."""
+"""Write input rows into a lake; they replace the existing rows of the time that they cover."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -61,7 +61,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
     replaced_days: Days | None = None,
     left_alone: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, int], int]:
-    """Write rows of a cluster to input tables, where they replace the rows of the time that they cover.
+    """Write rows of a cluster to input tables; they replace the existing rows of the time that they cover.
 
     A row that violates its table's contract goes to quarantine, and does not block the others.
 

@@ -1,1 +1,1 @@
-"""Delta tables: where they are, their contracts, how they are read and written."""
+"""Delta tables: their locations, contracts, reading and writing."""

@@ -1,4 +1,4 @@
-"""Paths on this machine, and addresses with a scheme that Spark can read."""
+"""Distinguish paths on this machine from addresses with a scheme that Spark can read."""
 
 import re
 from pathlib import Path
@@ -57,5 +57,5 @@ def is_table_name(place: str) -> bool:
 
 
 def absolute_address(place: str) -> str:
-    """Make a path absolute, because the JVM of a cluster has another working folder; return an address unchanged."""
+    """Make a path absolute, because a cluster's JVM has a different working folder; return an address unchanged."""
     return place if is_address(place) else str(Path(place).resolve())

@@ -1,4 +1,4 @@
-"""SQL over Arrow tables by DuckDB in this process, for tables with too few rows to be worth Spark jobs."""
+"""Run SQL over Arrow tables with DuckDB in this process, for tables with too few rows to be worth Spark jobs."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -124,7 +124,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         self._one_at_a_time = RLock()
 
     def __exit__(self, *_: object) -> None:
-        """Do nothing: other instances share the engine, and each query closes its own connection."""
+        """Do nothing, because other instances share the engine, and each query closes its own connection."""
 
     def __call__(self, text: str, **tables: pa.Table | ds.Dataset | ArrowView) -> pa.Table:
         """Run a query.

@@ -1,4 +1,4 @@
-"""Data files of a table by day, and the files from which derived tables were made."""
+"""Find a table's data files per day, and the files from which derived tables were made."""
 
 import hashlib
 import re

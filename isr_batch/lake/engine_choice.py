@@ -1,4 +1,4 @@
-"""Decide whether Spark's workers or this process do the work of a command, and report the reason."""
+"""Decide whether Spark's workers or this process run a command, and report the reason."""
 
 import os
 from collections.abc import Callable
@@ -12,8 +12,8 @@ Engine = Literal["auto", "spark", "local"]
 DEFAULT_MASTER: Final = SparkSettings.model_fields["master"].default
 
 
-def _nobody(_: str) -> None:
-    """Say nothing."""
+def _say_nothing(_: str) -> None:
+    """Ignore a message."""
 
 
 @dataclass
@@ -32,7 +32,7 @@ class EngineChoice:
 
     wanted: Engine = "auto"
     why: str = ""
-    say: Callable[[str], None] = _nobody
+    say: Callable[[str], None] = _say_nothing
     _said: set[str] = field(default_factory=set)
 
     def by_spark(self, amount: int, most: int, what: str) -> bool:
@@ -64,7 +64,7 @@ class EngineChoice:
         return spark
 
 
-def choice_of_settings(settings: SparkSettings, say: Callable[[str], None] = _nobody) -> EngineChoice:
+def choice_of_settings(settings: SparkSettings, say: Callable[[str], None] = _say_nothing) -> EngineChoice:
     """Return the engine that the settings request; without a request, Spark if it is running or its master is set."""
     if settings.engine != "auto":
         return EngineChoice(settings.engine, f"--engine {settings.engine}, or the setting spark.engine", say)

@@ -48,7 +48,7 @@ def engine_for_a_partition(lake: Lake) -> LakeEngine:
 def engine_for_results(
     lake: Lake, engine: LakeEngine, results: Rows, where: str, most: int | None
 ) -> Iterator[tuple[LakeEngine, Rows]]:
-    """Yield the results that meet a condition, and the engine for them: this process for up to ``most`` rows.
+    """Yield the results that meet a condition, and their engine: this process for up to ``most`` rows.
 
     If ``most`` is None, the results are known to be few. This process is preferred for few rows because Spark takes
     seconds to write a table, however small.

@@ -24,14 +24,14 @@ Value = str | Sequence[tuple[object, ...]]
 
 
 class LakeSql(AbstractContextManager["LakeSql"]):
-    """Queries on a lake's tables by their plain names, in the common SQL of Spark and DuckDB.
+    """Runs queries on a lake's tables by bare name, in the common SQL of Spark and DuckDB.
 
     Compare instants by ``unix_micros``: DuckDB needs an extension to compare its two types of timestamps.
 
     Parameters
     ----------
     lake : Lake
-        A table that it lacks is empty.
+        The lake; tables that it lacks are empty.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -45,14 +45,14 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         self._opened.close()
 
     def __call__(self, text: str, **values: Value) -> list[Row]:
-        """Answer a query.
+        """Run a query.
 
         Parameters
         ----------
         text : str
             SELECT statement.
         **values : str or sequence of tuple
-            Replacements of ``:name`` in it: SQL, or rows for VALUES.
+            Replacements of ``:name`` in the text: SQL, or rows for VALUES.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""A lease on a lake's results, because two concurrent writers would leave tables with rows of both.
+"""A lease on a lake's results. Without it, two concurrent writers would leave tables with rows of both.
 
 Leases are numbered rows of a Delta table that accepts each number once: the run that appends the row with the next
 number holds the lease. While it works, it appends a heartbeat every BEAT. The lease ends when the run releases it, when
@@ -143,7 +143,7 @@ def _beat_of_lease(lake: Lake, number: int, ended: threading.Event) -> None:
         try:
             _write_turn(lake, number, f"lives {beats}")
         except Exception as error:  # noqa: BLE001 the next beat may get through; if none does, the turn is lost
-            logger.warning("run_lease: a sign of life could not be written: %s", str(error).partition("\n")[0])
+            logger.warning("run_lease: the heartbeat could not be written: %s", str(error).partition("\n")[0])
 
 
 @dataclass(frozen=True)

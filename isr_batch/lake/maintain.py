@@ -1,6 +1,6 @@
 """Maintain the tables: compact small files, delete unreferenced files, drop old states.
 
-delta-rs is tried first, because it takes milliseconds; Spark takes about four seconds per table, whatever its size.
+delta-rs is tried first, because it takes milliseconds per table; Spark takes about four seconds, whatever the size.
 """
 
 from datetime import timedelta

@@ -42,7 +42,9 @@ _NODES: Final = (_PLAN, "org.apache.spark.sql.catalyst.trees.TreeNode")
 _FORMS: Final = (*_NODES, _ITERABLE, _PRODUCT)
 _LEVELS: Final = 200
 TOO_DEEP: Final = ("the query has too many levels", "split it")
-HINT: Final = "`isr-batch sql` only asks; --unrestricted runs whatever Spark understands, with all rights of this user"
+HINT: Final = (
+    "`isr-batch sql` only runs queries; --unrestricted runs any Spark SQL statement, with all rights of this user"
+)
 
 
 def require_query(spark: SparkSession, text: str, names: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""The run log: one row per command that ran on a lake, whether it succeeded or not."""
+"""The run log: one row per command that ran on a lake, successful or not."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""Replace few rows of a table in one commit, without Spark.
+"""Replace a few rows of a table in one commit, without Spark.
 
 A Spark commit takes at least a second, whatever its size; a commit by `deltalake` takes some milliseconds. The code
 reads the files that may have matching rows, rewrites those that have other rows as well, and commits the changed list

@@ -1,4 +1,4 @@
-"""Run users' SQL on tables and views by bare name, in DuckDB; in Spark if requested, or if only Spark can read."""
+"""Run users' SQL on tables and views by bare name, in DuckDB, or in Spark if requested or if only Spark can read."""
 
 import re
 from typing import Any, Final
@@ -63,7 +63,7 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
 
 def _is_query_for_spark(lake: Lake) -> bool:
     if lake.engine.wanted == "auto" and (lake.catalog or lake.reached("run_log") is None):
-        lake.engine.say("engine spark: it alone reads tables where these are; --engine local tries DuckDB")
+        lake.engine.say("engine spark: only Spark can read tables at this location; --engine local tries DuckDB")
         return True
     spark = lake.engine.wanted == "spark"
     lake.engine.say(
@@ -87,7 +87,7 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
         missing = _MISSING.search(str(error))
         if missing:
             raise UsageError(f"no table {missing[1]}", did_you_mean(missing[1], names)) from error
-        hint = "docs/tables.md describes the tables; --engine spark takes Spark's SQL"
+        hint = "docs/tables.md describes the tables; --engine spark accepts Spark's SQL"
         raise UsageError(f"DuckDB: {str(error).strip().partition(chr(10))[0]}", hint) from error
     rows = found.to_pylist(maps_as_pydicts="strict")
     # A sum of integers has a type that is wider than Arrow's integers.

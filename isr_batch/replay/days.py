@@ -1,4 +1,4 @@
-"""Keep track of replayed days: from which day a replay can continue, and which days are stale.
+"""Keep track of replayed days: the day from which a replay can continue, and the days that are stale.
 
 The result of a day depends on the log of that day and of all days before it. Therefore each day has a fingerprint: a
 hash of the day's input and of the fingerprint of the day before. The stored state at the end of a day is valid as long
@@ -128,7 +128,7 @@ def states_key(runs: Sequence[RuleRun]) -> str:
 
 @dataclass(frozen=True)
 class DaysOfReplay:
-    """The days of a replay of a window: the states that it continues from, and those that it leaves.
+    """The days of a replay of a window, the states from which it continues, and those that it stores.
 
     The days are considered not replayed until `mark` is called.
     """
@@ -180,7 +180,7 @@ class DaysOfReplay:
 
 
 def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysOfReplay:
-    """Begin to replay a window: from now on, its days are considered not replayed until they are marked.
+    """Begin to replay a window; from then on, its days are considered not replayed until they are marked.
 
     Raises
     ------
@@ -189,7 +189,7 @@ def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysO
     """
     known = fingerprints(lake)
     if not known.days(window):
-        raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
+        raise NoInputError(f"{lake.root} has no data for {window}", _LOOK)
     lake.ensure_all((REPLAYED_DAYS, REPLAY_STATE))
     _mark_days(lake, [], window, runs)
     return DaysOfReplay(lake, window, runs, known, *_latest_states(lake, window, runs, known))
@@ -234,7 +234,7 @@ def undone_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: Inpu
 
 
 def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[dict[str, object]]:
-    """Return, for each day and the rules of its replay, whether its results are up to date.
+    """Return the status of each day, for the rules with which it was replayed.
 
     Returns
     -------

@@ -232,7 +232,7 @@ _SILENCES, _IDLE = (
     )
     for kind, event in ((SILENCE, "silent"), (IDLE, "quiet"))
 )
-"""A leader's silences, and times without any fetch from it, with one row per term that they overlap."""
+"""A leader's silences, and times without any fetch from it: one row per term that they overlap."""
 
 _MIN_ISR: Final = _event_rows_as_sql(
     MIN_ISR,
@@ -267,7 +267,7 @@ _THIN: Final = _event_rows_as_sql(
     offset="cadence_us",
     replica_id="replica_id",
 )
-"""Followers with few fetches on a day, with one row per term of that day."""
+"""Followers with few fetches on a day: one row per term of that day."""
 
 _SEEN: Final = f"SELECT {_OF_BROKER} FROM {{broker_events}} AS events WHERE kind = 'check'"
 _DUE_US: Final = f"event_us - {CHECK_LEAD_US}"
@@ -322,7 +322,7 @@ _ISR_WRITES: Final = _event_rows_as_sql(
     time_us="unix_micros(change_time) - 1",
     until_us="unix_micros(answered_time)",
 )
-"""ISR writes of leaders, from the Shrinking line to the answer; sorted before the check that prints the line."""
+"""ISR writes of leaders, from the Shrinking line to the response; sorted before the check that prints the line."""
 
 _ELIGIBILITY: Final = _event_rows_as_sql(
     ELIGIBLE,

@@ -86,7 +86,7 @@ def _not_one_partition(lake: Lake, partition: Partition, clusters: Sequence[str]
     if clusters:
         return NoInputError(f"{', '.join(clusters)} have a {what} each", "choose one with --cluster")
     return NoInputError(
-        f"{lake.root} knows nothing of {what}",
+        f"{lake.root} has no data of {what}",
         f'`isr-batch sql "SELECT DISTINCT cluster_id, topic, partition_id FROM leader_epochs" --lake {lake.root}`',
     )
 

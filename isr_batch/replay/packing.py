@@ -1,4 +1,4 @@
-"""Pack fetches and appends into ``fetch_segments`` for the replay, whenever their own tables have changed.
+"""Pack fetches and appends into ``fetch_segments`` for the replay, whenever their tables have changed.
 
 Events are grouped by set here, once per day of logs, with some hundred events per row (``udfs.batches.event_chunks``),
 because a shuffle is expensive per row. A replay then only moves packed rows. If the tables have neither deletion
@@ -249,7 +249,7 @@ def _segments_written(
 
 
 def _load_kernels() -> None:
-    """Let this process load what packs; a command that finds every day packed does without numba."""
+    """Load the functions that pack; a command that finds every day packed does not need numba."""
     from isr_batch.replay.kernel_cache import keep_packing_compiled
 
     keep_packing_compiled()

@@ -64,7 +64,7 @@ class ReplaySummary:
     rows_in: int
     rows_out: dict[str, int]
     days: DaysOfReplay
-    """The days of the replay, to be marked as done after everything that is derived from them is written."""
+    """The days of the replay, to be marked as done once all results and everything derived from them are written."""
     timelines: str = "all"
     """Which timelines were written: all, around-shrinks or none."""
 
@@ -199,7 +199,7 @@ def replay(
 
 
 def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mapping[str, Store], Timelines, str]:
-    """Return the stores for timelines by kind of result, the timelines that are written, and a description of them."""
+    """Return the stores for timelines by kind of result, which timelines are written, and a description of that."""
     if wanted:
         return {} if wanted == "none" else stores_of_timelines(lake), wanted, wanted
     events = events_to_replay(lake, window)

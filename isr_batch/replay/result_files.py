@@ -36,7 +36,7 @@ _OF_SET: Final = ["rule", *SET_COLUMNS]
 
 
 class ResultFiles(NamedTuple):
-    """How the workers of a replay write results.
+    """Where and how the workers of a replay write results.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ class _HeldResults:
 
 
 def _sets_that_may_go_on(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Select the changes of a rule's last set: more may follow, and a set's changes are judged together."""
+    """Select the changes of a rule's last set, because more may follow, and a set's changes are judged together."""
     numbered = rows.select(_OF_SET).append_column("n", pa.array(np.arange(len(rows))))
     changes = numbered.filter(pc.equal(rows["result"], "change"))
     last = numbered.take(changes.group_by("rule").aggregate([("n", "max")])["n_max"]).select(_OF_SET)

@@ -143,7 +143,7 @@ class _TimelineFiles:
             yield {"run_set": run_set, "runs": json.loads(self.run_sets[run_set]), "days": sorted(days)}
 
     def abandon(self) -> None:
-        """Give up the files, which are then in no table."""
+        """Abandon the files, so that they are not added to any table."""
         for file in self.files.values():
             file.abandon()
 

@@ -43,7 +43,7 @@ def stores_of_timelines(lake: Lake) -> dict[str, Store]:
     UsageError
         When the workers cannot write to the lake's store.
     SchemaError
-        When another version of isr-batch created a table with another layout.
+        When another version of isr-batch created a table with a different layout.
     """
     lake.ensure_all(TIMELINES.values())
     stores = {}
@@ -104,7 +104,7 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
     replaced = before - _days_of_rule_runs(lake)
     if replaced:
         for table in TIMELINES.values():
-            _take_out(lake, table, replaced)
+            _remove_files(lake, table, replaced)
     return written
 
 
@@ -115,7 +115,7 @@ def take_out_unnamed(lake: Lake) -> None:
     for table in TIMELINES.values():
         if lake.has(table.name):
             by_day = defaultdict(list)
-            for row in _unnamed(lake, table):
+            for row in _unreferenced(lake, table):
                 by_day[row["event_date"]].append(f"'{row['run_set']}'")
             rows = [f"event_date = DATE'{day}' AND run_set IN ({', '.join(sets)})" for day, sets in by_day.items()]
             if rows:
@@ -123,7 +123,7 @@ def take_out_unnamed(lake: Lake) -> None:
                 lake.was_written(table.name)
 
 
-def _unnamed(lake: Lake, table: Table) -> list[dict[str, Any]]:
+def _unreferenced(lake: Lake, table: Table) -> list[dict[str, Any]]:
     """List the days and sets of runs in a table to which ``rule_runs`` does not refer."""
     columns = ("event_date", "run_set")
     with engine_for(lake, (table.name,)) as engine:
@@ -161,7 +161,7 @@ def _add_timeline_files(lake: Lake, table: Table, files: Sequence[FileOfWorker])
     commit(lake.by_delta_rs(table.name), table, lambda _: [added(file, table) for file in files])
 
 
-def _take_out(lake: Lake, table: Table, replaced: set[tuple[str, str]]) -> None:
+def _remove_files(lake: Lake, table: Table, replaced: set[tuple[str, str]]) -> None:
     """Remove the files of a table that only have rows of these days and replays."""
 
     def gone(there: DeltaTable) -> Actions:

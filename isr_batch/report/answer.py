@@ -1,4 +1,4 @@
-"""Summarise a lake in some sentences: the drops of each cluster's brokers, and rules that would have kept them."""
+"""Summarise a lake in some sentences: the drops by each cluster's brokers, and rules that would have avoided them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from isr_batch.lake.lake import Lake
 
 @dataclass(frozen=True)
 class Answer:
-    """The brokers' own changes and, by cluster, the results of another rule, and the evidence of log lines alone.
+    """The brokers' own changes, and per cluster the results of a better rule and the evidence of log lines alone.
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ STRONG = [
     "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf", "#3953a4",
     "#b8860b", "#00876c", "#a0145a", "#6a51e0", "#c2673a",
 ]  # fmt: skip
-"""Colours of rules, none of them pale or that of a verdict; reused if there are more rules."""
+"""Colours of rules: neither pale ones nor those of verdicts; reused if there are more rules."""
 TIME_FORMAT = {
     "milliseconds": "%H:%M:%S.%L", "seconds": "%H:%M:%S", "minutes": "%H:%M", "hours": "%H:%M",
     "day": "%d %b", "date": "%d %b", "week": "%d %b", "month": "%b %Y", "quarter": "%b %Y", "year": "%Y",
@@ -54,7 +54,7 @@ def _cause_colour(rows: Rows) -> alt.Color:
 
 
 def chart_tooltips(*fields: str) -> list[alt.Tooltip]:
-    """Fields that a mark shows below the pointer. As text, each would be parsed by Altair's whole schema."""
+    """Make the tooltip fields of a mark. Given as text, Altair would validate each against its whole schema."""
     return [alt.Tooltip(field) for field in fields]
 
 
@@ -132,7 +132,7 @@ def _settings(row: dict[str, Any]) -> list[str]:
 
 
 def _rated(row: dict[str, Any]) -> dict[str, Any]:
-    """Place a run without mistakes at the upper end of its interval, as the axis has no zero."""
+    """Place a run without mistakes at the upper end of its interval, because the logarithmic axis has no zero."""
     seen = row["spurious"] > 0
     rate = row["mistakes"] if seen else row["high"]
     return {**row, "params_json": None, "seen": seen, "mistakes": rate, "low": row["low"] or rate / 10}

@@ -64,7 +64,7 @@ def cluster_timeline(
     cluster : dict
         One of ``own.clusters``.
     targets : mapping of (int, int) to Target
-        By the broker and the number of an incident of this cluster.
+        Targets by broker and number of the incident.
     """
 
     def of(rows: list[Row]) -> list[Row]:
@@ -124,7 +124,7 @@ def cluster_timeline(
 
 
 def _with_room(shaded: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Keep a label if the narrowest page has room for it, up to the next shading of the lane or the end."""
+    """Keep a label if even the narrowest page has room for it before the lane's next shading or end."""
     ordered = sorted(shaded, key=lambda one: (one["y"], one["x"]))
     for number, one in enumerate(ordered):
         later = [other["x"] for other in ordered[number + 1 : number + 2] if other["y"] == one["y"]]

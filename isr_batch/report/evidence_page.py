@@ -31,7 +31,7 @@ def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path, answers: Ma
     out : Path
         HTML file to write, which needs no network.
     answers : mapping of str to sequence of str
-        For each cluster, as `isr_batch.evidence.answer.evidence_answer` gives it.
+        For each cluster, from `isr_batch.evidence.answer.evidence_answer`.
     """
     sections = [
         {

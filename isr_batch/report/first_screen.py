@@ -1,4 +1,4 @@
-"""Put together the first screen of each cluster: headline, timeline, incidents, who dropped whom, better rules."""
+"""Build the first screen of each cluster: headline, timeline, incidents, matrix of drops, better rules."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -85,12 +85,12 @@ def _screen(
 
 
 def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, str]]:
-    """Choose the row of figures: what it is called, its value, a remark, and a verdict for its colour.
+    """Choose the figures of the row at the top, each with label, value, remark, and a verdict that sets its colour.
 
     Parameters
     ----------
     incidents : sequence of dict
-        Those of the cluster.
+        Incidents of the cluster.
     cluster : dict
         One of ``own.clusters``.
     """
@@ -121,7 +121,7 @@ def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, 
 
 
 def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, str] | None:
-    """Name the broker that most of the healthy drops point at, or without any most of the others."""
+    """Name the broker that most drops of healthy followers point at; without such drops, most of the others."""
     kinds = {"spurious": "healthy", "genuine": "behind", "unknown": "not judged"}
     verdict = next((verdict for verdict in kinds if counts[verdict]), None)
     if verdict is None:
@@ -141,7 +141,7 @@ def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, 
 
 
 def drop_matrix_on_screen(pairs: Sequence[Row], cluster_id: str) -> dict[str, Any]:
-    """Lay out who dropped whom: a row for each leader, a column for each follower, drops by verdict in each cell.
+    """Lay out the matrix of drops: one row per leader, one column per follower, drops by verdict in each cell.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def drop_matrix_on_screen(pairs: Sequence[Row], cluster_id: str) -> dict[str, An
 
 
 def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
-    """Say which lag time would have kept the healthy followers at the brokers' own checks; empty without any."""
+    """Say which lag time would have kept the healthy followers at the brokers' own checks; empty without such drops."""
     lags = [one["healthy_lag_ms"] for one in incidents if one["healthy_lag_ms"] is not None]
     if not lags:
         return ""

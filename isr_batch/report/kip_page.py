@@ -1,4 +1,4 @@
-"""Two rules side by side as a page in Markdown, for a discussion of a proposal."""
+"""Write a Markdown page that compares two rules, for the discussion of a proposal."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -17,38 +17,38 @@ _FIGURES: Final = {
     "exposure_partition_hours": "partition-hours replayed",
     "shrinks": "shrinks",
     "spurious": "mistakes: spurious shrinks (by blame)",
-    "early": "of these early: the follower had died",
+    "early": "early mistakes: the follower had died",
     "mistakes_per_partition_day": "mistakes per partition-day",
-    "mistakes_per_partition_day_low": "lower end of its 95 % interval",
-    "mistakes_per_partition_day_high": "upper end",
-    "mistake_duration_ms_p50": "a mistake lasts, ms, median",
+    "mistakes_per_partition_day_low": "mistakes per partition-day, lower end of the 95 % interval",
+    "mistakes_per_partition_day_high": "mistakes per partition-day, upper end of the interval",
+    "mistake_duration_ms_p50": "duration of a mistake, ms, median",
     "genuine": "genuine shrinks (by blame)",
     "unknown": "shrinks that cannot be judged",
     "misses": "misses: failures left in the ISR (by blame)",
     "precision": "precision by blame",
     "precision_by_lag": "precision by lag",
-    "query_accuracy": "share of time in which the answer is right, by lag",
-    "query_accuracy_by_blame": "the same by blame",
+    "query_accuracy": "share of time in which the rule is right, by lag",
+    "query_accuracy_by_blame": "share of time in which the rule is right, by blame",
     "detection_ms_p50": "detection, ms, median",
     "detection_ms_p99": "detection, ms, 99th percentile",
     "under_min_isr_seconds": "seconds under min.insync.replicas",
     "offline_if_leader_dies_seconds": "seconds without an heir",
-    "high_watermark_stalled_seconds": "seconds of a stalled high watermark",
+    "high_watermark_stalled_seconds": "seconds with a stalled high watermark",
     "acks_all_latency_ms_p50": "acks=all latency, ms, median, over requests",
     "acks_all_latency_ms_p99": "acks=all latency, ms, 99th percentile, over requests",
     "refused_appends": "acks=all requests refused",
     "never_acknowledged": "acks=all requests never acknowledged",
     "loss_records_max": "acknowledged records that a clean election could lose, at most",
-    "unclean_needed_seconds": "of these, seconds in which an unclean election could give one",
+    "unclean_needed_seconds": "seconds without an heir in which an unclean election was possible",
     "lost_if_leader_dies_records_max": "records that the heir lacked under min.insync.replicas, at most",
     "lost_by_first_active_records_max": "records that the first active replica lacked without an heir, at most",
-    "lost_by_longest_log_records_max": "the same of the longest log",
+    "lost_by_longest_log_records_max": "records that the replica with the longest log lacked without an heir, at most",
     "high_watermark_frozen_seconds": "seconds in which a frozen high watermark hid records from consumers",
-    "visibility_age_ms_max": "age of the oldest of them, ms, at most",
-    "visibility_age_ms_mean": "the same, mean over that time",
+    "visibility_age_ms_max": "age of the oldest hidden record, ms, at most",
+    "visibility_age_ms_mean": "age of the oldest hidden record, ms, mean",
     "metadata_writes": "ISR writes",
-    "isr_write_requests": "requests that carry them",
-    "isr_write_requests_peak_per_second": "requests of one broker in a second, at most",
+    "isr_write_requests": "ISR write requests",
+    "isr_write_requests_peak_per_second": "ISR write requests of one broker within a second, at most",
     "flaps": "shrinks reverted within the lag time",
 }
 EXACT: Final = 1000
@@ -59,7 +59,7 @@ _STORY: Final = (
 )  # fmt: skip
 _SAYS: Final = """
 *By lag*, a follower belongs in the ISR while it is not more than the lag time behind; *by blame*, while any delay is
-not its own fault. The two part where a leader is slow: its follower is behind, and not to blame.
+not its own fault. The two differ where a leader is slow: its follower is behind, but is not to blame.
 """
 _LIMITS: Final = """
 The replay is open-loop: fetches and appends stay as recorded while the rule changes, so it shows the first step only.
@@ -83,7 +83,7 @@ def kip_page(lake: Lake, old: str, new: str) -> str:
     runs.sort(key=lambda row: (row["T"], row["rule"] != old))
     page = [f"# {old} and {new}", "", *(f"- `{rule}`: {REGISTRY[rule].summary}" for rule in (old, new))]
     page += ["", "## What they do on recorded fetches", _SAYS, *_figures(runs)]
-    page += ["", "## Where they part", "", f"Shrinks of a, `{old}`, and of b, `{new}`, by primary cause.", ""]
+    page += ["", "## Where they differ", "", f"Shrinks of a, `{old}`, and of b, `{new}`, by primary cause.", ""]
     page += markdown_table(causes[0], causes)
     stories = _stories(lake, (old, new))
     if stories:

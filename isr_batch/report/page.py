@@ -84,13 +84,13 @@ def write_report(
     Parameters
     ----------
     lake : Lake
-        With a replay and its comparison with the brokers.
+        A lake with a replay that was compared with the brokers.
     out : Path
         HTML file to write, which needs no network.
     own : OwnShrinks, optional
-        Of `own_shrinks`, where the caller has it.
+        Result of `own_shrinks`, if the caller already has it.
     warnings : mapping of str to sequence of str, optional
-        By cluster, what `isr_batch.ingest.folder.folder_warnings.folder_warnings` says of its logs.
+        By cluster, the result of `isr_batch.ingest.folder.folder_warnings.folder_warnings`.
     """
     own = own or own_shrinks(lake)
     scores = read_scores_for_choices(lake)
@@ -151,7 +151,7 @@ def _least_and_most(values: Sequence[Any]) -> object:
 
 
 def _by_lines(lake: Lake) -> dict[str, dict[str, Any]]:
-    """Report the evidence of server.log for each cluster in which a replica left an ISR, and what request logs add."""
+    """Report the evidence of server.log, and of request logs, for each cluster in which a replica left an ISR."""
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names)
     rows = rows.sort_by([(name, "ascending") for name in ("change_time", "source_file", "source_line", "replica_id")])
     clusters = sorted(set(rows["cluster_id"].to_pylist()))
@@ -219,7 +219,7 @@ def page_scope(sql: LakeSql) -> str:
 
 
 def _vega() -> str:
-    """Take Vega's scripts from the user's cache: to bundle them takes longer than the rest of a small page."""
+    """Take Vega's scripts from the user's cache, because bundling them takes longer than the rest of a small page."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "isr-batch"
     kept = folder / f"vega-{version('vl-convert-python')}-{VEGA_LITE}.js"
     try:

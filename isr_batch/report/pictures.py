@@ -28,7 +28,7 @@ class Picture:
     how : str
         Explanation of how to read it.
     sql : str
-        Its query for all clusters, in the SQL of `isr-batch sql`.
+        Query for all clusters, in the SQL of `isr-batch sql`.
     draw : callable
         Turns the rows of one cluster into Vega-Lite.
     """
@@ -161,18 +161,18 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
             alike_rules_in_picture(charts.durations_chart),
         ),
         made(
-            "disagreements", "Who disagrees with whom",
+            "disagreements", "Rules that disagree",
             "Each number counts the shrinks that the rule of the row makes, and that the rule of the column does not "
             "make although it had the follower in the ISR. A rule with an empty column drops every follower that "
             "others drop.",
             charts.disagreement_chart,
         ),
         made(
-            "held", "How much of the delay was the leader's",
+            "held", "How much of the delay the leader caused",
             f"Each circle is a group of shrinks by {own}. The vertical axis is the part of the time since the "
             f"follower was caught up in which its fetches were in the leader or the leader was silent. On the upper "
-            f"dashed line the leader caused all of it; above the lower one less than a lag time is left for the "
-            f"follower to answer for.",
+            f"dashed line the leader caused all of it; above the lower one, the follower itself caused "
+            f"less than a lag time.",
             charts.held_by_leader_chart,
         ),
         made(

@@ -57,9 +57,7 @@ def _follower(row: Row, lag_time_ms: int) -> str:
     if (row["time_error_ms"] or 0) >= SHOWN_ERROR_MS:
         said.append(f"The check may have run up to {row['time_error_ms']:,} ms earlier or later.")
     lag = f"Last caught up {row['lag_ms']:,} ms before" if row["lag_ms"] is not None else "Not caught up in this term"
-    truth = (
-        "its true lag was not known" if row["true_lag_ms"] is None else f"its true lag was {row['true_lag_ms']:,} ms"
-    )
+    truth = "its true lag is unknown" if row["true_lag_ms"] is None else f"its true lag was {row['true_lag_ms']:,} ms"
     said.append(f"{lag}, with a lag time of {lag_time_ms:,} ms; {truth}{_lacked(row)}.")
     spans = [
         f"{what} for {row[name]:,} ms"
@@ -75,7 +73,7 @@ def _follower(row: Row, lag_time_ms: int) -> str:
 
 
 def _lacked(row: Row) -> str:
-    """Say what the follower lacked by the leader's knowledge, which may lag behind the truth."""
+    """Say what the follower lacked according to the leader, whose knowledge may be outdated."""
     ends = row["leader_log_end_offset"], row["follower_log_end_offset"]
     if None in ends or ends[1] < 0:
         return ""

@@ -1,4 +1,4 @@
-"""Write the HTML page of a sweep: advice in sentences, and the costs of each lag time."""
+"""Write the HTML page of a sweep: the advice in sentences, and the costs of each lag time."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from isr_batch.scoring.sweep_grid import LAG_TIME, NamedGrid, SweepGrid
 
 FIGURES = {
     "exposure_follower_hours": "follower-hours", "shrinks": "shrinks", "spurious": "spurious", "genuine": "genuine",
-    "unknown": "unknown", "never_removed": "never removed", "mistakes_per_follower_day": "mistakes a follower-day",
+    "unknown": "unknown", "never_removed": "never removed", "mistakes_per_follower_day": "mistakes per follower-day",
     "mistakes_per_follower_day_low": "at least", "mistakes_per_follower_day_high": "at most",
     "detection_ms_p50": "half detected, ms", "detection_ms_p99": "99 % detected, ms",
     "mistake_duration_ms_p50": "mistake lasts, ms", "under_min_isr_seconds": "under min ISR, s",

@@ -128,7 +128,7 @@ def _bar(row: Row, within: Span) -> dict[str, Any]:
 
 
 def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequence[str]) -> list[dict[str, Any]]:
-    """Make one row per group of rules with the follower out at the same times for the same reasons; brokers last."""
+    """Make one row per group of rules with the follower out at the same times for equal reasons; brokers last."""
     groups: dict[str, list[str]] = defaultdict(list)
     bars = {}
     for rule in (*rules, BROKERS):
@@ -181,14 +181,17 @@ def _curves(
     lines = []
     for name in sorted({row["line"] for row in rows}, key=lambda name: (not css[name].startswith(("l", "h")), name)):
         points = [(row["from_us"], row["value"]) for row in rows if row["line"] == name]
-        path = _path([(x(us), y(value)) for us, value in (_grown(points, within[0]) if lag else points)], steps=not lag)
+        path = _path(
+            [(x(us), y(value)) for us, value in (_with_start_of_lag(points, within[0]) if lag else points)],
+            steps=not lag,
+        )
         if path:
             lines.append({"name": name, "css": css[name], "path": path})
     edges = (f"{least:g} s", f"{most:.4g} s") if lag else (f"{least:,.0f}", f"{most:,.0f}")
     return CurvesOfSwimLane(title, height, *edges, lines, None if limit is None else y(limit))
 
 
-def _grown(points: Sequence[tuple[int, float]], from_us: int) -> list[tuple[float, float]]:
+def _with_start_of_lag(points: Sequence[tuple[int, float]], from_us: int) -> list[tuple[float, float]]:
     """Add the start of a lag, in seconds, at the time the follower was caught up, from which the lag grows."""
     grown: list[tuple[float, float]] = []
     for us, lag in points:
@@ -200,7 +203,7 @@ def _grown(points: Sequence[tuple[int, float]], from_us: int) -> list[tuple[floa
 
 
 def _path(points: Sequence[tuple[float, float | None]], *, steps: bool) -> str:
-    """Write a path: level until the next point, or straight to it. Points on the way add nothing, and None is a gap."""
+    """Write an SVG path of steps or straight lines; redundant points are dropped, and None is a gap."""
     parts: list[str] = []
     last: float | None = None
     for x, y in points:

@@ -111,12 +111,12 @@ def validate(lake: Lake) -> BrokerCheckSummary:
         tables = {name: engine.table(name) for name in ("isr_changes", REPLAY_CHECK.name)}
         refuted = engine.keep(ask_broker_check(engine, "refuted", tables))
         if engine.listed(engine("SELECT count(*) AS n FROM {refuted}", refuted=refuted))[0]["n"]:
-            _doubt(engine, lake, refuted)
+            _mark_possible(engine, lake, refuted)
         return _summary(engine)
 
 
-def _doubt(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
-    """Mark changes as possible; there are many if the brokers did not run their release's rule."""
+def _mark_possible(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
+    """Mark changes as possible; there are many if the brokers did not run the rule of their release."""
     with leased(lake):
         # The table from which Spark recomputes the changes is written last, so that a crash before leaves nothing out.
         for table in (SHRINK_VERDICTS, ISR_CHANGES):

@@ -1,4 +1,4 @@
-"""Group the ISR changes of one broker under one rule that share a notification or a request."""
+"""Group ISR changes of one broker under one rule by the notification or request that they share."""
 
 from typing import Final
 

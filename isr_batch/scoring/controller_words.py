@@ -1,4 +1,4 @@
-"""Statements of the controller about a cluster or partition. Also for Spark's workers, which lack most packages."""
+"""The controller's statements about clusters and partitions. Spark's workers, which lack most packages, use it too."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,10 +26,9 @@ class ControlledCluster:
 
     Parameters
     ----------
-    words : sequence of ControllerWord
-        In order.
+    words : sequence of ControllerWord Statements in order of time.
     source : str
-        Of ``elr_enabled``: given, recorded, release, logged, snapshot or unknown.
+        Source of ``elr_enabled``: given, recorded, release, logged, snapshot or unknown.
     enabled : bool, optional
         Whether it has eligible leader replicas, until a statement changes it; None if unknown.
     """

@@ -155,7 +155,7 @@ _EVENTS: Final = pa.schema(
 def disagreements_at_events(
     engine: LakeEngine, shrinks: EngineRows, replayed: EngineRows, changes: EngineRows
 ) -> EngineRows:
-    """Return the decision of each run that was replayed for an event's day, for events on which runs disagree.
+    """Return, for events on which runs disagree, the decision of each run that was replayed for that day.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ from isr_batch.scoring.isr_path import SPANS, spans_outside_isr
 from udfs.rules import REGISTRY
 
 Elr = Literal["auto", "off", "on"]
-"""Whether clusters have eligible leader replicas: by their logs (auto), or as the operator says (off, on)."""
+"""Whether clusters have eligible leader replicas: as their logs show (auto), or as the operator sets (off, on)."""
 
 TABLES: Final = (
     "partition_scores", "isr_changes", "leader_epochs", "broker_events", "controller_records", "observed_isr_changes",
@@ -47,7 +47,7 @@ def write_eligible_leaders(lake: Lake, elr: Elr) -> int:
 
 
 def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineRows] | None = None) -> EngineRows:
-    """Rows of ``eligible_leaders``.
+    """Compute the rows of ``eligible_leaders``.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def _path(engine: LakeEngine) -> str:
 
 
 def _clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
-    """Collect the controllers' statements on whole clusters, and find out whether these have the feature."""
+    """Collect the controllers' statements about whole clusters, and determine whether these have the feature."""
     words: dict[str, list[ControllerWord]] = {}
     facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables(engine)))}
     for row in engine.listed(engine(_WORDS, **_tables(engine))):
@@ -154,15 +154,15 @@ _WORDS: Final = """
 
 
 def eligible_leader_cluster(words: Sequence[ControllerWord], facts: Mapping[str, Any], elr: Elr) -> ControlledCluster:
-    """Find out whether a cluster has eligible leader replicas, and from when on.
+    """Determine whether a cluster has eligible leader replicas, and since when.
 
     Parameters
     ----------
     words : sequence of ControllerWord
-        In order, also of kind metadata_version.
+        Statements in order, including those of kind metadata_version.
     facts : mapping
-        ``major``, the least major release of its brokers (None: unknown), and ``printed_in``, where an ELR that is not
-        empty is: logged (in a leader's log), snapshot (in a listing of partitions) or None.
+        ``major``, the lowest major release of its brokers (None if unknown), and ``printed_in``, the place of a
+        non-empty ELR: logged (in a leader's log), snapshot (in a listing of partitions), or None.
     elr : {"auto", "off", "on"}
     """
     levels = [word for word in words if word.kind == "elr_version"]

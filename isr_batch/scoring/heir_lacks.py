@@ -1,7 +1,4 @@
-"""Records that an heir, clean or not, lacks in one span of time.
-
-Also runs in Spark's workers, which lack most packages.
-"""
+"""Count the records that an heir, clean or not, lacks in one span of time. This also runs in Spark's workers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -11,7 +8,7 @@ import pyarrow as pa
 SPAN: Final = (
     "cluster_id", "topic", "partition_id", "leader_epoch", "leader_id", "rule", "params_json", "from_us",
 )  # fmt: skip
-"""Key of a span."""
+"""Columns that identify a span."""
 _TEXT: Final = frozenset({"cluster_id", "topic", "rule", "params_json"})
 FOUND: Final = pa.schema(
     [(name, pa.string() if name in _TEXT else pa.int64() if name == "from_us" else pa.int32()) for name in SPAN]
@@ -22,14 +19,14 @@ FOUND: Final = pa.schema(
 
 
 def heir_lacks(rows: pa.Table) -> pa.Table:
-    """Find the largest number of records that an heir lacks in one span.
+    """Find the largest number of records that an heir lacks within a span.
 
     Parameters
     ----------
     rows : pa.Table
-        Of one span: SPAN, ``kind``, ``at_us``, ``replica_id``, ``value``, ``elr``, ``active``. Of kind span the heir,
-        the ELR, and without a clean heir the active replicas; of log_end, high_watermark and acked what an offset
-        comes to.
+        Rows of one span: SPAN, ``kind``, ``at_us``, ``replica_id``, ``value``, ``elr``, ``active``. A row of kind span
+        has the heir, the ELR, and without a clean heir the active replicas; rows of kind log_end, high_watermark and
+        acked have an offset from ``at_us`` on.
 
     Returns
     -------
@@ -74,7 +71,7 @@ def heir_lacks(rows: pa.Table) -> pa.Table:
 def _lost_uncleanly(
     active: Sequence[int], log_ends: Mapping[int, int], acknowledged: int
 ) -> tuple[int | None, int | None]:
-    """Records that the first of them lacks, and the one with the longest log; None where a log end is unknown."""
+    """Count the records that the first active replica, and the one with the longest log, lack; None if unknown."""
     ends = [log_ends.get(one, -1) for one in active]
     if not ends or ends[0] < 0:
         return None, None

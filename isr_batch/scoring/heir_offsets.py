@@ -27,12 +27,12 @@ NOTHING_TELLS: Final = ", ".join(
         ("lost_by_first_active_max", "BIGINT"), ("lost_by_longest_log_max", "BIGINT"), *HIDDEN.items(),
     )
 )  # fmt: skip
-"""Its columns where there are no timelines."""
+"""Values of its columns without timelines."""
 _KEY: Final = ", ".join(SPAN)
 
 
 def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, EngineRows]) -> EngineRows:
-    """Add to spans what an heir would lack, and of `isr_batch.scoring.hidden_records` what consumers do not see.
+    """Add to spans the records that an heir would lack, and `hidden_records`, those hidden from consumers.
 
     Parameters
     ----------

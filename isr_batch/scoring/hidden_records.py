@@ -34,7 +34,7 @@ def hidden_records(engine: LakeEngine, spans: EngineRows, partition_timeline: En
     Returns
     -------
     EngineRows
-        The key of a span, and HIDDEN; no row for a span whose state is in no timeline.
+        The key of a span, and HIDDEN; spans whose state is not in a timeline have no row.
     """
     freezing = ", ".join(engine.literal(rule.id) for rule in REGISTRY.values() if rule.may_advance is not never_frozen)
     frozen = engine(f"SELECT {_KEY}, until_us FROM {{spans}} WHERE below_min_isr AND rule IN ({freezing})", spans=spans)

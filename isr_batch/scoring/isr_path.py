@@ -31,7 +31,7 @@ SPANS: Final = pa.schema([
 
 @dataclass
 class _Known:
-    """The controller's statements up to a time, for one partition."""
+    """The controller's statements about one partition up to a time."""
 
     enabled: bool | None
     of_topic: int | None = None
@@ -48,7 +48,7 @@ class _Known:
 class _State:
     """The ISR of a rule, and its ELR by the cluster's own settings and as if it were on.
 
-    Sets of brokers are bits, as `isr_batch.scoring.elr` has them.
+    Sets of brokers are bits, as in `isr_batch.scoring.elr`.
     """
 
     def __init__(self, brokers: Iterable[int]) -> None:
@@ -85,7 +85,7 @@ class _State:
         self.elr_if_on = None if self.elr_if_on is None else self.elr_if_on & kept
 
     def among(self, brokers: Iterable[int], replicas: int) -> list[int]:
-        """Return those of some brokers that are in a set."""
+        """Select the brokers that are in a set."""
         return [broker for broker in brokers if self._bits[broker] & replicas]
 
 
@@ -105,7 +105,7 @@ def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, ControlledCluster])
     Returns
     -------
     pa.Table
-        Of `SPANS`.
+        Rows with the columns `SPANS`.
     """
     listed = rows.to_pylist()
     run = itemgetter("rule", "params_json")
@@ -149,7 +149,7 @@ def _is_of(change: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
 
 
 def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
-    """Sort key for changes, in which changes of the same instant follow each other by their ISRs."""
+    """Sort key for changes; those at the same instant are ordered by their ISRs, each continuing the one before."""
     members = len(change["isr_before"])
     return change["at_us"], change["kind"], members if change["kind"] == "expand" else -members, change["isr"]
 

@@ -17,12 +17,12 @@ SECOND_US: Final = 1_000_000
 
 
 def with_requests(changes: pa.Table) -> pa.Table:
-    """Add to each ISR change of one broker under one rule its request.
+    """Add its request to each ISR change of one broker under one rule.
 
     Parameters
     ----------
     changes : pa.Table
-        With ``rule``, ``params_json``, ``topic``, ``partition_id`` and ``change_us``; equal ones are one write.
+        Columns ``rule``, ``params_json``, ``topic``, ``partition_id`` and ``change_us``; equal rows are one write.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def with_requests(changes: pa.Table) -> pa.Table:
 
 
 def _asked_us(instants_us: Sequence[int]) -> list[int]:
-    """Return when each write is requested; writes of the same instant follow one after the other."""
+    """Return when each write is requested; writes at the same instant come one after the other."""
     asked: list[int] = []
     for us in instants_us:
         asked.append(max(us, asked[-1] + STEP_US) if asked else us)
@@ -54,14 +54,13 @@ def _asked_us(instants_us: Sequence[int]) -> list[int]:
 
 
 def requests_of_writes(submits_us: Sequence[int], answer_us: int, *, batched: bool) -> tuple[list[int], list[int]]:
-    """Put writes into requests; a broker has one in flight.
+    """Group writes into requests; a broker has one request in flight.
 
     Parameters
     ----------
-    submits_us : sequence of int
-        In order.
+    submits_us : sequence of int Times at which writes are requested, in order.
     answer_us : int
-        From a request to its answer.
+        Time from a request to its response.
     batched : bool
         Whether a request carries all waiting writes, as since 2.7, or only one, like the ZooKeeper writes before.
 

@@ -158,14 +158,14 @@ def _detection(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _needed_hours(row: Row, budgets: SweepBudgets) -> float:
-    """Follower-hours after which the mistakes would be within budget, if there were no more mistakes."""
+    """Follower-hours after which the mistakes would be within budget if no further mistake occurred."""
     high = row["mistakes_per_follower_day_high"]
     mistakes = poisson_interval_of_mistakes(0)[1] if high is None else high * row["exposure_follower_hours"] / 24
     return float(mistakes / budgets.mistakes_per_follower_day * 24)
 
 
 def _figures(row: Row, budgets: SweepBudgets) -> str:
-    """Describe mistakes and detection time of a lag time, with their budgets."""
+    """Describe the mistakes and the detection time of a lag time, with their budgets."""
     unknown = row["unknown_share"]
     judged = f"; {unknown:.0%} of its shrinks cannot be judged" if unknown else ""
     return f"{_mistake_figures(row, budgets)}; {_detection_figures(row, budgets)}{judged}"
@@ -174,10 +174,10 @@ def _figures(row: Row, budgets: SweepBudgets) -> str:
 def _mistake_figures(row: Row, budgets: SweepBudgets) -> str:
     rate = row["mistakes_per_follower_day"]
     if rate is None:
-        return "no time in which its answers count"
+        return "no time in which its decisions are scored"
     return (
         f"{count_of(row['spurious'], 'mistake')} in {row['exposure_follower_hours']:,.4g} follower-hours, "
-        f"{row['mistakes_per_follower_day_low']:.3g} to {row['mistakes_per_follower_day_high']:.3g} a follower-day "
+        f"{row['mistakes_per_follower_day_low']:.3g} to {row['mistakes_per_follower_day_high']:.3g} per follower-day "
         f"(budget {budgets.mistakes_per_follower_day:g})"
     )
 

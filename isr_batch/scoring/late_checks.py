@@ -1,4 +1,4 @@
-"""Find late checks: those that would drop a follower by the brokers' own rule, but without a Shrinking line in the log.
+"""Find late checks: those at which the brokers' own rule would drop a follower, but the log has no Shrinking line.
 
 A leader that is starved of CPU runs its ISR checks seconds late, while the replay runs them on schedule. Every check
 that drops a follower is logged, so if the line is missing, the check had not run by then. The replay moves it to the
@@ -54,6 +54,6 @@ def find_late_checks(lake: Lake) -> int:
 
 
 def _changes_with(engine: LakeEngine, lake: Lake, known: Rows, new: Rows) -> pa.Table:
-    """Replay the partitions in which a check was just moved, with all checks moved so far; return their changes."""
+    """Replay the partitions in which a check was just moved, with all moved checks; return their changes."""
     sets = engine(f"SELECT DISTINCT {', '.join(SET_COLUMNS)} FROM {{new}} AS new", new=new)
     return own_changes(lake, own_rules(engine), late=engine.arrow(known), sets=engine.arrow(sets))

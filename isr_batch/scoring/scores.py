@@ -172,7 +172,7 @@ def results_in(engine: LakeEngine, replayed: EngineRows) -> Results:
 
 
 Facts = Mapping[str, EngineRows]
-"""Rows by source: DIMENSIONS (without a follower if the rows are about whole partitions), and columns to aggregate."""
+"""Rows by source: DIMENSIONS (without a follower for rows of whole partitions), and columns to aggregate."""
 
 
 def score_inputs(engine: LakeEngine, results: Results) -> Facts:

@@ -55,7 +55,7 @@ def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
         tables = {name: rows for name, rows in vars(results_in(engine, results)).items() if rows is not None}
         tables["eligible_leaders"] = eligible_leaders(engine, elr, tables)
         if "min_insync_replicas" not in named.grid.grid:
-            tables = {name: _whatever_min_isr(engine, rows) for name, rows in tables.items()}
+            tables = {name: _without_min_isr(engine, rows) for name, rows in tables.items()}
         classes = _classes(engine, named.grid)
         by_class = {
             source: _with_class(engine, rows, classes)
@@ -82,7 +82,7 @@ def swept_params(params_json: str, grid: SweepGrid) -> str:
     return " ".join(f"{name}={values[name]}" for name in varied if name in values)
 
 
-def _whatever_min_isr(engine: LakeEngine, rows: Rows) -> Rows:
+def _without_min_isr(engine: LakeEngine, rows: Rows) -> Rows:
     """Remove min.insync.replicas from the parameters, so that topics with different values have the same run.
 
     Parameters are sorted by name, so the lag time always follows this one.

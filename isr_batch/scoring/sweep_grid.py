@@ -117,7 +117,7 @@ def load_grid(file: Path) -> NamedGrid:
     Raises
     ------
     UsageError
-        With all mistakes in the file, or if it has more than `MOST_RUNS` rule runs.
+        If the file has mistakes, which the message lists, or more than `MOST_RUNS` rule runs.
     """
     hint = f"{examples('conf/grids')} has an example"
     if not re.fullmatch(r"[\w.-]+", file.stem):

@@ -91,7 +91,7 @@ def load_experiment(file: Path) -> Experiment:
     Raises
     ------
     UsageError
-        With all mistakes in the file.
+        If there are mistakes; the message lists them all.
     """
     hint = f"{examples('conf/experiments')} has examples"
     if not re.fullmatch(r"[\w.-]+", file.stem):

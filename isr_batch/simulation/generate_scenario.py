@@ -65,7 +65,7 @@ def generate_scenario(lake: Lake, fleet: FleetOfGroups, cluster_id: str | None =
     lake : Lake
         The lake to write to.
     fleet : FleetOfGroups
-        For a story, the proposal's own example, only its name is used, unless it has a rule.
+        For a story (a proposal's own example), only the name is used, unless a rule is set.
     cluster_id : str, optional
         By default the scenario's name.
 

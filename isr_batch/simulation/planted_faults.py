@@ -1,4 +1,4 @@
-"""Plant faults in a fleet, each with the cause that its shrinks must get."""
+"""Plant faults in a simulated fleet, each with the cause that its shrinks must get."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -87,10 +87,10 @@ def _slow_followers(random: np.random.Generator, from_us: int, lag_us: int, lead
 
 
 def _lossy_link(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Lose packets: now and then a request is retransmitted, and arrives after seconds.
+    """Lose packets: now and then a request is retransmitted, and arrives seconds later.
 
-    A request waits for data for half a second, so just one is caught by a link that is bad for a little longer. Where
-    it takes more than the lag time, the leader hears nothing of a follower that was caught up before.
+    A request waits for data for half a second, so a link that is bad for slightly longer delays just one. If that takes
+    longer than the lag time, the leader does not hear from a follower that was caught up before.
     """
     who = _follower_at_random(random, leader)
     steps = []
@@ -132,7 +132,7 @@ def _slow_queue(random: np.random.Generator, from_us: int, lag_us: int, leader: 
 
 
 def _stopped_leader(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Pause the whole leader process; after it, its check drops followers."""
+    """Pause the whole leader process; when it wakes up, its check drops followers."""
     until_us = from_us + int(lag_us * random.choice([0.6, 1.3, 2.5]))
     step = (from_us, int(PAUSE_LEADER), leader, until_us)
     return PlantedFault("stopped leader", leader, from_us, until_us + SECOND_US, "slow_leader", (step,))

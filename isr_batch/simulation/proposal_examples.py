@@ -81,7 +81,7 @@ def kip_501_example() -> ExampleTerm:
 
 
 def kafka_7152_example(rounds: int = 3) -> ExampleTerm:
-    """One of the idle partitions: the answer to each fetch waits 20 s for the ISR writes of all the others."""
+    """One of the idle partitions: the response to each fetch waits 20 s for the ISR writes of all the others."""
     held_ms = 2000 * 10
     fetches = [
         ExampleFetch(at_ms, 2, 100, at_ms, at_ms, at_ms, at_ms + held_ms)
@@ -89,7 +89,7 @@ def kafka_7152_example(rounds: int = 3) -> ExampleTerm:
         for at_ms in range(0, rounds * held_ms, held_ms)
     ]
     return ExampleTerm(
-        "KAFKA-7152's example: one of 2 000 partitions, whose ISR writes hold up each answer for 20 s",
+        "KAFKA-7152's example: one of 2 000 partitions, whose ISR writes delay each response by 20 s",
         (1, 2),
         100,
         rounds * held_ms - 1,
@@ -128,7 +128,7 @@ def kafka_10853_example() -> ExampleTerm:
 
 
 def kafka_10853_price_example(acks: int = -1) -> ExampleTerm:
-    """A record a second; follower 2 takes each at once, follower 3 is dead after its first fetch."""
+    """One record per second; follower 2 fetches each at once, follower 3 is dead after its first fetch."""
     appends = []
     fetches = [_fetch(0, 2, 100, waited=500), _fetch(0, 3, 100, waited=500), _fetch(510, 2, 100, waited=1000)]
     for second in range(1, 31):
@@ -161,7 +161,7 @@ def lag_messages_burst_example() -> ExampleTerm:
 
 
 def lag_messages_trickle_example(hours: int = 48) -> ExampleTerm:
-    """A message an hour for two days; the follower asks every 9 s, and never gets any further."""
+    """One message per hour for two days; the follower fetches every 9 s, and never makes progress."""
     return ExampleTerm(
         "replica.lag.max.messages at low throughput: one message per hour, and a follower that gets none",
         (1, 2),

@@ -26,7 +26,7 @@ class LoopOfScenario:
 
 
 def idle_churn_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """KAFKA-7152: a follower joins 2 000 partitions, few of them busy, at 10 ms a write: a round takes 20 s.
+    """KAFKA-7152: a follower joins 2 000 partitions, few of them busy, at 10 ms per write: a round takes 20 s.
 
     Each append answers a fetch of all 2 000, so busier ones only take longer to simulate.
     """
@@ -68,7 +68,7 @@ def kip_501_scenario(start_us: int, end_us: int) -> LoopOfScenario:  # noqa: ARG
 
 
 def thrash_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """KIP-501's disadvantage: 0.7 s a read for 5 s in every 10, on one broker after the other."""
+    """KIP-501's disadvantage: reads take 0.7 s, for 5 s in every 10, on one broker after the other."""
     planted = []
     for turn, from_us in enumerate(range(start_us + 60 * SECOND_US, end_us - 10 * SECOND_US, 10 * SECOND_US)):
         who, until_us = turn % BROKERS, from_us + 5 * SECOND_US
@@ -85,7 +85,7 @@ def burst_scenario(start_us: int, end_us: int) -> LoopOfScenario:
 
 
 def trickle_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """A message a minute, and a follower that fetches every 8 s and gets none."""
+    """One message per minute, and a follower that fetches every 8 s and gets none."""
     steps = (start_us, int(QUOTA), 1, 0), (start_us, int(LINK), 1, 4 * SECOND_US)
     planted = PlantedFault("starved follower", 1, start_us, end_us, "follower_slow", steps)
     return LoopOfScenario([60 * SECOND_US], acks=[1], planted=[planted], brokers=2)

@@ -64,7 +64,7 @@ def test_every_drop_points_at_the_broker_at_fault(network_lake: Lake) -> None:
     for broker, times in ((1, "06:36:45 and 06:39:06"), (2, "06:36:17"), (3, "06:38:34 and 06:40:05")):
         assert f"broker {broker} could not be reached at {times} (" in said
     assert "broker 1 did not get through to broker 3 at 06:38:01 (" in said
-    assert "stopped or slow was broker 3 at 06:37:26 (" in said
+    assert "stopped or slow: broker 3 at 06:37:26 (" in said
 
 
 def faults_of(cluster_id: str) -> list[RecordedFault]:

@@ -25,7 +25,7 @@ SECONDS = 30
 """Of CPU time; what only waits is ended by the limit on the whole test."""
 ROWS = 100
 CASES = 150
-"""As many as `make test` has time for."""
+"""The number for which `make test` has time."""
 LINE = b"[2026-11-21 16:30:12,613] INFO [Partition a-0 broker=1] Shrinking ISR from 1,2 to 1. (kafka.Partition)\n"
 NAMES = [
     "server.log", "b-1/server.log", "../../escape.log", "/tmp/isr-batch-escape.log", "b-1!/x", "a\nb/server.log",

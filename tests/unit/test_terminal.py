@@ -58,7 +58,7 @@ def test_timelines_are_no_picture(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(("matched", "missing", "said"), [
     (3, 0, "on 3 of 3 ISR changes: the verdicts can be trusted."),
-    (3, 1, "on only 3 of 4 ISR changes, and the limit is 90%: trust no verdict."),
+    (3, 1, "on only 3 of 4 ISR changes, and the limit is 90%: do not trust the verdicts."),
     (0, 0, "there is nothing to compare."),
 ])  # fmt: skip
 def test_validate_ends_with_a_sentence(matched: int, missing: int, said: str) -> None:

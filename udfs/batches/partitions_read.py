@@ -186,10 +186,10 @@ def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT)
     ------
     record batches
         Columns as in `READ_SCHEMA`. ``error_code`` is that of the partition in the response (-1 for a
-        diverging epoch); ``high_watermark`` is null where the response did not list the partition; ``fell_from`` is
-        `udfs.kernel.fetch_sessions.SessionFetches`' (null: it did not). ``last_read_us`` is
-        when the last fetch of the run was read for the last time, ``last_waited_us`` when the last of them that waited
-        for data was handled (null: none did). ``reason`` and ``detail`` are null.
+        diverging epoch); ``high_watermark`` is null where the response did not list the partition; ``fell_from`` is as
+        in `udfs.kernel.fetch_sessions.SessionFetches`, and null if the offset did not fall. ``last_read_us`` is when
+        the last fetch of the run was read for the last time, ``last_waited_us`` when the last of them that waited for
+        data was handled (null: none did). ``reason`` and ``detail`` are null.
     """
     reader = _SessionReader()
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Pass sorted Arrow batches to the kernel, set by set, and return its results with the term of each.
+"""Pass sorted Arrow batches to the kernel, set by set, and return its results, each with its term.
 
 The stream has the rows of many sets one after the other. A set is one partition on one leader, with its terms in order
 of time. Only the state of the current set is kept, so that memory does not grow with the stream.
@@ -185,7 +185,7 @@ class SetReplay:
             yield from self.flush()
 
     def pass_over(self, piece: QuietRows, rows: Callable[[], Rows]) -> Iterator[pa.RecordBatch]:
-        """Skip a quiet stretch, or replay its rows if skipping could change results."""
+        """Skip a quiet stretch, or replay its rows if skipping them could change results."""
         if self.state is None or self.term_is_over or self.key != piece.of_set:
             return
         if all(map(_run_knows_quiet, self.runs)):

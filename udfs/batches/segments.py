@@ -28,15 +28,15 @@ FORMAT = 1
 SEGMENT_ROWS = 1 << 14
 PACKED = {
     "time_us": "arrival of a fetch, or instant of an append: microseconds since the epoch",
-    "kind": "5 a fetch, 4 an append",
+    "kind": "5: fetch, 4: append",
     "offset": "the follower's fetch offset, or the leader's log end offset after the append",
-    "code": "Kafka error code of the fetch, or acks of the append (-2: no producer waits)",
-    "replica_id": "of each fetch: the follower",
-    "leader_log_end_offset": "of each fetch: the leader's log end offset when it was handled, -1 where unknown",
-    "handled_us": "of each fetch: from its arrival until an io thread took it",
-    "processed_us": "of each fetch: from then until its local work was done",
-    "released_us": "of each fetch: from then until the wait for data ended that it asked for",
-    "until_us": "of each fetch: from then until its response was sent",
+    "code": "Kafka error code of the fetch, or acks of the append (-2 if no producer waits)",
+    "replica_id": "follower that made the fetch; for fetches only, like all columns below",
+    "leader_log_end_offset": "the leader's log end offset when the fetch was handled; -1 if unknown",
+    "handled_us": "time from the arrival of the fetch until an io thread took it",
+    "processed_us": "time from then until the local work was done",
+    "released_us": "time from then until the requested wait for data ended",
+    "until_us": "time from then until the response was sent",
 }
 """Columns of ``udfs.records.Rows`` that are packed; the last six only have values for fetches, not for appends."""
 OF_FETCHES = tuple(PACKED)[4:]

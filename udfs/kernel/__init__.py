@@ -1,1 +1,1 @@
-"""The replay of one replica set, compiled: state, steps, verdicts, ledger."""
+"""The compiled replay of one replica set: state, steps, verdicts, ledger."""

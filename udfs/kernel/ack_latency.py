@@ -15,7 +15,7 @@ COUNT = -1
 """Index of the last row, which has the number of entries in use (column TIME), and, in the column of each run, the
 first entry that the run waits for."""
 FOR_NOTHING = np.int64(2**62)
-"""Index that is beyond any entry: the run waits for none, including future ones."""
+"""Index beyond any entry: the run waits for no append, neither a present nor a future one."""
 
 
 def new_ack_waits(runs: int, capacity: int) -> Int64Array:

@@ -1,4 +1,4 @@
-"""Find what a shrink depends on that the log leaves open: when the check ran, the order of events, and membership.
+"""Find out whether a shrink depends on facts that the log leaves open: check time, order of events, membership.
 
 Timestamps are cut to milliseconds, and a leader logs an action a little after it. So the time of the check that drops a
 follower is an interval, not an instant: as wide as the error of timestamps, plus the recent delay of the leader. If a
@@ -39,7 +39,7 @@ STARVED_US = 100_000
 
 @kernel
 def is_late_no_more(late_at_us, now_us):
-    """Whether a leader's delay, however large, was too long ago to say anything about the present."""
+    """Whether a leader's delay, however large, was too long ago to affect the present."""
     return now_us - late_at_us > LATE_FOR_US
 
 

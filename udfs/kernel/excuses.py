@@ -5,7 +5,7 @@ import numpy as np
 from udfs.jit import kernel
 
 UNHEARD, HEARD = np.int64(1), np.int64(2)
-"""Values of ``excused`` on a follower's page: it has not fetched since the shrink (UNHEARD); or it has, or the shrink
+"""Values of ``excused`` in a follower's ledger: it has not fetched since the shrink (UNHEARD); or it has, or the shrink
 was the leader's fault (HEARD)."""
 IN_FLIGHT_US = 600_000
 """Time before the end of a log in which fetches may be missing, because they are logged at completion, and most wait

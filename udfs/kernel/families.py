@@ -13,7 +13,7 @@ from udfs.rules.base import Rule
 
 OTHER_INSTANTS = ("on_arrival", "on_read", "on_completed", "on_append", "outvoted")
 INSTANTS = ("on_recorded", *OTHER_INSTANTS)
-"""Kinds of functions that change a follower's state, and the one with which the high watermark may pass a follower."""
+"""Kinds of functions that change a follower's state, and the kind that lets the high watermark pass a follower."""
 
 
 def families(rules: Sequence[Rule]) -> tuple[int, ...]:

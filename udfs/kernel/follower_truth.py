@@ -20,8 +20,8 @@ def settle_truth(fetch, term, now_us):
     """Sum up the follower's delay by its leader until ``now_us``.
 
     Three kinds of time are summed. In held time, the follower's fetch was in the request queue, was being processed, or
-    waited longer than it had asked to. In silent time, the leader handled no request at all, and had no fetch of this
-    follower that would show it. In idle time, no follower fetched from the leader, which may have been silent.
+    waited longer than it had asked to. In silent time, the leader handled no request at all, and held no fetch of this
+    follower that would show this. In idle time, no follower fetched from the leader, which may have been silent.
     """
     from_us = fetch.settled_us
     if now_us <= from_us:

@@ -128,7 +128,7 @@ def show_all(state, r, now_us, out):
 
 @kernel
 def commit_isr(state, r, now_us):
-    """Process the answer to an ISR write: committed and maximal ISR become the requested one."""
+    """Process the response to an ISR write: the committed and the maximal ISR become the requested one."""
     leader = state.leaders[r]
     expanding = leader.pending_isr & ~leader.isr != 0
     install_isr(state, r, leader.pending_isr, now_us)

@@ -1,7 +1,7 @@
-"""Find whether a rule's answer about a follower was right, by the follower's fetches and by misses.
+"""Find out whether a rule's decision about a follower was right, from the follower's fetches and from misses.
 
-Most fetches change nothing for any run. A few values for all runs together (TERM, FETCH_STATE) show this, so that only
-the other fetches are examined run by run.
+Most fetches change nothing for any run. Summaries over all runs (TERM, FETCH_STATE) show this, so that only the other
+fetches are examined run by run.
 """
 
 from udfs.jit import inlined, kernel

@@ -1,8 +1,9 @@
 """Times at which a broker notifies the controller of ISR changes, rate-limited as in releases 0.9 to 2.6.
 
 A task runs every 2.5 s: if there are pending changes, and the last change is more than 5 s old or the last notification
-more than 60 s, it sends them in one notification (ReplicaManager.maybePropagateIsrChanges). A broker that writes its
-ISR through the controller (2.7 and later) sends none; for those, the figure is the cost on an older release.
+more than 60 s, it sends them in one notification (ReplicaManager.maybePropagateIsrChanges). A broker that changes its
+ISR through the controller (2.7 and later) sends no notifications. For such a broker, the figure is what the changes
+would have cost on an older release.
 """
 
 import numpy as np

@@ -87,8 +87,8 @@ def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
     Returns
     -------
     QuietStretch or None
-        None if there is no such stretch: a fetch failed or has no known offset, a log became shorter, a follower never
-        fetches, or there are no two instants at which all followers have all records.
+        None if the segment has no such stretch: a fetch failed or has no known offset, a log became shorter, a follower
+        never fetches, or all followers have all records at fewer than two instants.
     """
     replica_ids = np.unique(rows.replica_id[rows.kind == FETCH])
     if not 0 < len(replica_ids) <= MOST_FOLLOWERS:

@@ -1,9 +1,9 @@
 """The replay of one leader's term of one partition through many rules at once.
 
 ``advance`` takes consecutive rows (``udfs.records.Rows``) and the current state. Rows are in order of time; the time of
-a fetch is its arrival. Its later instants, the periodic check of every rule, and the answer to an ISR write are timers,
-which fire in between. Work that no rule changes (which records the follower has and lacks, the history of appends) is
-done once for all rules.
+a fetch is its arrival. Its later instants, the periodic check of every rule, and the response to an ISR write are
+timers, which fire in between. Work that does not depend on the rule (which records the follower has and lacks, the
+history of appends) is done once.
 """
 
 from udfs.jit import entry, inlined, kernel

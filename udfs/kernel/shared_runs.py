@@ -224,11 +224,11 @@ def join_shared_runs(state, now_us):
 def _join_shared_run(state, r, now_us):
     term, leader = state.term[0], state.leaders[r]
     g = leader.group
-    if not _has_nothing_of_its_own(state, r, now_us):
+    if not _may_join_group(state, r, now_us):
         return
     _settle_shared_slot(state, r, now_us)
     if state.leaders[g].along == 0:
-        _found(state, r)
+        _start_group(state, r)
     else:
         _settle_shared_slot(state, g, now_us)
         if not _is_like_its_shared_run(state, r):
@@ -260,7 +260,7 @@ def _settle_shared_slot(state, place, now_us):
 
 
 @kernel
-def _has_nothing_of_its_own(state, r, now_us):
+def _may_join_group(state, r, now_us):
     """Whether a run may join a group: no ISR write in flight, nothing at risk, no follower late, unjudged or in doubt.
 
     The high watermark must not be able to rise, because some releases only advance it when a follower's offset changes.
@@ -310,7 +310,7 @@ def _is_like_its_shared_run(state, r):
 
 
 @kernel
-def _found(state, r):
+def _start_group(state, r):
     """Initialise an empty group with the state of a run, and with empty counters."""
     term, g = state.term[0], state.leaders[r].group
     _take_over_shared_slot(state, g, r)

@@ -1,1 +1,1 @@
-"""Lines of the request log and their partitions as bytes: read without an object or a string per value."""
+"""Read request log lines and their partitions as bytes, without creating an object or a string per value."""

@@ -100,7 +100,7 @@ def _is_topic_nameless(topics, row, with_name):
 
 @kernel
 def _answers_of(topics, row, is_produce):
-    """Return the first row and the number of the partitions that a topic's answer has; `NULL`: it has none."""
+    """Return the first row of a topic's partitions in the response, and their number; `NULL` without any."""
     if not is_produce and topics[row, f.PARTITIONS] != NULL:
         return topics[row, f.PARTITIONS_FIRST], topics[row, f.PARTITIONS]
     return topics[row, f.OLDER_FIRST], topics[row, f.OLDER]

@@ -1,4 +1,4 @@
-"""Tokens of JSON in bytes: find where strings, numbers and words end, and read numbers. All get the line's end."""
+"""Read JSON tokens in bytes: find the end of strings, numbers and words, and read numbers."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""All rules: each module of this folder that has a ``RULE`` is registered, and the one in a file on trial."""
+"""Registry of rules: every module of this folder that has a ``RULE``, and the file that `RULE_FILE` names."""
 
 import importlib
 import importlib.util
@@ -21,7 +21,7 @@ def _find_rules() -> dict[str, Rule]:
     names = [module.name for module in pkgutil.iter_modules(__path__)]
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
     if file := os.environ.get(RULE_FILE):
-        modules.append(_on_trial(file, names))
+        modules.append(_import_rule_file(file, names))
     for module in modules:
         rule = getattr(module, "RULE", None)
         if rule is None:
@@ -38,8 +38,8 @@ def _find_rules() -> dict[str, Rule]:
     return dict(sorted(found.items(), key=lambda item: _order_of_rule(item[1])))
 
 
-def _on_trial(file: str, taken: list[str]) -> ModuleType:
-    """Import a rule's file as if it were in this folder, so that to move it there changes nothing."""
+def _import_rule_file(file: str, taken: list[str]) -> ModuleType:
+    """Import a rule's file as if it were in this folder, so that moving it there later changes nothing."""
     name = file.rpartition(os.sep)[2]
     stem = name.removesuffix(".py")
     if stem in taken:

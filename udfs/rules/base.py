@@ -1,4 +1,4 @@
-"""A rule: a few small functions, and some facts about it.
+"""A rule: a few small functions and some attributes.
 
 All functions are compiled, and take records of ``udfs.records``. A rule may change ``follower`` and ``leader``, and
 reads ``fetch`` (FETCH_STATE) and ``params`` (one int64 field per parameter). ``now_ms`` is the leader's clock.
@@ -49,7 +49,7 @@ class Param:
         Raises
         ------
         ValueError
-            With the values that are right.
+            If the value is invalid; the message lists the valid ones.
         """
         text = str(given).strip().lower()
         if self.choices and text in (*self.choices, *(str(i) for i in range(len(self.choices)))):
@@ -163,7 +163,7 @@ _CAUGHT_UP_SAID = {
     "arrival": "when its latest fetch arrived; while it lacks records, when the first of them was appended.",
     "handled": "when an I/O thread took its latest fetch; the new value applies once the leader has recorded it.",
     "processed": "when its latest fetch was recorded.",
-    "completed": "when its latest fetch was answered; a fetch that waits for its answer changes nothing yet.",
+    "completed": "when its latest fetch was answered; a fetch that waits for its response changes nothing yet.",
 }
 
 KINDS = ("released", "proposed", "elsewhere", "reference")
@@ -172,7 +172,7 @@ KINDS = ("released", "proposed", "elsewhere", "reference")
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule: its functions, which the replay calls, and some facts. The docstring of its module describes it.
+    """One rule: its functions, which the replay calls, and its attributes. The docstring of its module describes it.
 
     While all followers are in the ISR, the high watermark must wait for each of them and be free to move. During that
     time, only the results of ``out_of_sync`` and ``overdue_at_ms`` may depend on the lag time, checks or the latency of
@@ -265,7 +265,7 @@ class Rule:
     doc: str = ""
 
     def but(self, *, id: str, in_force: str, year: int, source: str, **differences: Any) -> "Rule":  # noqa: A002
-        """Change some functions and facts of this rule, as a proposal does.
+        """Return a rule with some different functions and attributes, such as a proposal.
 
         The rest is inherited, ``acts_in_quiet`` and ``knows_as`` included: they must still hold.
 

@@ -5,10 +5,10 @@ in the ISR. A new term now grants every member of the ISR a fresh lag time, and 
 followers outside the ISR that were caught up within the lag time, so that one of them can join without losing committed
 records.
 
-It broke: on an idle partition, only fetches refresh the time at which a follower was caught up. So if anything holds up
-its fetches (slow ISR writes, a leader change), the follower is dropped although it lacks nothing. The ISR writes for
-thousands of idle partitions then hold up the next fetches (KAFKA-7152). 2.0.1 alone also asks a joining follower to
-have reached the start of the leader's epoch (KAFKA-7128): parameter ``joins_from_epoch_start``.
+Known problem: on an idle partition, only fetches refresh the time at which a follower was caught up. So if anything
+holds up its fetches (slow ISR writes, a leader change), the follower is dropped although it lacks nothing. The ISR
+writes for thousands of idle partitions then hold up the next fetches (KAFKA-7152). 2.0.1 alone also asks a joining
+follower to have reached the start of the leader's epoch (KAFKA-7128): parameter ``joins_from_epoch_start``.
 
 isr-expiration runs twice per lag time: a follower leaves between 1 and 1.5 lag times after it was last
 caught up.

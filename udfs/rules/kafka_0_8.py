@@ -3,9 +3,9 @@
 In force from 0.8.0 to 0.8.2.2. This first rule has two limits: a follower that has not fetched for
 replica.lag.time.max.ms is stuck, and one that is more than replica.lag.max.messages (4000) behind is slow.
 
-It broke: one batch larger than the second limit drops every follower at the next check, however fast they are, and on a
-quiet partition a follower may lack the same few records for days (KIP-16). A follower whose fetches fail is never
-dropped: it does fetch, and since its position is unknown it is not found to be behind.
+Known problem: one batch larger than the second limit drops every follower at the next check, however fast they are, and
+on a quiet partition a follower may lack the same few records for days (KIP-16). A follower whose fetches fail is never
+dropped: it does fetch, and because its position is unknown, it is never considered behind.
 
 Up to 0.8.1.1 the position was taken from the request before the log was read: parameter ``recorded_before_read``. In
 0.8.0 a follower that lacks nothing was not considered stuck, even if it did not fetch: parameter

@@ -4,7 +4,7 @@ In force from 0.9.0.0 to 0.10.1.1. It replaced the count of messages behind (KAF
 which dropped followers at every burst larger than replica.lag.max.messages and kept the dead ones of
 quiet partitions.
 
-It broke: under many small produces a follower's fetch is always one batch behind the log end
+Known problem: under many small produces a follower's fetch is always one batch behind the log end
 when it is read, so a follower that keeps pace is dropped all the same (KAFKA-4485). And a new leader
 does not grant its followers a fresh start: the time at which they were last caught up remains from
 when this broker last led, or is the time at which it first heard of them.

@@ -4,10 +4,10 @@ Proposed in KAFKA-10853: a follower that lacks only records which were not ackno
 anything, so it stays in the ISR. An append with acks=0 or 1 is acknowledged at once, one with acks=all when the high
 watermark passes it. If all producers use acks=1, this rule decides like the rule of Kafka 3.7.
 
-It fixes: a leader whose storage or network stalls after an acks=all append no longer drops every
+Benefit: a leader whose storage or network stalls after an acks=all append no longer drops every
 follower that could replace it.
 
-It breaks: if all traffic is acks=all, nothing beyond a dead follower's log end is ever acknowledged,
+Drawback: if all traffic is acks=all, nothing beyond a dead follower's log end is ever acknowledged,
 so it is never dropped, and the high watermark never moves again.
 
 Records of earlier terms are acknowledged up to the high watermark that the leader took over.

@@ -4,7 +4,7 @@ The shrink test of Kafka 3.7 exempts a follower whose log end offset equals the 
 watermark. This change of one line was proposed and immediately rejected in KAFKA-10853. It appears to keep any follower
 that has every committed record.
 
-It breaks: the high watermark is the least log end of the ISR, so the slowest member always equals
+Drawback: the high watermark is the least log end of the ISR, so the slowest member always equals
 it and never leaves, dead or alive, and the high watermark never moves again. A follower that is ahead of
 it does not equal it, so the better one of two followers is dropped.
 

@@ -4,10 +4,10 @@ Proposed in KAFKA-19996; open in August 2026, in no release up to 4.4.0. Since 3
 while the ISR is smaller than min.insync.replicas, so it falls further and further behind the log end. A follower that
 is far behind the log end reaches the high watermark and joins; but it is not caught up, and the next check drops it.
 
-It fixes: those rounds of joining and leaving, each with two ISR writes, and the acks=all
-producers that are let in for half a lag time and then wait for a follower that is far behind.
+Benefit: no more rounds of joining and leaving, each with two ISR writes, in which acks=all producers are accepted for
+half a lag time and then wait for a follower that is far behind.
 
-It breaks: the ISR stays under min.insync.replicas until a follower was caught up within the lag time.
+Drawback: the ISR stays under min.insync.replicas until a follower was caught up within the lag time.
 Under constant load a follower that gains slowly stays outside for longer, and producers are refused.
 
 The new condition is the caught-up test of the shrink, at the time of the fetch. If the ISR is not below

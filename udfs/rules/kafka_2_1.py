@@ -4,8 +4,8 @@ In force from 2.1.0 to 2.6.3. It fixed KAFKA-7152: followers of idle partitions 
 round. Since 2.0.1 a follower may join only if its log reaches the start of the leader's epoch (KAFKA-7128). If it could
 join earlier and became the leader, records that the leader had committed would be lost.
 
-It broke: a dead follower of an idle partition is noticed only after the next append. Then it is dropped at the next
-check, since its lag is counted from its last fetch.
+Known problem: a dead follower of an idle partition is noticed only after the next append. Then it is dropped at the
+next check, since its lag is counted from its last fetch.
 
 Up to 2.3.1 an error in the read made the follower's position unknown; since 2.4.0 (KAFKA-8841) such a
 fetch changes nothing, and the high watermark is looked at only when the follower's position moved:

@@ -1,15 +1,15 @@
 """kafka-2.7: the leader asks the controller for a new ISR and goes on; it has one request in flight at a time.
 
-In force from 2.7.0 to 3.2.3. KIP-497 took the writing of the ISR from the leader to the controller: the leader asks
-(AlterIsr, since 3.2 AlterPartition) and the answer comes later. The high watermark waits for the maximal ISR: for a
-replica that is to join, from the moment at which the leader has asked; for one that is to leave, until the answer.
-While a request is in flight the partition neither expands nor shrinks, so a second replica that could join must wait
-for a later fetch.
+In force from 2.7.0 to 3.2.3. KIP-497 moved ISR writes from the leader to the controller: the leader sends a request
+(AlterIsr, since 3.2 AlterPartition) and gets the response later. The high watermark waits for the maximal ISR: for a
+replica that is to join, as soon as the leader has sent the request; for one that is to leave, until the response. While
+a request is in flight the partition neither expands nor shrinks, so a second replica that could join must wait for a
+later fetch.
 
-It broke: up to 3.0.2 the answer did not move the high watermark, so that after a shrink it waited
-for the next append, or for a fetch that moved a follower (KAFKA-13091, fixed in 3.1: parameter
-``advances_on_commit``). With KRaft, releases 3.0 to 3.2 also began a new term at every change of the ISR
-(KAFKA-13790): the terms in the log show it, but a replayed change does not begin one.
+Known problem: up to 3.0.2 the response did not move the high watermark, so that after a shrink it waited for the next
+append, or for a fetch that moved a follower (KAFKA-13091, fixed in 3.1: parameter ``advances_on_commit``). With KRaft,
+releases 3.0 to 3.2 also began a new term at every change of the ISR (KAFKA-13790): the terms in the log show it, but a
+replayed change does not begin one.
 
 Source: Partition.maybeExpandIsr, maybeShrinkIsr, sendAlterIsrRequest of 2.7.2; handleAlterIsrUpdate of
 3.1.2.
@@ -83,7 +83,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 
 @kernel
 def advances_on_commit(expanding, params):
-    """Since 3.1 the answer to a request for a new ISR may move the high watermark."""
+    """Since 3.1 the response to a request for a new ISR may move the high watermark."""
     return params.advances_on_commit != 0
 
 

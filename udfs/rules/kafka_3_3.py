@@ -2,12 +2,12 @@
 
 In force from 3.3.0 to 3.6.2. A follower's state is updated in the read itself, under its lock, and only
 a higher leader epoch resets it: before, with KRaft, every change of the ISR gave all members a fresh lag
-time (KAFKA-13790). A follower that is fenced or shutting down may not join (KIP-841), since 3.5 neither
-may one whose fetch is from before its broker's restart (KIP-903; a log of fetches does not show that).
-The leader's log end at the previous fetch never goes back.
+time (KAFKA-13790). A follower that is fenced or shutting down may not join (KIP-841). Since 3.5, a follower whose fetch
+is from before its broker's restart may not join either (KIP-903; a log of fetches does not show that). The leader's log
+end at the previous fetch never goes back.
 
-It broke: up to 3.5.2 the high watermark waited for a caught-up follower outside the ISR even if it was not allowed to
-join, so a broker that was shutting down could hold it for a lag time (KAFKA-15021, fixed in 3.6: parameter
+Known problem: up to 3.5.2 the high watermark waited for a caught-up follower outside the ISR even if it was not allowed
+to join, so a broker that was shutting down could hold it for a lag time (KAFKA-15021, fixed in 3.6: parameter
 ``only_eligible_hold_high_watermark``). And while the ISR was under min.insync.replicas, the high watermark still
 advanced, so that committed records could be lost with one broker.
 

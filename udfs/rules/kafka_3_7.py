@@ -6,9 +6,9 @@ everything below the high watermark and below the start of the leader's epoch. T
 ISR and for caught-up followers that may join. The high watermark is frozen while the ISR is too small (KAFKA-15583,
 KIP-966), so every committed record is on at least min.insync.replicas brokers.
 
-It broke: while the ISR is under min.insync.replicas, even acks=1 records stay invisible to consumers. It did not fix: a
-leader that is slow or stopped still blames its followers (KIP-501), and most of all in the first milliseconds after it
-wakes up.
+Known problem: while the ISR is under min.insync.replicas, even acks=1 records stay invisible to consumers. Not solved:
+a leader that is slow or stopped still blames its followers (KIP-501), and most of all in the first milliseconds after
+it wakes up.
 
 Source: Partition.isFollowerOutOfSync, maybeIncrementLeaderHW, effectiveMinIsr of 3.7.2, 4.1.0 and 4.3.1.
 """

@@ -8,11 +8,11 @@ the high watermark. All of this holds at every instant, without a periodic check
 It guarantees that a follower within the lag time is waited for until it has joined, that one beyond it
 leaves at once, that the high watermark never decreases, and that every member of the ISR has reached it.
 
-It breaks: like kafka-0.10.2, it counts the time since the last fetch against followers of idle partitions (KAFKA-7152),
+Drawback: like kafka-0.10.2, it counts the time since the last fetch against followers of idle partitions (KAFKA-7152),
 and a follower leaves at once where a check would have missed the lag.
 
-The design is silent on a position that is not known yet. Here such a follower is not behind, or every
-election would empty the ISR.
+The design does not define the case of a position that is still unknown. Here such a follower is not considered behind;
+otherwise every election would empty the ISR.
 
 Source: KAFKA-4485, description and its four guarantees.
 """

@@ -5,12 +5,11 @@ throughput. Here the throughput is the follower's own between its last two fetch
 it is behind, times the time between the two fetches, divided by the number of records that it got in that time. At the
 log end it is 0.
 
-It would fix: a burst that a fast follower reads at once, or being always one batch behind, is not a
-reason to drop a follower.
+Benefit: a follower is not dropped for a burst that it reads at once, or for being always one batch behind.
 
-It would break: a follower that slows down as it fails looks fast until its next fetch, one slow
-fetch after a pause looks like a slow follower, and one that does not move gives no estimate, so the
-previous one is kept. Throughput is a guess about the future.
+Drawback: past throughput does not predict the future. A follower that slows down as it fails looks fast until its next
+fetch. A single slow fetch after a pause makes a follower look slow. A follower that does not advance gives no new
+estimate, so the previous one is kept.
 
 In the tables, lastCaughtUpTimeMs is the time of the fetch minus the estimate. So lag_ms, which the rule judges, is the
 estimate plus the time since the fetch.
@@ -59,7 +58,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """The estimate, and the time since a follower was at the log end, may come to more than the lag time."""
+    """The estimate plus the time since a follower was at the log end may exceed the lag time."""
     return quiet.longest_behind_us // 1000 + quiet.longest_catch_up_ms >= params.replica_lag_time_max_ms
 
 

@@ -2,12 +2,12 @@
 
 Proposed in KIP-501 (solution 1, follower.fetch.pending.reads.insync.enable). A fetch is pending if it asks for no less
 than the leader's log end at the previous fetch. It is pending from when an I/O thread takes it until it is answered,
-including any wait for data. Once it is answered, the follower was last caught up at the time of the answer, not of the
-fetch.
+including any wait for data. Once it is answered, the follower was last caught up at the time of the response, not of
+the fetch.
 
-It fixes: a leader that is slow to read its log no longer drops the followers that wait for it.
+Benefit: a leader that is slow to read its log no longer drops the followers that wait for it.
 
-It does not fix: a fetch in the request queue is not pending yet, and a leader that was stopped has not even read it
+Not solved: a fetch in the request queue is not pending yet, and a leader that was stopped has not even read it
 from the socket. With the parameter ``pending_from`` = arrival, a fetch is pending in the queue as well.
 
 The proposal only changes when a follower is dropped. The conditions to join the ISR, and to hold back the high
@@ -52,7 +52,7 @@ def on_read(follower, leader, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch like the rule of Kafka 3.7, but the answer decides when the follower was caught up."""
+    """Record the fetch like the rule of Kafka 3.7, but the response decides when the follower was caught up."""
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset

@@ -5,9 +5,9 @@ the leader: queue, local work, response queue and sending. As soon as that time 
 leadership and moves to the end of the ISR; the next member of the ISR takes over. If it is alone in the ISR it remains
 the leader.
 
-It fixes: requests that pile up in the queue of a slow leader, where they are not pending yet.
+Benefit: it also helps requests that pile up in the queue of a slow leader, where they are not pending yet.
 
-It breaks: leadership thrashes if the trouble moves along with it, or affects all brokers. With the wait
+Drawback: leadership moves back and forth if the trouble follows it, or affects all brokers. With the wait
 for data included (parameter ``count_long_poll``) every idle fetch would give up leadership.
 
 The log continues with the old leader, and so does the replay: it begins an epoch of this rule with the current ISR, as

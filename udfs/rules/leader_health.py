@@ -10,9 +10,9 @@ without the wait for data, as in kip-501-relinquish. A fetch that took more than
 other fetch lowers it by one. A check that runs more than 500 ms late, because the leader was stopped, uses the counter
 plus one: when a leader wakes up, the check is the first thing that it does.
 
-It fixes: shrinks in and right after the leader's own trouble.
+Benefit: no shrinks during the leader's own trouble or right after it.
 
-It breaks: dead followers are found later while the leader is in trouble, by up to eight lag times,
+Drawback: dead followers are found later while the leader is in trouble, by up to eight lag times,
 and until then acks=all waits. A pause longer than two lag times still drops all followers.
 
 Source: Dadgar, Phillips, Currey, "Lifeguard", 2018; memberlist awareness.go, ApplyDelta, ScaleTimeout.

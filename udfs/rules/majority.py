@@ -4,10 +4,10 @@ This is not a rule of an ISR but Raft's rule of commitment, as a reference for w
 watermark is the (n/2 + 1)-th largest log end of the n replicas, the leader among them. The metadata log of KRaft works
 in this way, and so does Redpanda; KIP-1171 wants it for Kafka's partitions.
 
-It shows: without shrinks none is spurious; a slow or dead follower does not delay commits as long as a
-majority is alive.
+Benefit: there are no shrinks, so no spurious ones; a slow or dead follower does not delay commits as long as a majority
+is alive.
 
-It costs: three replicas survive one failure where an ISR that has shrunk in time survives two, one after the
+Cost: three replicas survive one failure where an ISR that has shrunk in time survives two, one after the
 other; and while a majority lags nothing is committed at all, whatever min.insync.replicas says.
 
 The tables need an ISR: under this rule it has all replicas that have fetched in this term, and none leaves. The columns

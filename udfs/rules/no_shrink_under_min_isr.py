@@ -4,10 +4,10 @@ LinkedIn's fork has done this since 2022, in the cases in which transfer-at-min-
 qualifies, or the controller refuses. A check that would leave fewer than min.insync.replicas members drops none of
 those that are out of sync. Pull 471 logs "shrinkISR is blocked", to explain long produce latencies.
 
-It fixes: producers with acks=all are not refused (NOT_ENOUGH_REPLICAS) because a check ran in a bad
+Benefit: producers with acks=all are not refused (NOT_ENOUGH_REPLICAS) because a check ran in a bad
 moment, and the high watermark does not stall because a follower is outside the ISR.
 
-It breaks: while fewer than min.insync.replicas members are alive, acks=all waits for the dead ones until the controller
+Drawback: while fewer than min.insync.replicas members are alive, acks=all waits for the dead ones until the controller
 takes them out. Producers see a late timeout instead of an immediate error; and no metric of the ISR shows it.
 
 Source: linkedin/kafka, Partition.needsShrinkIsr with leaderTransferEnabled; pulls 406 and 471.

@@ -6,14 +6,14 @@ was caught up. If the other followers in the ISR lag as well, the leader is to b
 follower is dropped.
 
 The limit is Hadoop's: three times the median lag of the others, or the median and three times their median absolute
-deviation if that is more. Below the lag time no follower is slow. Hadoop puts the node itself into the median and wants
-ten nodes; with that definition, neither of two followers could ever be an outlier. If the ISR has no other follower,
-this rule decides like the rule of Kafka 3.7.
+deviation if that is more. Below the lag time no follower is slow. Hadoop includes the node itself in the median and
+requires ten nodes; with that definition, neither of two followers could ever be an outlier. If the ISR has no other
+follower, this rule decides like the rule of Kafka 3.7.
 
-It fixes: the effect of a slow or stopped leader on all its followers at once.
+Benefit: a slow or stopped leader no longer drops all its followers at once.
 
-It breaks: followers that fail together, as in a rack, stay until the controller takes them out,
-and acks=all waits. Hadoop also listens to several reporters; a partition has one leader.
+Drawback: followers that fail together, as in a rack, stay until the controller takes them out,
+and acks=all waits. Hadoop also uses reports from several nodes; a partition has one leader.
 
 Source: Apache Hadoop, OutlierDetector.getOutlierMetrics, DataNodePeerMetrics; KIP-501 for the argument.
 """

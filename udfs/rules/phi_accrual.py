@@ -8,10 +8,10 @@ The detector shows that a follower is silent, not that it is behind. So here a f
 and behind by more than the lag time. With the parameter ``silence_is=enough``, one of the two is enough. That finds a
 dead follower earlier: after 9.2 s if the mean gap is 500 ms.
 
-It fixes: the time allowed grows with the usual gaps. A slow leader, whose followers can fetch only
+Benefit: the time allowed grows with the usual gaps. A slow leader, whose followers can fetch only
 every few seconds, no longer drops them.
 
-It breaks: a follower that fetches and never catches up stays for good, and acks=all waits for it.
+Drawback: a follower that fetches and never catches up stays for good, and acks=all waits for it.
 A leader that stops mistakes its own pause for the silence of all followers.
 
 Gaps are assumed to be exponentially distributed, as in Cassandra; the paper and Akka assume a normal distribution.

@@ -8,9 +8,9 @@ In the first version, the new leader is the first broker in the ISR, in sync or 
 a broker that is in sync (parameter ``candidates=in-sync``). With min.insync.replicas = 2, no other member is in sync
 when such a check runs, so the ISR stays as it is, as under no-shrink-under-min-isr.
 
-It fixes: a partition no longer falls below min.insync.replicas only because its leader is slow.
+Benefit: a partition no longer falls below min.insync.replicas only because its leader is slow.
 
-It breaks: if the followers are dead and not yet fenced, leadership goes to a dead broker. If all brokers are in
+Drawback: if the followers are dead and not yet fenced, leadership goes to a dead broker. If all brokers are in
 trouble, leadership comes back. Each transfer costs an election, and gives every follower a fresh lag time.
 
 The log continues with the old leader, so the replay begins an epoch of this rule, as kip-501-relinquish does.

@@ -1,1 +1,1 @@
-"""A simulated cluster that writes a fetch log, compiled."""
+"""A compiled simulation of a cluster that writes a fetch log."""

@@ -1,4 +1,4 @@
-"""Simulate one group, and return the rows of all tables as Arrow batches, distinguished by ``table``."""
+"""Simulate one group, and yield the rows of all tables as Arrow batches; column ``table`` names the table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

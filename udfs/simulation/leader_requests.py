@@ -77,7 +77,7 @@ def successor_of_leader(world):
 
 @inlined
 def note_changes_of_leader(world, log, p, now_us):
-    """Label new changes, and hold one election if leadership is given up, which all partitions do at about one time."""
+    """Label new changes, and hold one election if leadership is given up: all partitions do that together."""
     if world.group[0].changes_noted < world.out.filled[2]:
         _note_isr_changes(world, log, p, now_us)
 

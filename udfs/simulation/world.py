@@ -87,7 +87,8 @@ PARTITION = int64_record(
 
 FAULT = int64_record("time_us", "kind", "who", "value")
 PAUSE_FOLLOWER, PAUSE_LEADER, QUEUE, STORAGE, LINK, PACE, QUOTA, CHANGE_LEADER, REMOVE, ELIGIBILITY = np.arange(10)
-"""``value``: until when in us; until when; us; us; us; us a record; records; unused; unused; 1 may join, 0 not."""
+"""Faults. ``value`` is the end of a pause; the added delay of QUEUE, STORAGE and LINK, or that of PACE per record; the
+records per fetch of QUOTA; for ELIGIBILITY, 1 if the broker may join an ISR. Times are in us."""
 
 FETCH_COLUMNS = (
     "partition_id", "leader_epoch", "leader", "replica", "arrival_time", "handled_time", "processed_time",

@@ -63,10 +63,10 @@ class Engine(Protocol):
         """Compute the rows eagerly, and only once."""
 
     def answers(self, rows: Rows, asked: Mapping[str, Query]) -> dict[str, Rows]:
-        """Compute eagerly, in one pass over the rows, the results that `sql` would give for some queries."""
+        """Run several queries as `sql` does, eagerly and in one pass over the rows."""
 
     def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:
-        """Compute the rows eagerly and once, and in the same pass the results of `sql` for some queries."""
+        """Compute the rows eagerly and once, and run several queries as `sql` does in the same pass."""
 
 
 class Here:

@@ -77,7 +77,7 @@ class Query(NamedTuple):
 
 @contextmanager
 def packets_at_once(spark: SparkSession) -> Iterator[None]:
-    """Use batches of few rows while packets are made and read, because each row is large."""
+    """Use batches with few rows while packets are made and read, because each row is large."""
     usual = str(spark.conf.get(_AT_ONCE))
     spark.conf.set(_AT_ONCE, str(PACKETS_AT_ONCE))
     try:
@@ -200,7 +200,7 @@ class InSpark:
 
 
 def here_if_few(rows: Spread, most: int) -> pa.Table | None:
-    """Collect rows to this process, unless they come from more than ``most`` packed rows."""
+    """Collect rows to this process if at most ``most`` packed rows produce them."""
     is_few = rows.packed is not None and rows.packed <= most
     return _collected_from_spark(_packets_of_spread(rows, _packed_for_spark), rows.schema) if is_few else None
 
@@ -371,7 +371,7 @@ def _unpacked_in_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 def _worked_by_key(
     work: OfTables, schemas: dict[str, pa.Schema], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Pass the rows of a task to the function, one table per input."""
+    """Call the function with the rows of a task, one table per input."""
     parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
     for batch in batches:
         for name in schemas:

@@ -1,4 +1,4 @@
-"""Find out which broker wrote the lines of a file, preferably from the lines themselves."""
+"""Find the broker that wrote the lines of a file, preferably from the lines themselves."""
 
 import re
 from collections import Counter, defaultdict
@@ -22,7 +22,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Candidate:
-    """The lines of one source in a file, before their broker is known.
+    """The lines of one source in a file whose broker is still unknown.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Candidate:
 
     @property
     def stem(self) -> str:
-        """File name without the parts that differ between one broker's logs: folder, kind, date and compression."""
+        """File name without the parts that differ between one broker's logs: folder, kind, date, compression."""
         text = self.source or Path(self.name).name
         text = re.sub(r"(kafka-)?(request|server|state-change|stdout)|\.(log|txt|out|gz|zst|xz|bz2|json)\b", "", text)
         return _name_without_dates(text).strip(".-_ ")
@@ -77,7 +77,7 @@ def _name_without_dates(name: str) -> str:
 
 NO_PROPERTIES = "no server.properties"
 SHARED = 2
-"""Number of brokers with lines in a folder from which the folder is considered shared."""
+"""A folder with lines of this many brokers or more is considered shared."""
 
 
 class Owner(NamedTuple):
@@ -139,12 +139,12 @@ def _remarks_on_broker_id(
         yield Refused(label or "the folder", "no broker id", "its logs were left out")
     elif stated is None:
         how = (
-            f"broker {by_lines} by the lines of its logs"
+            f"broker {by_lines} according to its log lines"
             if by_lines is not None
-            else f"broker {in_names} by the folder's name"
+            else f"broker {in_names} according to the folder's name"
         )
         if len(beside) >= SHARED:
-            how = f"brokers {', '.join(map(str, beside))} by the lines of their logs"
+            how = f"brokers {', '.join(map(str, beside))} according to their log lines"
         yield Refused(properties, NO_PROPERTIES, f"assigned to {how}")
     elif by_lines not in {None, stated}:
         detail = f"it is of broker {stated}, but the lines of the logs next to it are of broker {by_lines}"

@@ -1,4 +1,4 @@
-"""Find the clusters in a folder of logs; without Spark, so that a wrong folder is found at once."""
+"""Find the clusters in a folder of logs. This does not start Spark, so that a wrong folder is reported at once."""
 
 import re
 from collections import defaultdict
@@ -40,7 +40,7 @@ def find_clusters(
     NoInputError
         When the folder has no broker log.
     UsageError
-        When one name is given for several clusters.
+        If a name is given but there are several clusters.
     """
     whole = find_logs(folder, options)
     clusters = {folder.resolve().name: (folder, whole)}

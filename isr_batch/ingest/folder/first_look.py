@@ -28,7 +28,7 @@ def require_follower_fetches(folder: Path, found: Iterable[LogFolder]) -> None:
     Raises
     ------
     NothingToReplayError
-        If there is no fetch; the message says what is missing, and how to get it.
+        If none is found; the message says what is missing, and how to get it.
     """
     found = list(found)
     files = [

@@ -1,4 +1,4 @@
-"""Warn of what a folder of logs lacks or contradicts: `look` before a run, and `run` in its answer and report."""
+"""Warn about missing or contradictory logs in a folder: `look` before a run, and `run` in its answer and report."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -28,19 +28,19 @@ def refusal_sentence(refused: Refused) -> str:
 
 
 def release_unknown_sentence(printed: str) -> str:
-    """Say that a version is not known."""
+    """Say that a printed version is not a known release."""
     return f"{printed} is not a known release: state the release of Kafka with --release."
 
 
 def release_not_logged_sentence(least: str | None = None) -> str:
     """Say that no line names the release."""
-    return f"The release is in no log{f': {least} or later' if least else ''}; state it with --release."
+    return f"No log names the release{f' ({least} or later)' if least else ''}; state it with --release."
 
 
 def assumed_lag_time_sentence(ms: int) -> str:
     """Say which lag time is assumed."""
     return (
-        f"replica.lag.time.max.ms is in no log: {ms:,}, Kafka's default, is assumed; add server.properties to the "
+        f"No log has replica.lag.time.max.ms: {ms:,}, Kafka's default, is assumed; add server.properties to the "
         "brokers' folders if it differs."
     )
 
@@ -86,7 +86,7 @@ def _warnings_of_missing_logs(found: LogFolder) -> list[str]:
 
 
 def listing_sentences(found: LogFolder) -> list[str]:
-    """List the replicas outside the ISR by the listings of partitions in a folder."""
+    """List the replicas outside the ISR in the listings of partitions in a folder."""
     return [listing_sentence(file.name, read_listing(Path(file.path))[0]) for file in found.of_kind(SNAPSHOT)]
 
 

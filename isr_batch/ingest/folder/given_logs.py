@@ -1,4 +1,4 @@
-"""Logs as an operator gives them: a folder, streams such as the output of kubectl, or a folder in an object store."""
+"""Read logs from where the operator says: a folder, streams such as the output of kubectl, or an object store."""
 
 import errno
 import re
@@ -47,7 +47,7 @@ _IN_PARTS = "copy them to a folder and give that, or give parts of them one afte
 
 @contextmanager
 def given_logs(places: Sequence[str]) -> Iterator[Path]:
-    """Give the folder with the logs; streams, and logs in a store, are copied into one that is removed at the end.
+    """Yield the folder with the logs; streams, and logs in a store, are copied into a temporary folder.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def given_logs(places: Sequence[str]) -> Iterator[Path]:
     Raises
     ------
     UsageError
-        When they do not go together.
+        If the places cannot be combined.
     NoInputError
         When a file or an address cannot be read.
     """

@@ -154,7 +154,7 @@ def count_lines(path: str, beginnings: Sequence[int], selected: Selection) -> tu
 
 
 def _codes_of_blocks(blocks: Iterator[bytes | LongLine], kinds: LogKindFinder) -> Iterator[Codes]:
-    """Sort lines in Kafka's own layout; most blocks are all requests, which their bytes show at once."""
+    """Sort lines in Kafka's own layout by log; most blocks only have requests, which their first bytes show."""
     try:
         for block in blocks:
             if isinstance(block, LongLine):
@@ -175,7 +175,7 @@ def read_lines(engine: Engine, files: list[LogFile]) -> Rows:
 
 
 def ranges_of(files: list[LogFile]) -> pa.Table:
-    """List the ranges in which files are read, as `lines_of_ranges` takes them."""
+    """List the ranges in which files are read, for `lines_of_ranges`."""
     return _table(_PARTS, [
         (file.broker_id, file.name, file.path, *part, file.layout.to_text(), file.default, file.kind, file.alone,
          file.source, file.first)

@@ -66,7 +66,7 @@ class LogFile:
     kind : str
         Kind of log; a file with several logs is listed once for each.
     broker_id : int or None
-        None outside a broker's logs.
+        None if the file belongs to no broker.
     name : str
         Path relative to the folder; with the source in brackets if the file has several.
     path : str
@@ -255,9 +255,9 @@ def _sources_of(found: LogFolder, folder: Path, name: str, path: str, options: L
 
 def _refused_by_name_in_folder(name: str, path: str) -> Refused | None:
     if NOT_NEEDED.fullmatch(Path(name).name):
-        return Refused(name, "not needed", "nothing in it is about fetches or the ISR")
+        return Refused(name, "not needed", "it has no lines about fetches or the ISR")
     if DOCUMENT.fullmatch(Path(name).name) and not is_export_file(path):
-        return Refused(name, "a document by its name", "if it is a log, call it server.log")
+        return Refused(name, "its name is that of a document", "if it is a log, call it server.log")
     return None
 
 

@@ -20,7 +20,7 @@ CAPABILITY_COLUMNS = ("about", "found", "next")
 
 
 class Capability(NamedTuple):
-    """An analysis that the logs allow, or for which they lack something, with the remedy."""
+    """An analysis that is possible with the logs, or that lacks something, with the remedy."""
 
     about: str
     found: str
@@ -98,7 +98,7 @@ def _releases_of_folder(given: str | None, versions: Iterable[str]) -> list[str]
 def _analysable_by_logs(logs: set[str]) -> str:
     if SERVER in logs:
         return "only what server.log shows of shrinks"
-    return "only whom the controller removed, by state-change.log" if STATE_CHANGE in logs else "nothing"
+    return "only which replicas the controller removed, from state-change.log" if STATE_CHANGE in logs else "nothing"
 
 
 def _last_time_of_log(seen: SeenByLook) -> str:

@@ -98,7 +98,7 @@ def parse_listing(lines: Iterable[str]) -> Listing:
 
 
 def listing_sentence(name: str, listing: Listing) -> str:
-    """List the replicas outside the ISR at the time of a listing, which shows nothing else."""
+    """List the replicas outside the ISR at the time of a listing; nothing else can be read from it."""
     out: dict[int, list[str]] = {}
     for each in listing.partitions:
         for broker in sorted(set(each.replicas) - set(each.isr)):
@@ -120,7 +120,7 @@ def listing_sentence(name: str, listing: Listing) -> str:
 _NAMED = 5
 """Partitions that are named."""
 _ID_CHARACTERS = 22
-_NOT_TOLD = "N/A"
+_NOT_LISTED = "N/A"
 
 
 def _fields_of_listing(line: str) -> dict[str, str]:

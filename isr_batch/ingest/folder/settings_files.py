@@ -29,7 +29,7 @@ class Broker:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Release and settings that the operator gives, in ``cluster.yaml`` or by an option, because no log has them."""
+    """Release and settings from the operator, in ``cluster.yaml`` or as an option, if no log has them."""
 
     release: str | None = None
     replica_lag_time_max_ms: int | None = None
@@ -44,7 +44,7 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
     Raises
     ------
     UsageError
-        With every mistake.
+        If there are mistakes; the message lists them all.
     """
     import yaml  # imported here, because executors read lines of logs without YAML
 
@@ -101,7 +101,7 @@ def require_release(text: str | None) -> None:
     Raises
     ------
     UsageError
-        With an example of a release.
+        If it is not; the message has an example of a release.
     """
     if text is not None and not is_release(text):
         raise UsageError(f"{text} is not a Kafka release from 0.8 on", "write it like 3.6.2")

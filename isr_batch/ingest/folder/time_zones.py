@@ -55,7 +55,7 @@ def time_zone_shifts(files: Iterable[LogFile]) -> list[Shift]:
     Parameters
     ----------
     files : iterable of LogFile
-        Their layouts have the zones that the operator gave.
+        Log files, whose layouts include the time zones that the operator gave.
     """
     behind: dict[int, list[int]] = defaultdict(list)
     begun: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
@@ -81,14 +81,14 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
     Parameters
     ----------
     files : iterable of LogFile
-        Of one cluster.
+        Log files of one cluster.
     cluster : str, optional
-        Its name, where it is one of several.
+        Name of the cluster, if there are several.
 
     Raises
     ------
     UsageError
-        With the shift, its evidence and the option that puts it right.
+        If there is such a broker; the message has the shift, the evidence, and the option that corrects it.
     """
     files = list(files)
     found = time_zone_shifts(files)

@@ -36,9 +36,9 @@ def write_copy(found: LogFolder, names: MadeUpNames, out: Path) -> int:
     Parameters
     ----------
     found : LogFolder
-        Its time stamps are written in UTC.
+        The logs; their timestamps are written in UTC.
     names : MadeUpNames
-        That has seen all names.
+        Names found in all lines.
     out : Path
         A folder that does not exist.
     """

@@ -1,4 +1,4 @@
-"""Notes that an ingest prints at its end: the time its logs cover, what was inferred, and what is assumed."""
+"""Notes that an ingest prints at its end: the time that the logs cover, inferred values and assumptions."""
 
 import re
 from collections import defaultdict
@@ -14,7 +14,7 @@ from isr_batch.ingest.terms.mid_term import INFERRED
 
 
 class Note(NamedTuple):
-    """A note for the user: the subject, what was found or assumed, and how to give a better value next time."""
+    """A note for the user: the subject, what was found or assumed, and how to provide a better value next time."""
 
     about: str
     found: str
@@ -22,7 +22,7 @@ class Note(NamedTuple):
 
 
 def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], topic_ids: int) -> list[Note]:
-    """List what an ingest's rows are based on: the covered time, and inferred and assumed values.
+    """List what the rows of an ingest are based on: the covered time, and inferred and assumed values.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], 
     led : sequence of dict
         Rows of leader_epochs.
     topic_ids : int
-        Number of topics whose name is in no log.
+        Number of topics whose name is not in any log.
     """
     found_out = _notes_on_coverage(stretches)
     releases = {row["broker_version"] for row in led if row["broker_version_source"] == INFERRED}
@@ -82,8 +82,8 @@ def note_on_shorter_copies(files: Sequence[LogFile]) -> list[Note]:
 
 def note_on_later_logs(files: Sequence[str], fetches: int) -> list[Note]:
     """Note fetches without an offset in later logs, which were ingested first and whose lines are gone by now."""
-    found = (f"{len(files)} request logs of later times were read before these, and stay as they were read then: terms "
-             f"restart there, and {fetches:,} fetches name no offset")  # fmt: skip
+    found = (f"{len(files)} request logs of later times were ingested before these, and are not read again: terms "
+             f"restart there, and {fetches:,} fetches have no offset")  # fmt: skip
     return [Note("late files", found, "ingest all files at once into a new lake")] if files else []
 
 

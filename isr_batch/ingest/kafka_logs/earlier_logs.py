@@ -1,4 +1,4 @@
-"""Logs that were read by an earlier ingest and are gone from the folder, and which later logs continue."""
+"""Logs that an earlier ingest read, that are no longer in the folder, and that later logs continue."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +49,7 @@ class EarlierLogs:
     silences : pa.Table
         Silences of brokers (`SILENCES`).
     terms : sequence of dict
-        Terms that the lines are about, and terms without a logged end: leader_id, topic, partition_id,
+        Terms that the lines mention, and terms without a logged end: leader_id, topic, partition_id,
         leader_epoch, start_us, and the columns of `AS_IT_BEGAN` and `AS_IT_ENDED`.
     last_rows : callable
         Returns the rows shortly before the times at which the request logs of leaders continue.

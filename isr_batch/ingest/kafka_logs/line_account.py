@@ -46,7 +46,7 @@ def require_balance(account: Iterable[Tally]) -> None:
     Raises
     ------
     AccountError
-        With both sums in the message.
+        If the sums differ; the message has both.
     """
     account = list(account)
     for log in dict.fromkeys(tally.log for tally in account):

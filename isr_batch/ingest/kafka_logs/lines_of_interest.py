@@ -144,7 +144,7 @@ def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLog
     server, state_changes = (
         sql(
             "SELECT *, CAST(NULL AS VARCHAR) AS problem, CAST(NULL AS VARCHAR) AS detail FROM lines",
-            lines=_once(sql, every.filter(pc.equal(every["kind"], kind))),
+            lines=_without_duplicates(sql, every.filter(pc.equal(every["kind"], kind))),
         ).select(_IN_TABLES)
         for kind in (SERVER, STATE_CHANGE)
     )
@@ -268,7 +268,7 @@ def _figures_of_other_lines(batch: pa.RecordBatch, overlapping: frozenset[int | 
     )
 
 
-def _once(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
+def _without_duplicates(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
     """Drop duplicate lines, which come from overlapping copies of a log."""
     return sql(
         """

@@ -80,7 +80,7 @@ class KafkaLogs:
     refused : pa.Table
         Refused lines of the other logs: log, source_file, source_line, reason.
     replaced_appends : list of dict
-        Rows of append_log from logs that are gone, which these logs complete: leader_id, topic, partition_id,
+        Rows of append_log from logs that are gone, which the logs read now complete: leader_id, topic, partition_id,
         source_file, source_line, base_offset.
     numbers : pa.Table
         The last request of each fetch session in each file (`isr_batch.ingest.requests.coverage.last_numbers`).
@@ -174,7 +174,7 @@ def survey_logs(
         assert file.held is not None
         first = seen.setdefault((file.kind, file.broker_id, file.source, file.held.content_hash), file.name)
         if file.held.content_bytes and first != file.name and file.kind != log_folder.PROPERTIES:
-            found.refused.append(Refused(file.name, "copy of another file", f"holds what {first} holds"))
+            found.refused.append(Refused(file.name, "copy of another file", f"same content as {first}"))
         else:
             found.files.append(file)
     return found
@@ -220,7 +220,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
             return read_kafka_logs(engine, folder, cluster_id, run_id, found=found, sql=own, earlier=earlier)
     found = found or survey_logs(engine, folder)
 
-    said = _said_by_requests(engine, found)
+    said = _results_on_requests(engine, found)
     read_now = read_lines_of_interest(engine, sql, found)
     of_interest = with_earlier_lines(sql, read_now, earlier)
     by_file = request_summary.requests_by_file(engine, sql, said["files"])
@@ -328,7 +328,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     )  # fmt: skip
 
 
-def _said_by_requests(engine: Engine, found: log_folder.LogFolder) -> dict[str, Rows]:
+def _results_on_requests(engine: Engine, found: log_folder.LogFolder) -> dict[str, Rows]:
     """Read the requests, and return the results of the queries on them; the requests themselves are not kept."""
     requests = request_log.read_requests(engine, found.of_kind(log_folder.REQUEST))
     said = engine.answers(requests, _OF_REQUESTS)

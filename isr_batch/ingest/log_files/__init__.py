@@ -1,1 +1,1 @@
-"""Files of logs, in whatever layout they were written: found, unpacked, and cut into lines of Kafka's own layout."""
+"""Find and unpack log files of any layout, and convert them to lines in Kafka's own layout."""

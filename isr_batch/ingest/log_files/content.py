@@ -75,7 +75,7 @@ class Fingerprint:
 PACKED = (".gz", ".zst", ".xz", ".bz2")
 _NEWLINE = ord("\n")
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-"""Marks at the beginning of a text in UTF-16, as a shell of Windows writes it."""
+"""Byte order marks of UTF-16, which Windows shells write."""
 
 
 def is_packed(path: str) -> bool:
@@ -89,7 +89,7 @@ _DAMAGED = (*DAMAGED, zlib.error, lzma.LZMAError)
 def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
     """Yield the decompressed bytes of a file; of an uncompressed file, those from ``start`` to before ``end``.
 
-    For a log viewer's export, the bytes of its lines (`isr_batch.ingest.log_files.exports`).
+    A log viewer's export is converted to lines first (`isr_batch.ingest.log_files.exports`).
 
     Raises
     ------

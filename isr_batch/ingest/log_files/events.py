@@ -1,6 +1,6 @@
 """Find the time, the logger and the message in the JSON events of log pipelines, whatever the names of their fields.
 
-A field is chosen by its name and by its content: ``source`` is a logger in one pipeline, and a host in another.
+A field is chosen by its name and by its content, because ``source`` is a logger in one pipeline and a host in another.
 """
 
 import re

@@ -3,8 +3,11 @@
 from typing import Final
 
 MAX_RATIO, RATIO_COUNTS_FROM = 200, 64 << 20
-"""Largest compression ratio, which applies from a size on. Request logs are compressed to a 20th or 40th, quiet ones to
-a 100th; a small file of equal lines may have a higher ratio."""
+"""Largest compression ratio, and the size from which it applies.
+
+Request logs are compressed to a 20th or 40th, quiet ones to a 100th; a small file with equal lines may have a higher
+ratio.
+"""
 
 MAX_UNPACKED_BYTES: Final = 64 << 30
 """Largest unpacked size of a file. A compressed file is one task, which takes an hour or two at this size."""

@@ -47,7 +47,7 @@ class SeenByLook:
     first: str | None = None
     last: str | None = None
     goes_on: bool = False
-    """The file goes on after ``last``."""
+    """Whether the file continues after ``last``."""
     whole: bool = True
     """All of its lines were seen."""
     first_of: dict[str, str] = field(default_factory=dict)
@@ -112,7 +112,7 @@ def _look(
     parts, goes_on = _parts(path, size)
     head = [line for line in parts[0][:LAYOUT_LINES] if line.strip()] if parts else []
     if not head:
-        bad = _why_unread(path) or BadFileError("binary file" if size else "empty file", "")
+        bad = _reason_not_read(path) or BadFileError("binary file" if size else "empty file", "")
         return Look(path, UnreadableLayout(bad.reason, bad.detail or ""), size, {None: SeenByLook()})
     layout = layout_of(head, stamp_format, events)
     if isinstance(layout, UnreadableLayout):
@@ -174,8 +174,8 @@ def _parts(path: str, size: int) -> tuple[list[list[str]], bool]:
     return [part for part in parts if part], goes_on
 
 
-def _why_unread(path: str) -> BadFileError | None:
-    """Report why nothing of a file is read; no other step would, if its name is not that of a log."""
+def _reason_not_read(path: str) -> BadFileError | None:
+    """Report why a file is not read at all, because no other step does so for names that are not those of logs."""
     try:
         next(content_chunks(path), b"")
     except BadFileError as bad:

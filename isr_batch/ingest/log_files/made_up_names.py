@@ -1,4 +1,4 @@
-"""Replace the names in lines of logs, and addresses, by made-up ones; equal names by equal ones.
+"""Replace names and addresses in log lines by made-up ones, always the same one for the same name.
 
 A word is kept only if Kafka prints it itself: whatever else is in a line may be a name. Names are found where Kafka
 prints them, in a first pass over all lines; a name that is also one of Kafka's words is replaced only there.
@@ -36,7 +36,7 @@ _TOPIC_ID: Final = re.compile(r"[\w-]{21}[AQgw]")
 _FETCHER: Final = re.compile(r"broker-\d+-fetcher-\d+")
 _PLAIN: Final = re.compile(r"[\d.,:TZ+-]*")
 _OF_KAFKA: Final = {"type", "requestApiKeyName", "topicId", "replicaDirectoryId", "softwareVersion", "securityProtocol"}
-"""Fields of requests and records with a word of Kafka's, or an id."""
+"""Fields of requests and records whose values are Kafka's own words, or ids."""
 _KINDS: Final = {
     "topic": {"topic", "topics", "topicName", "name", "resourceName"}, "host": {"host", "connection", "rack", "rackId"},
     "user": {"principal"},
@@ -57,7 +57,7 @@ _REGULAR: Final = re.compile(r"\\[A-Za-z]|\(\?[:=!<P]\w*>?|[^A-Za-z]+")
 
 @cache
 def words_of_kafka() -> frozenset[str]:
-    """Words in the forms of the lines that are read."""
+    """Return the words in the patterns of the lines that are read."""
     texts = [_MORE_WORDS]
     for value in [*vars(forms).values(), *vars(metadata_log).values(), *vars(gc_log).values()]:
         if isinstance(value, forms.Form):
@@ -80,7 +80,7 @@ class MadeUpNames:
     Attributes
     ----------
     names : dict of str to str
-        The made-up name of each.
+        Made-up names by the names that they replace.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
@@ -90,7 +90,7 @@ class MadeUpNames:
         """Names of topics, which numbers of partitions follow."""
 
     def name(self, kind: str, text: str) -> str:
-        """Give the made-up name of one."""
+        """Return the made-up name that replaces a name."""
         if text not in self.names:
             self.names[text] = f"{kind}-{self._digest(text).hex()[:10]}"
         return self.names[text]
@@ -182,7 +182,7 @@ class MadeUpNames:
 
 
 def _is_of_kafka(word: str) -> bool:
-    """Whether all parts of a word are Kafka's; a pattern may leave out the first letter."""
+    """Whether Kafka itself prints all parts of a word; a pattern may lack the first letter."""
     known = words_of_kafka()
     return all(part in known or part[1:] in known or len(part) == 1 for part in re.findall("[A-Za-z]+", word))
 

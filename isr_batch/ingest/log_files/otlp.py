@@ -14,7 +14,7 @@ def is_otlp(head: bytes) -> bool:
 
 
 def lines_of_otlp(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield one JSON object per log record; any other line comes out as it is."""
+    """Yield one JSON object per log record; any other line is passed through unchanged."""
     pending = b""
     for chunk in chunks:
         *lines, pending = (pending + chunk).split(b"\n")

@@ -28,7 +28,7 @@ DAY_US: Final = 86_400_000_000
 
 @dataclass
 class Account:
-    """Numbers of rows of a source by outcome, day and leader: rows in = new + known + left out + refused."""
+    """Number of rows of a source per outcome, day and leader: rows in = new + known + left out + refused."""
 
     new: Counter[tuple[str, int]] = field(default_factory=Counter)
     known: Counter[tuple[str, int]] = field(default_factory=Counter)

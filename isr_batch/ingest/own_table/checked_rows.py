@@ -52,7 +52,7 @@ class Checked:
     constants : mapping of str
         Columns that have the same value in all rows, which the result of the SELECT omits.
     same_as : mapping of str to str
-        Columns that always equal another column, which the result omits as well.
+        Columns that always equal another column; the result omits these as well.
     """
 
     table: Table

@@ -1,4 +1,4 @@
-"""Merge the rows of a day, as sets: rows of the lake, rows of a source, and the rows that are new."""
+"""Merge the rows of a day that the lake has with those of a source, without duplicates, and find the new ones."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
 ODD_SHARE: Final = 20
 ODD_DAYS: Final = 30
-"""A day with less than a twentieth of the rows is reported if it is this many days from all others, because its times
-may be wrong."""
+"""A day with less than a twentieth of the rows is reported if it is this many days from all others."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class IngestOfTable:
         return total
 
     def odd_days(self) -> list[str]:
-        """Describe the days that have few rows and are far from all others, because their timestamps may be wrong."""
+        """Describe days with few rows that are far from all other days, because their timestamps may be wrong."""
         days: Counter[str] = Counter()
         for account in self.accounts.values():
             for counted in (account.new, account.known):

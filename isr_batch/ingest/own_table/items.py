@@ -35,7 +35,7 @@ class Source(Protocol):
 
     @property
     def items(self) -> Sequence[Item]:
-        """Files of the table, or the table as its only item."""
+        """The files of the table, or the table itself as the only item."""
 
     @property
     def schema(self) -> pa.Schema:

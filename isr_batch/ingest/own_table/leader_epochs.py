@@ -26,7 +26,7 @@ two leaders with different clocks may interleave when leadership moves."""
 
 
 def terms_of_epochs(lake: Lake, cluster_id: str, given: pa.Table) -> pa.Table:
-    """Combine the terms that the lake has of a cluster with given ones, for `look_up_epochs`.
+    """Combine the terms of a cluster in the lake with given terms, for `look_up_epochs`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Record, for clusters whose fetches come from a table, the mapped columns, and list what their results lack."""
+"""Record the mapped columns of clusters whose fetches come from a table, and list what their results lack."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ _SECTIONS = ("fetches", "appends", "epochs", "changes")
 
 
 def mapped_by(mapping: TableMapping) -> dict[str, list[str]]:
-    """Return the columns that a mapping has, for each of its tables."""
+    """Return the mapped columns of each table of a mapping."""
     sections = {name: getattr(mapping, name) for name in _SECTIONS}
     return {name: sorted(mapped_columns(section.columns)) for name, section in sections.items() if section}
 
@@ -123,7 +123,7 @@ def _lacks_of_cluster(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
     if "min_insync_replicas" not in mapped.get("epochs", ()) and not cluster["min_isr_is_given"]:
         lacks("min_insync_replicas", f"{cluster['min_insync_replicas']} is assumed: time below min ISR depends on it")
     if "broker_version" not in mapped.get("epochs", ()) and cluster["broker_version"] is None:
-        lacks("broker_version", "the rule of your brokers' release is not known")
+        lacks("broker_version", "the rule of your brokers' release is unknown")
     if "check_origin_ms" not in mapped.get("epochs", ()):
         lacks("check_origin_ms", "the phase of isr-expiration: a shrink may be up to half the lag time early or late")
     unknown = [name for name in INSTANTS if name not in mapped["fetches"]]
@@ -131,7 +131,7 @@ def _lacks_of_cluster(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
         lacks(
             ", ".join(unknown),
             "how long the leader held a fetch is not known: slow_leader is found too rarely, and a leader's silence "
-            "only from what its followers do",
+            "is only inferred from its followers",
         )
     if "changes" not in mapped:
         lacks(

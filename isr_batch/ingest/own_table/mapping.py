@@ -80,7 +80,7 @@ class ColumnSource(_Section):
     """Source of a column's values: a column of the user's table (``a.b`` for a nested field), or a constant."""
 
     plain_is: ClassVar[str] = "column"
-    """Field that a plain value in the YAML stands for."""
+    """The field that a plain value in the YAML sets."""
 
     column: str | None = None
     constant: Any = None

@@ -1,4 +1,4 @@
-"""Record the files that were read, so that later ingests skip them, whose rows are all known."""
+"""Record the files that were read, so that later ingests skip them; all their rows are known."""
 
 import hashlib
 from collections.abc import Sequence

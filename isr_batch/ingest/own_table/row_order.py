@@ -63,7 +63,7 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
 
 
 def _differs(rows: pa.Table, names: Sequence[str], which: Ints, places: Ints) -> Bools:
-    """Return whether rows at some indices differ from the rows before them, in set and time or in other columns."""
+    """Return, for rows at some indices, whether they differ from the row before: in set and time; in other columns."""
     differs = np.ones(len(places), np.bool_)
     differs[1:] = np.diff(which) != 0
     for name in names:

@@ -22,16 +22,16 @@ SILENCES: Final = pa.schema([
 ])  # fmt: skip
 LEAST_US: Final = 2 * SECOND_US
 CADENCES_A_SILENCE: Final = 3
-"""Length of a silence in cadences; a shorter gap may be just irregular fetching."""
+"""Minimum length of a silence, in multiples of the usual interval; a shorter gap may just be irregular fetching."""
 CADENCES_A_LAG_TIME: Final = 3
 WITNESSES: Final = 2
-"""Followers that must have stopped fetching from a leader; with only one, its fetcher thread may have died."""
+"""Followers that must have stopped fetching from a leader; if only one has, its fetcher thread may have died."""
 
 
 class _Spans(NamedTuple):
     """Spans of time in which each fetch follows another within a second, sorted by start.
 
-    A follower that fetched in a span is considered stopped once it has not fetched for ``patience_us``.
+    A follower that fetched in a span is considered stopped if it has not fetched for ``patience_us``.
     """
 
     from_us: npt.NDArray[np.int64]

@@ -189,7 +189,7 @@ class CsvFiles:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Columns of the first file; the others must have the same."""
+        """Columns of the first file; all other files must have the same columns."""
         names = {item.name: self._header(item) for item in self.items}
         first, columns = next(iter(names.items()))
         for name, others in names.items():

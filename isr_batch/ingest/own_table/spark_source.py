@@ -40,12 +40,12 @@ def csv_frame(spark: "SparkSession", paths: Sequence[str], csv: Csv) -> "DataFra
 
 
 class SparkSource:
-    """A table that Spark reads. Its items are its data files if Spark names them; else it is one item, read as a whole.
+    """A table that Spark reads. Its items are its data files if Spark names them; if not, the whole table.
 
     Raises
     ------
     NoInputError
-        If there is nothing of this name.
+        If nothing has this name.
     UsageError
         If it is not a table of this format.
     """
@@ -70,7 +70,7 @@ class SparkSource:
 
     @cached_property
     def items(self) -> Sequence[Item]:
-        """Its data files, where rows say which one they are from."""
+        """Its data files, if rows show which file they come from."""
         of_file = ("file_path", "file_size", "file_modification_time")
         try:
             files = self._rows.select(*(f"_metadata.{name}" for name in of_file)).distinct().collect()
@@ -95,12 +95,12 @@ class SparkSource:
 
 
 class SparkRows(SparkSource):
-    """A frame of Spark's, which is read as a whole.
+    """A Spark DataFrame, which is read as a whole.
 
     Parameters
     ----------
     place : str
-        What messages call it.
+        Name of the frame in messages.
     rows : DataFrame
     """
 

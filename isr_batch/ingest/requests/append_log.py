@@ -159,7 +159,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     in_force : pa.Table
         Result of `isr_batch.ingest.requests.in_force.epochs_in_force`.
     stretches : sequence of Stretch
-        Of the brokers' logs; the rows of all tables have the number of their stretch.
+        Stretches of the brokers' logs; the rows of all tables have the number of their stretch.
     last : LastRows
         Last rows of earlier request logs.
     """

@@ -6,7 +6,7 @@ The lines themselves distinguish such a gap from a time in which the broker was 
 - A follower's requests are numbered: by the session epoch in a fetch session, before Kafka 1.1 by the correlation id.
   If the numbers continue across a quiet time, no line is missing (the leader was paused, say). If they jump, or if a
   follower does not start with a first number, lines are missing.
-- Requests in progress across a quiet time prove nothing about the log: a client may wait for seconds.
+- Requests in progress across a quiet time prove nothing, because a client may wait for seconds.
 - Followers that are down when a log begins start with a first number when they are back. Therefore a log is known to
   begin with its broker only if server.log shows the broker's start there; without a server.log, the numbers decide.
 """
@@ -145,7 +145,7 @@ def stretches_of(
 
 
 def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings: pa.Table) -> list[Stretch]:
-    """Correct ``from_start`` by server.log: it is false if the broker did not start where its request log begins.
+    """Correct ``from_start`` with server.log: it is false if the broker did not start where its request log begins.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
 
 
 def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
-    """Number the stretches of a broker's log from 0, and find the one at a time; a gap belongs to its predecessor.
+    """Number the stretches of a broker's log from 0, and find that of an instant; a gap belongs to its predecessor.
 
     Returns
     -------

@@ -45,12 +45,13 @@ def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stre
     fetches : Rows
         Result of the query `isr_batch.ingest.requests.request_log.FETCHES`.
     stretches : sequence of Stretch
-        Of the brokers' logs: what a session had before a gap may have changed in it.
+        Stretches of the brokers' logs; the partitions of a session may have changed in a gap between two.
 
     Returns
     -------
     Rows
-        With ``session``; rows of a (broker_id, session) are together and sorted by `SESSION_ORDER`.
+        The fetches with a column ``session``; rows of one (broker_id, session) are adjacent, and sorted by
+        `SESSION_ORDER`.
     """
     in_sessions = engine.map(fetches, partial(_requests_in_sessions, stretches=stretches), IN_SESSIONS)
     return engine.ordered(in_sessions, SESSION_ORDER[:2], SESSION_ORDER)
@@ -91,7 +92,7 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     sessions : Rows
         Result of `requests_in_sessions`.
     topic_names, terms : pa.Table
-        topic_id, topic; all terms, as `isr_batch.ingest.requests.in_force.epochs_in_force` gives them.
+        topic_id, topic; all terms, from `isr_batch.ingest.requests.in_force.epochs_in_force`.
     members : mapping
         Partitions of sessions that were opened before the log (`isr_batch.ingest.terms.session_partitions`).
     stretches : sequence of Stretch

@@ -1,4 +1,4 @@
-"""Find the term that a row of a leader belongs to, and the log of the partition: a recreated topic has a new log."""
+"""Find the term of a leader's row, and the log of the partition that it belongs to: a recreated topic has a new log."""
 
 from collections.abc import Sequence
 

@@ -62,7 +62,8 @@ class LastRows:
     def open_appends(self) -> list[dict[str, Any]]:
         """List the appends whose end later logs may name, because no fetch was beyond them.
 
-        An append is also listed if the request of the next append is not known yet, whose late response may name it.
+        An append is also listed if the request of the next append is still unknown: its response may name the offset
+        later.
         """
         rows = [(tuple(row[name] for name in _OF_TERM), row) for row in self.appends.to_pylist()]
         unanswered = {(key, row["base_offset"]) for key, row in rows if row["acks"] is None}
@@ -86,8 +87,8 @@ class LastRows:
     def named_offsets(self) -> pa.Table:
         """List the named offsets: term, offset, named_in, named_us, grown_us, and the highest of the term.
 
-        If the request of an append is not known, its first offset was named by the source that named the end of the
-        append before it. If the request is among those that are read now, it names the offset itself, and only the time
+        If the request of an append is unknown, its first offset was named by the source that named the end of the
+        previous append. If the request is among those that are read now, it names the offset itself, and only the time
         is used from here.
         """
         named = [(*key, offset, "fetches", self.begins_us[key[0]], None) for key, offset in self.reached.items()]
@@ -117,11 +118,11 @@ class LastRows:
         )  # fmt: skip
 
     def goes_on(self, leader_id: int, start_us: int) -> bool:
-        """Whether a term had begun before the logs that are read."""
+        """Whether a term began before the logs that are read."""
         return start_us < self.begins_us.get(leader_id, start_us)
 
     def answered_late(self, produced: pa.Table) -> list[dict[str, Any]]:
-        """List the appends of earlier logs whose request was unknown then, and is in the logs that are read now.
+        """List the appends of earlier logs whose requests were unknown then and are in the logs that are read now.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Read the LeaderAndIsr requests of ZooKeeper clusters, which the request log has at any level of state-change.log.
+"""Read LeaderAndIsr requests of ZooKeeper clusters: the request log has them whatever the level of state-change.log.
 
 =========  ================================================  ==============================================
 release    a partition                                       its answer
@@ -51,7 +51,7 @@ def _member_pattern(name: str, value: str) -> str:
 
 
 _TOPIC_NAME = "topic(?:_?[nN]ame)?"
-# A number of more digits, which no broker prints, would not fit: its partition is passed over, as `partly_read` says.
+# A longer number, which no broker prints, would not fit: its partition is skipped (`partly_read_leader_and_isr`).
 _NAME, _NUMBER, _NUMBERS = r"([\w.-]+)", r"(-?\d{1,9})(?!\d)", r"\[((?:\d{1,9}(?:,(?=\d)|(?=\])))*)\]"
 _INDEX = _member_pattern("partition(?:_?[iI]ndex)?", _NUMBER)
 _STATES = ",".join((
@@ -86,12 +86,12 @@ def accepted_requests(lines: pa.Table) -> pa.Table:
     Parameters
     ----------
     lines : pa.Table
-        As `LEADER_AND_ISR_LINES`.
+        Result of the query `LEADER_AND_ISR_LINES`.
 
     Returns
     -------
     pa.Table
-        Of `ACCEPTED`.
+        Rows with the columns of `ACCEPTED`.
     """
     rows = []
     highest: dict[tuple[int, str, int], int] = {}
@@ -112,7 +112,7 @@ def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
     Returns
     -------
     pa.Table
-        Of `PARTLY_READ`.
+        Rows with the columns of `PARTLY_READ`.
     """
     rows = []
     for line in lines.to_pylist():

@@ -1,4 +1,4 @@
-"""The log end offsets that lines of any kind name, and the ranges of records between two of them."""
+"""Collect the log end offsets in lines of all kinds, and the ranges of records between two of them."""
 
 import pyarrow as pa
 
@@ -13,7 +13,7 @@ log, nor where the topic was deleted and made again: then offsets and epochs beg
 def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
     sql: ArrowSql, once: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, known: pa.Table
 ) -> pa.Table:  # fmt: skip
-    """Collect the known log end offsets, in no order: term, offset, named_in, and bounds on when the log ended there.
+    """Collect the known log end offsets, unordered: term, offset, named_in, and bounds on when the log ended there.
 
     The log end offset was at least this offset at ``named_us``, above it at ``grown_us``, and equal to it at
     ``still_us``. ``append`` is the index of the request whose base offset it is.

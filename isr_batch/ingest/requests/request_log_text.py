@@ -1,13 +1,13 @@
-"""Bring the text lines of request logs before Kafka 2.8 into the form of JSON, as far as the scanner needs it.
+"""Convert the text lines of request logs before Kafka 2.8 to JSON, as far as the scanner needs it.
 
 ===============  ========================================================================================
 release          what a line holds
 ===============  ========================================================================================
 0.9 - 0.10.1     a follower's fetch as ``Name: FetchRequest; ...; RequestInfo: ([t,0],PartitionFetchInfo(5,9))``,
-                 a produce request (0.10) as the whole structure; no answers. TRACE only
-0.10.2           structures; produce as ``{acks=..,timeout=..,partitionSizes=[t-0=670]}``; no answers. TRACE only
+                 a produce request (0.10) as the whole structure; no responses. TRACE only
+0.10.2           structures; produce as ``{acks=..,timeout=..,partitionSizes=[t-0=670]}``; no responses. TRACE only
 0.11             as before, durations with decimals, at DEBUG (partitionSizes: TRACE)
-1.0 - 2.7        the answer after ``,response:``; 1.1: fetch sessions; 2.1: ``current_leader_epoch``
+1.0 - 2.7        the response after ``,response:``; 1.1: fetch sessions; 2.1: ``current_leader_epoch``
 ===============  ========================================================================================
 
 Durations are whole milliseconds up to 0.10.2, each rounded down separately: there ``remoteTime:0`` does not prove
@@ -117,14 +117,14 @@ _ANSWERED: tuple[Step, ...] = (
 
 
 def request_text_as_json(text: str) -> tuple[str, str | None]:
-    """Convert what follows ``Completed request:`` in a line into the object that a later release would have logged.
+    """Convert the text after ``Completed request:`` in a line to the JSON that a later release would have logged.
 
     Returns
     -------
     json : str
-        With the message's members as in the text (`udfs.request_log.json_line.read_json_line`), and only those that are
-        used: for APIs other than Fetch and Produce only the durations. A Produce request has ``topics`` with
-        ``partition`` and ``records_size_in_bytes`` if the log level prints them. Empty if the line has another form.
+        Only has the members that are used, named as in the text (`udfs.request_log.json_line.read_json_line`); for APIs
+        other than Fetch and Produce, only the durations. A Produce request has ``topics`` with ``partition`` and
+        ``records_size_in_bytes`` if the log level prints them. Empty if the form of the line is unknown.
     problem : str or None
         Why the line cannot be used although its form is known.
     """

@@ -67,7 +67,7 @@ def requests_by_file(engine: Engine, sql: ArrowSql, files: Rows) -> pa.Table:
     Returns
     -------
     pa.Table
-        By broker_id, source_file, kind and reason: lines, first_us and last_us (completed), days (of requests, as days
+        Per broker_id, source_file, kind and reason: lines, first_us and last_us (completed), days (of requests, as days
         since 1970), api_version (the highest).
     """
     return sql(
@@ -116,9 +116,9 @@ def request_pauses(
     buckets : Rows
         The requests summarised by `BUCKETS`.
     settings : pa.Table
-        With broker_id and starts_us, the times at which its processes started.
+        Columns broker_id and starts_us, the times at which its processes started.
     before_us : mapping of int to int, optional
-        By broker, the last completion in logs that these go on from: a pause may have begun there.
+        By broker, the last completion in the logs that these continue: a pause may have begun there.
 
     Returns
     -------

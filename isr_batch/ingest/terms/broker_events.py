@@ -147,7 +147,7 @@ def broker_processes(
     origin is the check with which most other checks are in phase, or a little late. If there are no checks, it is about
     the time at which the task was scheduled.
 
-    ``before`` are the stretches of earlier logs; they have the last requests of processes that ended in these logs.
+    ``before`` are the stretches of earlier logs, which have the last requests of processes that ended there.
     """
     reached = pa.Table.from_pylist(
         [{"broker_id": stretch.broker_id, "at_us": stretch.until_us} for stretch in before], activity.schema

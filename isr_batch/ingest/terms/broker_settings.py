@@ -30,8 +30,8 @@ def broker_settings(
 
     The result also has ``version``, logged or given, and ``lag_time_source``, which names where the lag time is from:
     given, properties, logged (at the start of the broker) or default, in that order of precedence. Kafka's default was
-    10 s before 2.5, and has been 30 s since (KIP-537). ``assumed`` is the release whose defaults are used if no log
-    names the release. ``starts_us`` is sorted.
+    10 s before 2.5, and has been 30 s since (KIP-537). ``assumed`` is the release whose defaults apply if no log names
+    the release. ``starts_us`` is sorted.
     """
     printed = sql(
         f"""

@@ -73,7 +73,7 @@ def isr_shrinks_by_term(sources: Sources, terms: pa.Table, stretches: Sequence[S
 def isr_shrinks_in_read_logs(
     shrinks: pa.Table, files: pa.Table, begins_us: Mapping[int, int], ends_us: Mapping[int, int]
 ) -> pa.Table:
-    """Select the shrinks of `isr_shrinks_by_term` that happened within the time that the read logs cover.
+    """Select the shrinks of `isr_shrinks_by_term` in the time that the logs cover which are read now.
 
     Server and request logs rotate separately, so the file with a Shrinking line may already be deleted although the
     requests of that time are still there.
@@ -194,7 +194,7 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
         """,
         shrinks=shrinks,
         without_shrink=_with_maker(sources, _without_line(sources.sql, changes, shrinks), files, controller_known),
-        by_order=_by_order(sources, terms, begun),
+        by_order=_changes_in_requests(sources, terms, begun),
         without_expand=_without_line(sources.sql, expands, expanding),
         expanding=expanding,
     )
@@ -227,7 +227,7 @@ def _with_maker(sources: Sources, changes: pa.Table, files: pa.Table, controller
 
 
 def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.Table:
-    """Keep the changes without a line in a leader's log. The controller's record may come as late as the answer."""
+    """Select the changes without a line in a leader's log. The controller's record may be as late as the response."""
     late_us = f"greatest(l.at_us + {_RECORD_LATE_US}, coalesce(l.answered_us, 0))"
     return sql(
         f"""
@@ -240,7 +240,7 @@ def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.T
     )
 
 
-def _by_order(sources: Sources, terms: pa.Table, begun: pa.Table) -> pa.Table:
+def _changes_in_requests(sources: Sources, terms: pa.Table, begun: pa.Table) -> pa.Table:
     """List the changes in LeaderAndIsr requests, by comparing the ISR in a request with the last known ISR before it.
 
     The requests are logged at TRACE. Without them, a leader's next line has the ISR that it changes: replicas

@@ -304,7 +304,7 @@ def _offsets_shown(sources: Sources, incomplete: pa.Table) -> pa.Table:
     Returns
     -------
     pa.Table
-        By term and replica: ``shown_before``, its highest fetch offset before the term; ``first_offset``, that of its
+        Per term and replica: ``shown_before``, its highest fetch offset before the term; ``first_offset``, that of its
         first fetch in the term if it is an ISR member.
     """
     fetches = sources.engine.select(sources.fetches, _OF_FETCHES)

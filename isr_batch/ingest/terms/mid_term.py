@@ -49,7 +49,7 @@ def partition_of(row: Row) -> Partition:
 
 
 def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetched: Iterable[Row]) -> bool:
-    """Whether the log may have terms whose beginning is not logged, which a complete log has not."""
+    """Whether the log may have terms whose beginning is not logged; a complete log has none."""
     if not all(stretch.from_start for stretch in stretches):
         return True
     logged = {(row["broker_id"], *partition_of(row), row["leader_epoch"]) for row in starts if row["leads"]}

@@ -128,7 +128,7 @@ def vouched_for(
 
 
 def _stretch_of(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
-    """Find the stretch that a term begins in, and the time at which a gap cuts it; None if it begins in none.
+    """Find the stretch in which a term begins, and where a gap cuts it; None if it begins outside all stretches.
 
     The last stretch may end long before the broker's other logs, because the request log was switched off or is
     incomplete.

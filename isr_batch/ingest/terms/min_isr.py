@@ -1,7 +1,7 @@
 """Find min.insync.replicas of topics over time, from brokers' lines about changes, or from the controller's records.
 
-If no line or record with a time names a topic's setting, it is taken from a listing, then from the lines of new logs,
-then from the broker's setting.
+If no line or record with a time names a topic's setting, it is taken from a listing, from the line about the creation
+of its log, or from the broker's setting, in this order.
 """
 
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""A Delta table that this process reaches without Spark: its log, and its data files."""
+"""Access to a Delta table without Spark: its log, and its data files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock

@@ -1,4 +1,4 @@
-"""Read data files of a table: whole, in batches, by row group, or by the location of rows.
+"""Read a table's data files: completely, in batches, by row group, or by the location of rows.
 
 Spark moves only the locations of rows with large columns; its workers read the columns themselves.
 """

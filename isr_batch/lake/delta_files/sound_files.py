@@ -1,4 +1,4 @@
-"""Verify data files, so that a flipped bit leads to an error instead of a wrong number.
+"""Verify data files, so that a flipped bit causes an error instead of a wrong number.
 
 Parquet pages have checksums, which all readers verify. Footers have none, and reading a damaged footer may return
 anything, or crash the process. Object stores and HDFS verify their own data. In a local folder, the checksums of each

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 Setting = Callable[[str], str | None]
 """Returns a setting of Hadoop's configuration by name, or None."""
 
-WITHOUT: Final = "--timelines none replays without them, and `isr-batch timeline` makes those of one partition"
+WITHOUT: Final = "--timelines none replays without timelines; `isr-batch timeline` computes those of one partition"
 S3: Final = ("s3", "s3a", "s3n")
 """Schemes of S3 addresses in Spark."""
 _AZURE: Final = ("abfs", "abfss")

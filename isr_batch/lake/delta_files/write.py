@@ -1,7 +1,7 @@
 """Write rows to new Parquet files of a table, in this process or in workers; one commit then adds them.
 
 With Spark's own writer, each row would be copied from the Python worker to the JVM (docs/adr/0020). Here a task writes
-one file per day itself, and reports the files to the driver. Files of a failed task are in no commit, and VACUUM
+one file per day itself, and reports the files to the driver. Files of a failed task are never committed, and VACUUM
 removes them. Rows are checked against their contract before they are written, because the commit does not check them.
 """
 
@@ -254,7 +254,7 @@ class DayFile:
             raise
 
     def abandon(self) -> None:
-        """Give up an incomplete file without writing its footer, for which a full disk has no space."""
+        """Abandon an incomplete file without writing its footer, because a full disk has no space for it."""
         self.writer.is_open = False  # if not, the destructor writes the footer, and hides the error
 
 

@@ -1,4 +1,4 @@
--- Storms by server.log alone: which leaders dropped which followers at about one time, whom that points at, and until when the last was back.
+-- Storms according to server.log alone: which leaders dropped which followers at about the same time, the suspected broker, and when the last follower was back.
 SELECT
   cluster_id,
   storm_time,

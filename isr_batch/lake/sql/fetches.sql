@@ -1,4 +1,4 @@
--- One row per fetch: the runs taken apart.
+-- One row per fetch; runs of identical fetches are expanded.
 SELECT
   cluster_id,
   topic,

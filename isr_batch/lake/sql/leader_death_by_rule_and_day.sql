@@ -1,4 +1,4 @@
--- Cost of a leader's death under each rule: microseconds per day, summed over partitions; no row where every ISR was whole.
+-- Cost of a leader's death under each rule: microseconds per day, summed over partitions; no row if every ISR was complete.
 SELECT
   cluster_id,
   event_date,

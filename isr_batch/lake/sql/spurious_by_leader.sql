@@ -1,4 +1,4 @@
--- Which leader drops followers without reason, and how much of the delay was its own.
+-- Spurious shrinks by leader, and how much of the delay that leader caused.
 SELECT
   cluster_id,
   leader_id,

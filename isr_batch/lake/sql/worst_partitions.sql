@@ -1,4 +1,4 @@
--- Partitions by the time that followers were out of the ISR without reason; the sum leaves out shrinks never undone in the log.
+-- Partitions by the time that spurious shrinks kept followers out of the ISR; shrinks that the log does not show reverted are left out.
 SELECT
   cluster_id,
   topic,

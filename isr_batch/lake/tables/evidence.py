@@ -1,4 +1,4 @@
-"""Tables of what the lines of server.log, state-change.log and gc.log alone show."""
+"""Tables of evidence from the lines of server.log, state-change.log and gc.log alone."""
 
 from isr_batch.lake.tables.contract import DATE, SOURCE, Table, columns, key_columns
 
@@ -31,8 +31,8 @@ SHRINK_EVIDENCE = Table(
                 -- ISR)
             min_insync_replicas INT -- min.insync.replicas, printed when the topic's log was created, or at the leader's
                 -- start
-            under_min_isr BOOLEAN -- whether isr_after is under min ISR, by min_insync_replicas or by the leader's own
-                -- log line
+            under_min_isr BOOLEAN -- whether isr_after is under min ISR, according to min_insync_replicas or the
+                -- leader's own log line
             under_min_isr_ms BIGINT -- time until the ISR had min_insync_replicas members again; null if the log does
                 -- not show it
             under_min_isr_source STRING -- exact or at_most, as in returned_source
@@ -61,8 +61,9 @@ SHRINK_EVIDENCE = Table(
             after_event STRING -- event that the shrink followed within two lag times: topic_created, restart (of leader
                 -- or replica) or election
             after_event_ms BIGINT -- time from that event to the shrink
-            trouble STRING -- why the replica could not fetch, by its own log in the minute before: record_too_large,
-                -- log_dir_failed, corrupt_record, fetcher_died, not_connected, fetch_failed, stale_epoch, truncated
+            trouble STRING -- why the replica could not fetch, according to its own log in the minute before:
+                -- record_too_large, log_dir_failed, corrupt_record, fetcher_died, not_connected, fetch_failed,
+                -- stale_epoch, truncated
             trouble_line STRING -- the line that shows the trouble, as file:line
         """),
         *SOURCE,

@@ -22,29 +22,29 @@ ELIGIBLE_LEADERS = Table(
             elr ARRAY<INT> -- eligible leader replicas by this rule's own ISR; empty where the cluster has none, null
                 -- where elr_enabled is null, or where the ELR at the start of the log is unknown
             heir_id INT -- the broker that would lead: the first active member of the ISR in order of assignment, else
-                -- of elr; null: none, or unknown
-            offline_if_leader_dies BOOLEAN -- no broker would lead; null: unknown, as elr is and the ISR has no other
-                -- member
-            elr_if_on ARRAY<INT> -- eligible leader replicas if the cluster had them from the start; null as elr
-            heir_if_on INT -- the broker that would lead then; null: none, or elr_if_on is null
-            heir_if_off INT -- the broker that would lead without ELR; null: none
-            active ARRAY<INT> NOT NULL -- replicas other than the leader, with active brokers, in order of assignment:
+                -- of elr; null if no broker could lead, or if that is unknown
+            offline_if_leader_dies BOOLEAN -- true if no broker could lead; null if elr is unknown and the ISR
+                -- has no other member
+            elr_if_on ARRAY<INT> -- eligible leader replicas if the cluster had them from the start; null if the
+                -- ELR at the start of the log is unknown
+            heir_if_on INT -- the broker that would lead in that case; null if no broker could, or if elr_if_on is null
+            heir_if_off INT -- the broker that would lead without ELR; null if no broker could
+            active ARRAY<INT> NOT NULL -- replicas other than the leader, with active brokers, in order of assignment;
                 -- without a clean heir, an unclean election takes the first
-            lost_records_max BIGINT -- for a time under min.insync.replicas: most acknowledged records that the heir
-                -- lacked (acks=all: below the high watermark; acks=0 and 1: appended); null where its log end is
-                -- unknown
-            lost_time TIMESTAMP -- when it first lacked that many; null where it lacked none
-            elr_below_high_watermark INT -- for a time under min.insync.replicas: eligible leader replicas whose log
-                -- ended below the high watermark, which by KIP-966 never happens
-            lost_by_first_active_max BIGINT -- for a time without a clean heir: most acknowledged records that the first
-                -- of active lacked; null where its log end is unknown
-            lost_by_longest_log_max BIGINT -- the same of the one of active with the longest log
-            frozen_us BIGINT -- under a rule that freezes the high watermark under min.insync.replicas: time of this
-                -- span in which that kept records from consumers, microseconds as all times here; null without
-                -- timelines
-            visibility_age_max_us BIGINT -- greatest age of the oldest record that was hidden so; null if frozen_us is 0
-            visibility_age_area DOUBLE -- integral of that age over the time, in square seconds
-            hidden_record_us BIGINT -- integral of the number of hidden records over the time
+            lost_records_max BIGINT -- while the ISR was under min.insync.replicas: largest number of acknowledged
+                -- records that the heir lacked (acks=all: below the high watermark; acks=0 and 1: appended); null if
+                -- its log end is unknown
+            lost_time TIMESTAMP -- when the heir first lacked that many; null if it lacked none
+            elr_below_high_watermark INT -- while the ISR was under min.insync.replicas: number of eligible
+                -- leader replicas whose log ended below the high watermark; by KIP-966 always 0
+            lost_by_first_active_max BIGINT -- without a clean heir: largest number of acknowledged records that the
+                -- first replica in active lacked; null if its log end is unknown
+            lost_by_longest_log_max BIGINT -- the same for the replica in active with the longest log
+            frozen_us BIGINT -- time of this span, in microseconds, in which a high watermark that the rule freezes
+                -- under min.insync.replicas hid records from consumers; null without timelines
+            visibility_age_max_us BIGINT -- largest age of the oldest hidden record; null if frozen_us is 0
+            visibility_age_area DOUBLE -- integral of that age over frozen_us, in square seconds
+            hidden_record_us BIGINT -- sum over the hidden records of how long each was hidden, in microseconds
         """),
         DATE,
     ),

@@ -128,7 +128,7 @@ LATE_CHECKS = Table(
     (
         *SET,
         *columns("""
-            due_time TIMESTAMP NOT NULL -- when the check was due, by the log's timestamps
+            due_time TIMESTAMP NOT NULL -- when the check was due, according to the log's timestamps
             ran_time TIMESTAMP NOT NULL -- time that the replay uses: the leader's next check with a line in the log;
                 -- without one, 100 ms after the leader's last silence
             latest_time TIMESTAMP NOT NULL -- latest time at which it can have run: five seconds after the leader's last

@@ -56,7 +56,7 @@ FETCH_DAYS = Table(
         *columns("""
             span_number INT NOT NULL -- number, from 0, of the span of this day in which the leader served the
                 -- partition; a span ends when another leader serves it
-            replica_id INT NOT NULL -- follower; in a row that is about appends, the leader
+            replica_id INT NOT NULL -- follower; in a row for appends, the leader
             first_time TIMESTAMP NOT NULL -- arrival of its first fetch
             last_time TIMESTAMP NOT NULL -- completion of its last fetch
             first_offset BIGINT -- fetch offset of its first fetch; null for appends

@@ -77,7 +77,7 @@ REPLICA_SCORES = Table(
 _SCORES = (
     *_measure_columns(
         exposure_partition_hours="partition-hours that the log covers: the denominator of rates",
-        exposure_follower_hours="follower-hours in which the rule's answers count",
+        exposure_follower_hours="follower-hours in which the rule's decisions are scored",
     ),
     *_count_columns(
         shrinks="shrinks that the rule makes",
@@ -103,7 +103,7 @@ _SCORES = (
         mistakes_per_partition_day="spurious shrinks per exposure",
         mistakes_per_partition_day_low="lower end of its 95 % interval, by bootstrap over groups of one broker pair "
         "and hour",
-        mistakes_per_partition_day_high="upper end of that interval; 3 per exposure if no shrink was spurious",
+        mistakes_per_partition_day_high="upper end of that interval; 3 / exposure if no shrink was spurious",
         mistake_interval_ms_p50="time between mistakes on one follower of one partition, median",
         mistake_duration_ms_p50="time from a spurious shrink until the follower is back, median",
         mistake_duration_ms_p99="time from a spurious shrink until the follower is back, 99th percentile",
@@ -153,23 +153,23 @@ _SCORES = (
         "uncleanly; null if partly unknown; in experiments, the time with the leader alone",
         high_watermark_frozen_seconds="time in which a rule that freezes the high watermark under min.insync.replicas "
         "hid records from consumers; null for other rules, in sweeps, in experiments, and where it never was under it",
-        visibility_age_ms_max="greatest age of the oldest record that was hidden so",
+        visibility_age_ms_max="largest age of the oldest hidden record",
         visibility_age_ms_mean="its mean over that time",
-        hidden_record_seconds="records hidden so, times how long each was",
+        hidden_record_seconds="sum over the hidden records of how long each was hidden",
     ),
     *_count_columns(
         loss_records_max="most acknowledged records that a clean election would lose",
         lost_if_leader_dies_records_max="most acknowledged records, also of acks=0 and 1, that the heir lacked "
         "while the ISR was under min.insync.replicas; null in sweeps, and where no log end is known then",
         lost_by_first_active_records_max="most acknowledged records that the first active replica in order of "
-        "assignment, which an unclean election takes, lacked while there was no heir; null as the column before",
+        "assignment, which an unclean election takes, lacked while there was no heir; null under the same conditions",
         lost_by_longest_log_records_max="the same if the active replica with the longest log led (KIP-966, part 2); "
         "null where an active replica's log end is unknown",
-        high_watermark_decreases="violations of: the high watermark never decreases",
-        isr_members_below_high_watermark="violations of: every ISR member's log end reaches the high watermark",
-        lag_guarantee_violations="violations of: a follower lagging less than the lag time is in the pseudo-ISR",
-        leader_outside_isr="violations of: the leader is in the ISR",
-        isr_outside_assignment="violations of: the ISR is within the assignment",
+        high_watermark_decreases="how often the high watermark decreased, which it never should",
+        isr_members_below_high_watermark="how often the log end of an ISR member was below the high watermark",
+        lag_guarantee_violations="how often the high watermark passed a follower with a true lag within the lag time",
+        leader_outside_isr="states with the leader outside the ISR",
+        isr_outside_assignment="states with a replica in the ISR that is not assigned",
     ),
     Column("first_violation", "STRING", "first violated invariant, with its partition and time"),
 )
@@ -235,7 +235,7 @@ EXPERIMENT_RESULTS = Table(
 
 _SWEEP = Column("sweep", "STRING", "name of the grid's file", nullable=False)
 _CLASS = Column(
-    "topic_class", "STRING", "class of topics by the grid; `all` if the grid has no classes", nullable=False
+    "topic_class", "STRING", "topic class, as the grid defines it; `all` if the grid defines none", nullable=False
 )
 _FOLLOWER_DAY = _measure_columns(
     mistakes_per_follower_day="spurious shrinks per follower-day of exposure; null if that is 0",
@@ -247,7 +247,7 @@ _UNKNOWN_SHARE = Column("unknown_share", "DOUBLE", "unknown shrinks / all shrink
 
 SWEEP_SCORES = Table(
     "sweep_scores",
-    "Accuracy and cost of a rule with these parameters: one row per run of a sweep and class of topics",
+    "Accuracy and cost of a rule with these parameters: one row per run of a sweep and topic class",
     (
         _SWEEP,
         *key_columns("cluster_id"),
@@ -264,8 +264,8 @@ SWEEP_SCORES = Table(
 
 SWEEP_ADVICE = Table(
     "sweep_advice",
-    "The smallest lag time within the budgets, or why none fits: one row per class of topics, rule and set of its "
-    "other parameters",
+    "The smallest lag time within the budgets, or why none fits: one row per topic class, rule and set of its other "
+    "parameters",
     (
         _SWEEP,
         *key_columns("cluster_id"),

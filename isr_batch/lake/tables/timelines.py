@@ -1,4 +1,4 @@
-"""Tables and views of timelines: a row of a table is for all rule runs that share it, a row of a view for one run.
+"""Tables and views of timelines: all rule runs with the same state share a row of a table; a view has a row per run.
 
 docs/adr/0024-timelines-once.md has the reason.
 """

@@ -16,7 +16,7 @@ SERVER_LOGS = Path(__file__).parents[2] / "golden" / "server-log-only"
 SECONDS = 30
 """Of CPU time; an endless statement is ended by the limit on the whole test."""
 CASES = 20
-"""As many as `make test` has time for."""
+"""The number for which `make test` has time."""
 PARTS, OF_PART = 8, 500
 
 EXPRESSIONS = [

@@ -96,6 +96,6 @@ def test_views_of_a_catalog(spark: SparkSession, sample_lake: Lake) -> None:
         stored = "spark_catalog.viewed.spurious_shrinks"
         assert spark.table(stored).count() == len(sample_lake.query("SELECT * FROM spurious_shrinks")[0])
         said = {row[0]: row[1] for row in spark.sql(f"DESCRIBE EXTENDED {stored}").collect()}
-        assert said["Comment"].startswith("Shrinks that should not have been made.")
+        assert said["Comment"].startswith("Shrinks with verdict spurious.")
     finally:
         spark.sql("DROP SCHEMA viewed CASCADE")

@@ -28,4 +28,4 @@ def test_the_figures_are_those_of_the_scores(sample_lake: Lake) -> None:
         for name, cell in zip(lines["figure"], cells, strict=True):
             shown[name.split(",")[0]] += int(cell.replace(",", ""))
         assert shown == expected
-    assert "## Where they part" in page
+    assert "## Where they differ" in page

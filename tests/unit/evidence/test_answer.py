@@ -35,7 +35,7 @@ def test_the_answer_names_both_kinds_and_the_limits() -> None:
     )
     assert said[3:-1] == [
         (
-            "As their leaders saw it they were 1 to 249 records behind; none had nothing to fetch, "
+            "According to their leaders, they were 1 to 249 records behind; none had nothing to fetch, "
             "last caught up 4378 to 6378 ms before."
         ),
         (
@@ -87,11 +87,11 @@ def test_the_answer_names_the_controllers_removals_and_a_leader_that_did_not_kno
         (n * 5, shrink), (n * 5 + 0.5, failed)
     )])))  # fmt: skip
     assert zombie[0].startswith("1 replica left the ISR in 1 storm")
-    assert "3 not written (broker 1 went on for 10500 ms without knowing that it no longer led)" in zombie[-2]
+    assert "3 not written (broker 1 kept trying for 10500 ms: it did not know that it no longer led)" in zombie[-2]
 
 
 def test_a_replica_that_did_not_lag_was_removed_on_purpose() -> None:
-    """Its leader printed a lag below its own lag time: no rule of lag does that."""
+    """Its leader printed a lag below its own lag time: no lag rule does that."""
     shrink = (
         "[Partition t-{} broker=1] Shrinking ISR from 1,2,3 to 1,2. Leader: (highWatermark: 9, endOffset: 9). "
         f"Out of sync replicas: (brokerId: 3, endOffset: {{}}, lastCaughtUpTimeMs: {epoch_ms(99.8)})."
@@ -102,8 +102,8 @@ def test_a_replica_that_did_not_lag_was_removed_on_purpose() -> None:
     said = evidence_answer(evidence_rows(found, "c"))
     assert said[0] == (
         "2 replicas of broker 3 left the ISR at 2026-11-21 16:01:40.000 to 16:01:40.100 UTC, 200 to 300 ms after they "
-        "were last caught up: that is below replica.lag.time.max.ms (10000), so no rule of lag explains it. It was "
-        "removed on purpose (an observer, a patched release), or timestamp and lastCaughtUpTimeMs are of two clocks. "
+        "were last caught up: that is below replica.lag.time.max.ms (10000), so no lag rule explains it. It was "
+        "removed on purpose (an observer, a patched release), or its two timestamps are from different clocks. "
         "1 of them had nothing to fetch."
     )
     assert not any("silent" in line or "Only a replica.lag.time.max.ms" in line for line in said)
@@ -133,8 +133,8 @@ def test_made_by_is_unknown_outside_the_time_of_server_log() -> None:
     assert said[:2] == [
         "server.log of broker 1 is missing.",
         (
-            "1 replica left an ISR from 16:00:50.000 to 16:00:50.000, a time without server.log of the leader: "
-            "either it or the controller removed them."
+            "1 replica left an ISR from 16:00:50.000 to 16:00:50.000, a time for which the leader's "
+            "server.log is missing: either the leader or the controller removed them."
         ),
     ]
 
@@ -166,13 +166,14 @@ def test_missing_logs_are_named() -> None:
         covered(3, "state-change", 2),
     ]
     assert missing_logs([*both, *late], {1, 2, 3, 4, 5}, {1, 2, 3, 5}) == [
-        "server.log of broker 4 is missing: what leaders dropped is only there.",
+        "server.log of broker 4 is missing, and only it shows which replicas the leader dropped.",
         (
-            "server.log of broker 5 has lines of WARN and ERROR only, and whom leaders drop is logged at INFO: set the "
-            "logger kafka.cluster.Partition to INFO."
+            "server.log of broker 5 only has lines of WARN and ERROR, but leaders log "
+            "which replicas they drop at INFO: "
+            "set the logger kafka.cluster.Partition to INFO."
         ),
         (
-            "server.log begins at 00:00:09 (brokers 2 and 3), after state-change.log: what leaders dropped before is "
+            "server.log begins at 00:00:09 (brokers 2 and 3), after state-change.log: earlier drops by leaders are "
             "not known."
         ),
     ]

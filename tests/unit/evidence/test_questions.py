@@ -28,7 +28,7 @@ def test_recorded_logs_of_release_4_1() -> None:
     assert "more than 6378 ms" in lag_time.answer
     assert (lag_time.how_sure, lag_time.lines[0]) == ("bound", "broker-1/server.log:16")
     assert found["How long under min ISR?"].answer == (
-        "Under min ISR: 1 shrink, for 215 ms. Of 3 replicas min.insync.replicas is not known."
+        "Under min ISR: 1 shrink, for 215 ms. For 3 replicas, min.insync.replicas is unknown."
     )
 
 
@@ -49,7 +49,7 @@ def test_trouble_of_the_follower_and_a_new_topic() -> None:
     assert (trouble.how_sure, len(trouble.lines)) == ("weak evidence", 1)
     event = found["Right after an election, a restart or a topic's creation?"]
     assert (event.answer, event.how_sure) == ("1 replica left 9000 ms after the topic's creation", "printed")
-    assert found["How long under min ISR?"].answer == "Under min ISR: 1 shrink, until when is not in the log."
+    assert found["How long under min ISR?"].answer == "Under min ISR: 1 shrink; the log does not show for how long."
 
 
 def test_no_shrink_no_question() -> None:

@@ -52,7 +52,7 @@ def test_a_silent_leader_and_a_silent_follower_of_recorded_logs() -> None:
     (reason,) = {row["reason"] for row in found if row["suspect"] == "leader"}
     assert reason == (
         "Broker 1 dropped 2 followers of 1 partition at one check; all were last caught up within 1 ms of each other; "
-        "broker 2 was back after 215 ms; the check came 674 ms late by the rhythm of its other checks; broker 2 "
+        "broker 2 was back after 215 ms; the check came 674 ms late by the schedule of its other checks; broker 2 "
         "dropped it, as a follower, at the same time: the sign of a leader that was silent."
     )
     both = next(row for row in found if row["suspect"] == "leader")
@@ -94,7 +94,7 @@ def test_a_follower_that_all_leaders_drop_was_silent() -> None:
     found = rows(lines)
     assert said(found) == {(1, 3, "follower", 3, "strong", "none"), (2, 3, "follower", 3, "strong", "none")}
     assert {row["storm_time"] for row in found} == {found[0]["change_time"]}
-    assert found[0]["reason"] == "Brokers 1 and 2 dropped broker 3 at about one time: it was silent."
+    assert found[0]["reason"] == "Brokers 1 and 2 dropped broker 3 at about the same time: it was silent."
     assert found[0]["evidence_lines"] == ["b1/server.log:1", "b2/server.log:1"]
 
 
@@ -124,7 +124,9 @@ def test_a_leader_that_drops_all_its_followers_by_several_checks_could_not_be_re
     assert [(row["suspect"], row["suspect_broker"], row["strength"], row["spurious"]) for row in found] == [
         ("leader", 1, "weak", "none")
     ] * 2
-    assert found[0]["reason"].startswith("Broker 1 dropped all that follow it at about one time, which no other leader")
+    assert found[0]["reason"].startswith(
+        "Broker 1 dropped all its followers at about the same time, and no other leader"
+    )
     others = rows(of_brokers(b1=lines, b2=[(101, old("u-0", 2, "1,2,3", "1,2"))]))
     assert [row["suspect"] for row in others] == ["follower", "follower", "link_or_follower"]
     apart = rows(of_brokers(b1=[lines[0], (300, lines[1][1])]))

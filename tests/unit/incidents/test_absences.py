@@ -87,11 +87,11 @@ def test_a_leader_that_all_followers_miss_could_not_be_reached() -> None:
         "Of 2 followers that your brokers dropped, none was healthy.",
         (
             "2 were really behind: broker 1 could not be reached at 00:00:20 (2 drops of brokers 2 and 3, whose other "
-            "fetches went on: suspect its network)."
+            "fetches continued: suspect its network)."
         ),
     ]
     assert incident_story(own.incidents[0]) == (
-        "Broker 1 could not be reached; it dropped brokers 2 and 3 from 2 ISRs, whose other fetches went on: suspect "
+        "Broker 1 could not be reached; it dropped brokers 2 and 3 from 2 ISRs, whose other fetches continued: suspect "
         "its network."
     )
 
@@ -142,7 +142,7 @@ def test_between_two_that_others_reach_it_is_the_link() -> None:
     own = cluster.answered()
     assert [(one["who"], one["fault_id"]) for one in own.drops.to_pylist()] == [("link", 3)]
     assert cluster_headline(own, own.clusters[0])[1] == (
-        "1 was really behind: broker 3 did not get through to broker 1 at 00:00:20 (1; its other fetches went on: "
+        "1 was really behind: broker 3 did not get through to broker 1 at 00:00:20 (1; its other fetches continued: "
         "suspect the link or a throttle)."
     )
 

@@ -29,7 +29,7 @@ def test_incidents_are_chosen_by_broker_and_time(log: Log) -> None:
     for seconds, first_s in ((0, 14.5), (49, 50), (70, 80), (99, 80)):
         (one,) = chosen_incidents(own, at=AskedTime(int(at(seconds).timestamp() * 1e6)))
         assert one["first_us"] == int(at(first_s).timestamp() * 1e6)
-    assert listed_incidents(own, [], "LAKE") == ["No follower was dropped, or none that has to do with this broker."]
+    assert listed_incidents(own, [], "LAKE") == ["No follower was dropped, or no drop involves this broker."]
 
 
 def test_incidents_of_others_come_last_and_in_brief(log: Log) -> None:

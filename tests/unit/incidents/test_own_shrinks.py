@@ -49,7 +49,7 @@ def test_an_assumed_lag_time_is_no_fact(log: Log) -> None:
     own = log.found()
     assert [one["spurious"] for one in own.incidents] == [4, 1]
     assert "(30,000, Kafka's default, is assumed)" in lag_time_bound_on_screen(own.incidents, own.clusters[0])
-    assert "replica.lag.time.max.ms is in no log: 30,000" in " ".join(cluster_headline(own, own.clusters[0]))
+    assert "No log has replica.lag.time.max.ms: 30,000" in " ".join(cluster_headline(own, own.clusters[0]))
 
 
 def test_a_removal_that_no_log_explains_is_not_the_controllers(log: Log) -> None:
@@ -71,7 +71,7 @@ def test_a_removal_that_no_log_explains_is_not_the_controllers(log: Log) -> None
         "Of 2 followers that your brokers dropped or may have dropped, none of the 1 that can be judged was healthy.",
         "1 was really stopped or behind: broker 3 at 00:00:15 (1, or its link to broker 2).",
         "1 was removed by the controller: broker 3 at 00:00:40 (1).",
-        "1 replica left an ISR at a time without server.log of the leader: it or the controller removed them.",
+        "1 replica left an ISR at a time without the leader's server.log: it or the controller removed them.",
     ]
     log.add("broker_events", cluster_id="c", broker_id=1, kind="fenced", event_time=at(29.5), end_time=at(29.5))
     assert made()[1] == ("controller", "excluded")
@@ -91,10 +91,10 @@ def test_missing_facts_are_named_with_the_option_to_state_them(log: Log) -> None
         "kafka-3.7, replayed, dropped no follower.",
         "server.log of brokers 1 and 2 is missing: a removal that the replay makes too is attributed to them.",
         (
-            "replica.lag.time.max.ms is in no log: 4,000, Kafka's default, is assumed; add server.properties to the "
+            "No log has replica.lag.time.max.ms: 4,000, Kafka's default, is assumed; add server.properties to the "
             "brokers' folders if it differs."
         ),
-        "The release is in no log: 3.9 or later; state it with --release.",
+        "No log names the release (3.9 or later); state it with --release.",
     ]
     log.add("controller_records", cluster_id="c", kind="noted", broker_id=2)
     own = log.found()

@@ -23,7 +23,9 @@ def test_a_look_lists_the_logs_and_the_possible_answers(isr_batch: Run, tmp_path
     assert code == 0
     rows = [json.loads(line) for line in out.splitlines()]
     assert any(row.get("file") == "kafka-1/stdout.log" and row["broker"] == 1 for row in rows)
-    assert any(row.get("file") == "kafka-1/notes.md" and row["reason"] == "a document by its name" for row in rows)
+    assert any(
+        row.get("file") == "kafka-1/notes.md" and row["reason"] == "its name is that of a document" for row in rows
+    )
     assert any("no follower fetches" in row.get("found", "") for row in rows)
 
 

@@ -233,8 +233,9 @@ def test_every_file_that_is_not_read_is_listed_with_its_reason(tmp_path: Path) -
     found = find_logs(tmp_path)
     assert [(file.name, file.broker_id) for file in found.files] == [("broker-1/server.log", 1)]
     assert {Path(each.source_file).name: each.reason for each in found.left_out} == {
-        "controller.log": "not needed", "notes": "no readable time stamps", "app.log": "nothing of use in it",
-        "heap.hprof": "binary file", "README.md": "a document by its name", "notes.html": "a document by its name",
+        "controller.log": "not needed", "notes": "no readable time stamps", "app.log": "no usable lines",
+        "heap.hprof": "binary file", "README.md": "its name is that of a document",
+        "notes.html": "its name is that of a document",
     }  # fmt: skip
 
 

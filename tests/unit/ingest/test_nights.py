@@ -173,4 +173,4 @@ def test_a_night_that_fills_a_gap_late_loses_no_fetch_and_names_stale_days(tmp_p
         assert f"broker-{broker}/request.log" in notes["files"]
     lacking = sum(row["fetch_offset"] is None for row in rows_of(lake, "fetch_log"))
     assert lacking
-    assert f"{lacking:,} fetches name no offset" in notes["late files"]
+    assert f"{lacking:,} fetches have no offset" in notes["late files"]

@@ -58,4 +58,4 @@ def test_one_that_never_fetched() -> None:
     _, said = shrink_sentences(
         [facts(lag_ms=None, follower_log_end_offset=-1, true_lag_ms=None)], "t-0", "kafka-3.7", 4000, {}
     )
-    assert "Not caught up in this term, with a lag time of 4,000 ms; its true lag was not known. Of" in said[0]
+    assert "Not caught up in this term, with a lag time of 4,000 ms; its true lag is unknown. Of" in said[0]

@@ -84,7 +84,7 @@ def test_smallest_that_fits_is_recommended() -> None:
     assert (found["answer"], found["recommended_lag_time_max_ms"]) == ("recommended", 10_000)
     assert found["mistakes_per_follower_day_high"] == pytest.approx(3.689 / 1000 * 24, rel=1e-3)  # 0.0885
     assert (found["unknown_share"], found["exposure_follower_hours"]) == (0.2, 1000)
-    assert "0 mistakes in 1,000 follower-hours, 0 to 0.0885 a follower-day (budget 0.1)" in found["why"]
+    assert "0 mistakes in 1,000 follower-hours, 0 to 0.0885 per follower-day (budget 0.1)" in found["why"]
     assert "99 % within 14,000 ms (budget 20,000)" in found["why"]
     assert "20% of its shrinks cannot be judged" in found["why"]
     assert "At 5,000 ms: 400 mistakes" in found["why"]
