@@ -141,7 +141,7 @@ def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> lis
     cluster_id : str
     """
     rows = _over_topics([row for row in scores if row["cluster_id"] == cluster_id])
-    ran = _ran(own, cluster_id)
+    ran = _rules_of_brokers(own, cluster_id)
     choices = [_rule_choice(group, rows, ran) for group in alike_choices(rows)]
     yours = [one for one in choices if one.yours]
     best = [

@@ -22,9 +22,9 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, NO_YES, TRY_TO_JOIN, 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Each ISR member is set to caught up now (0.10.2: new), others to never; a new leader forgets positions.
+    """Count ISR members as caught up now, and other followers as never caught up (new in 0.10.2).
 
-    With the same leader, all followers are set to have fetched now.
+    A new leader forgets the positions of followers; the same leader counts all followers as having fetched now.
     """
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0

@@ -21,9 +21,10 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Each ISR member is set to caught up now, others to never (2.7: unchanged); a new leader forgets positions.
+    """Count ISR members as caught up now, and other followers as never caught up (as in 2.1).
 
-    With the same leader, all followers are set to have fetched now; a new leader sets their last fetch to 1970.
+    A new leader forgets the positions of followers, and sets their last fetch to 1970; the same leader counts all
+    followers as having fetched now.
     """
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0

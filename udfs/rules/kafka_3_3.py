@@ -33,9 +33,10 @@ from udfs.rules.base import (
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Each ISR member is set to caught up now, others to never (3.3: and unfetched); a new leader forgets positions.
+    """Count ISR members as caught up now, and other followers as never caught up (as in 2.7).
 
-    With the same leader, only members of the ISR are set to have fetched now; before 3.3 all followers were.
+    A new leader forgets the positions of followers; the same leader counts only ISR members as having fetched now,
+    before 3.3 all followers.
     """
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     if leader_is_new:

@@ -29,7 +29,7 @@ LONGEST_MS = 2.0**40
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR are set to caught up now; no follower's pace is known."""
+    """Count ISR members as caught up now; the pace of followers is not known yet."""
     if leader_is_new:
         follower.log_end_offset = -1
     follower.last_fetch_time_ms = UNKNOWN

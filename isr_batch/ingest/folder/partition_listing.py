@@ -134,7 +134,7 @@ def _listed_partition(line: str) -> Listed | None:
         leader = -1 if fields["Leader"] in {"none", "-1"} else _listed_number(fields["Leader"])
         partition = _listed_number(fields["Partition"])
         elr, last_known = (
-            None if fields.get(name, _NOT_TOLD) == _NOT_TOLD else _listed_brokers(fields[name])
+            None if fields.get(name, _NOT_LISTED) == _NOT_LISTED else _listed_brokers(fields[name])
             for name in ("Elr", "LastKnownElr")
         )
         return Listed(fields["Topic"], partition, leader, replicas, isr, elr, last_known) if replicas else None

@@ -104,7 +104,9 @@ def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> L
     chosen = rows.filter(pc.is_null(rows["lines"]))
     of_kind = {kind: chosen.filter(pc.equal(chosen["kind"], kind)) for kind in (SERVER, STATE_CHANGE, METADATA, GC)}
     server, state_changes = (
-        _once(sql, of_kind[kind]) if _brokers_with_overlapping_logs(found.of_kind(kind)) else of_kind[kind]
+        _without_duplicates(sql, of_kind[kind])
+        if _brokers_with_overlapping_logs(found.of_kind(kind))
+        else of_kind[kind]
         for kind in (SERVER, STATE_CHANGE)
     )
     records = metadata_log.parse_metadata(sql, metadata_log.metadata_records(sql, of_kind[METADATA]))
