@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from isr_batch.errors import NoInputError
-from isr_batch.printable import printable_lines
+from isr_batch.printable import printable
 from pipelines.job import require_path_of_job
 from tests.unit.command_line import Run
 
@@ -98,7 +98,7 @@ def test_a_lake_where_no_delta_table_can_lie(isr_batch: Run, tmp_path: Path, nam
     for command in ("status", "run --logs data/samples/quiet", "generate paused-follower"):
         code, out, err = isr_batch(*command.split(), "--lake", str(tmp_path / name / "lake"))
         assert (code, out) == (2, "")
-        assert printable_lines(f"{tmp_path / name}") in err
+        assert printable(f"{tmp_path / name}") in err
         assert not any(tmp_path.iterdir())
 
 

@@ -25,7 +25,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _Budget:
-    """What may be copied in all: as much as an archive may hold."""
+    """Limits on the bytes and files that are copied: those of one archive."""
 
     def __init__(self) -> None:
         self.bytes, self.files = MAX_UNPACKED_BYTES, MAX_MEMBERS

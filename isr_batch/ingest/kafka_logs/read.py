@@ -281,9 +281,8 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
         late = engine.where(produced, f"append_us < {max(begins_us.values())} AND base_offset IS NOT NULL")
         replaced_appends += last.answered_late(engine.collect(late))
     shrinks = isr_changes.isr_shrinks_by_term(sources, known, stretches)
-    shrinks_read = isr_changes.isr_shrinks_in_read_logs(
-        shrinks, read_now.files, begins_us, request_summary.ends_of_requests(by_file)
-    )
+    ends_us, gone = request_summary.ends_of_requests(by_file), {broker_id for broker_id, _ in earlier.requests}
+    shrinks_read = isr_changes.isr_shrinks_in_read_logs(shrinks, read_now.files, begins_us, ends_us, gone)
     doubtful = [
         of_fetches["gaps"],
         of_produced["again"],

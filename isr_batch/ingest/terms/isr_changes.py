@@ -5,7 +5,7 @@ controller sends its changes to the leaders in LeaderAndIsr requests. In later r
 changes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -71,7 +71,11 @@ def isr_shrinks_by_term(sources: Sources, terms: pa.Table, stretches: Sequence[S
 
 
 def isr_shrinks_in_read_logs(
-    shrinks: pa.Table, files: pa.Table, begins_us: Mapping[int, int], ends_us: Mapping[int, int]
+    shrinks: pa.Table,
+    files: pa.Table,
+    begins_us: Mapping[int, int],
+    ends_us: Mapping[int, int],
+    gone: Collection[int] = (),
 ) -> pa.Table:
     """Select the shrinks of `isr_shrinks_by_term` in the time that the logs cover which are read now.
 
@@ -85,12 +89,17 @@ def isr_shrinks_in_read_logs(
         The small logs that are read: source_file.
     begins_us, ends_us : mapping of int to int
         When the request log that is read of each broker begins and ends: a night that comes late ends before others.
+    gone : collection of int
+        Brokers with request logs that are gone. If none of theirs is read, appends up to the offset that a line names
+        may be in those.
     """
     times = zip(shrinks["leader_id"].to_pylist(), shrinks["at_us"].to_pylist(), strict=True)
     with_requests = pa.array(
         [leader in begins_us and begins_us[leader] <= at_us <= ends_us[leader] for leader, at_us in times], pa.bool_()
     )
-    return shrinks.filter(pc.or_(pc.is_in(shrinks["source_file"], files["source_file"]), with_requests))
+    elsewhere = pc.is_in(shrinks["leader_id"], pa.array([*{*gone} - {*begins_us}], shrinks["leader_id"].type))
+    in_files = pc.and_(pc.is_in(shrinks["source_file"], files["source_file"]), pc.invert(elsewhere))
+    return shrinks.filter(pc.or_(in_files, with_requests))
 
 
 def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table:
