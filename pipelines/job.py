@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import typer
 
+from isr_batch.arrow_alone import use_arrow_alone
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.lake.addresses import absolute_address, is_address, require_delta_path
 from isr_batch.lake.tables.timelines import Timelines
 from isr_batch.memory import require_address_space
 from isr_batch.rule_names import parse_rule_params
 from isr_batch.window import Window
-from pipelines.arrow_alone import use_arrow_alone
 from pipelines.completion import complete_rules
 from pipelines.output import Output
 

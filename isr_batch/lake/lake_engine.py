@@ -92,7 +92,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
     def only(self, rows: Rows, wanted: Rows, keys: Sequence[str]) -> Rows:
         """Leave out rows that differ in ``keys`` from every row of ``wanted``, before a view is made of the others.
 
-        Of a view, each table is filtered by those of the keys that it has.
+        For a view, each of its tables is filtered by those of the keys that it has.
         """
 
     def union(self, *rows: Rows) -> Rows:

@@ -21,8 +21,6 @@ from rich.console import Console
 from isr_batch import errors
 from isr_batch.doctor import examine_machine
 from isr_batch.errors import IsrBatchError
-from isr_batch.lake.lake import Lake
-from isr_batch.lake.tables.outputs import RUN_LOG
 from isr_batch.progress import counted, progress_now
 from isr_batch.settings import Settings
 from pipelines import cli
@@ -350,12 +348,6 @@ def test_small_commands_do_not_wait_for_spark(arguments: list[str]) -> None:
 )
 def test_commands_that_replay_nothing_take_no_spark_and_no_kernels(arguments: list[str]) -> None:
     assert not {"pyspark", "numba", "delta"} & _imported_by(*arguments)
-
-
-def test_a_command_that_reads_a_lake_imports_no_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SPARK_HOME")  # which would be asked where the lake is
-    Lake(lambda: pytest.fail("no Spark"), str(tmp_path)).ensure(RUN_LOG)
-    assert not {"pandas", "numba"} & _imported_by("sql", "--lake", str(tmp_path), "SELECT count(*) FROM run_log")
 
 
 @pytest.mark.parametrize(

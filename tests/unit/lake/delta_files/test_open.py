@@ -1,4 +1,4 @@
-"""The log of a table in a local folder is read again after each change, whoever makes it, and not before."""
+"""The log of a table in a local folder is read again after each change by any process, and not before."""
 
 import shutil
 from pathlib import Path
@@ -18,7 +18,7 @@ def test_a_log_is_read_again_once_anyone_has_changed_it(tmp_path: Path) -> None:
     assert there.log() is first
     write_deltalake(folder, pa.table({"number": [2]}), mode="append")  # as another process would
     assert there.log().version() == 1
-    assert first.version() == 0  # who holds the earlier version keeps it
+    assert first.version() == 0  # an earlier version stays as it was read
     assert there.log() is there.log()
 
 

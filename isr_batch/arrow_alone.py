@@ -25,8 +25,9 @@ class _NoPandas(MetaPathFinder):
 def use_arrow_alone() -> None:
     """Let Arrow look for pandas now, and not find it.
 
-    Arrow imports pandas when it converts the first Python value, to recognise its objects. After this, it takes them
-    for those of any other library; `to_pandas` and importing pandas work as before.
+    Arrow imports pandas when it converts the first Python value, to recognise its objects. After this, it does not
+    know single nulls of pandas, so that only commands do this; conversion of frames works as before. Where pandas is
+    imported already, nothing changes.
     """
     hides = _NoPandas()
     sys.meta_path.insert(0, hides)
