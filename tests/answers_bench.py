@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from isr_batch.broker_lines.vendors import apache_release
+from isr_batch.incidents.own_shrinks import own_shrinks
+from isr_batch.incidents.sentences import cluster_headline
 from isr_batch.ingest.broker_logs import ingest_broker_logs
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
@@ -26,6 +28,7 @@ from isr_batch.scoring.late_checks import find_late_checks
 from isr_batch.scoring.scores import write_scores
 from tests.figures_in_answers import check_figures
 from tests.recorded_faults import count_by_kind, drops_of_leaders, recorded_faults
+from tests.said_in_answers import unnamed_drops
 from udfs.batches.rule_runs import RuleRun
 from udfs.rules import rule_of_release
 
@@ -121,7 +124,7 @@ def _rule_of_brokers(lake: Lake) -> str:
 
 
 class Benched(NamedTuple):
-    """How often answers were right, by state and kind of fault, and what they said that tables do not bear out."""
+    """How often answers were right, by state and kind of fault, and sentences that tables or faults do not bear out."""
 
     matrix: Matrix
     wrong: list[str]
@@ -130,7 +133,7 @@ class Benched(NamedTuple):
         """Sum up a recording: right, not known and wrong in each state."""
         totals = {state: sum(kinds.values(), Counter()) for state, kinds in self.matrix.items()}
         counts = (f"{state} {_cell(counts)}" for state, counts in totals.items())
-        return f"{name}: {', '.join(counts)}; {len(self.wrong)} sentences that tables do not bear out\n"
+        return f"{name}: {', '.join(counts)}; {len(self.wrong)} sentences not borne out\n"
 
 
 def bench(recording: Path, states: Mapping[str, Keep] = STATES) -> Benched:
@@ -141,8 +144,13 @@ def bench(recording: Path, states: Mapping[str, Keep] = STATES) -> Benched:
         with tempfile.TemporaryDirectory() as place:
             logs = with_evidence(recording, keep, Path(place, "logs"))
             lake = lake_of_logs(logs, Path(place, "lake"), *([OTHER_RULE] if state == "all logs" else []))
-            found.matrix[state] = count_by_kind(faults, drops_of_leaders(lake).get("recorded", []))
+            drops = drops_of_leaders(lake).get("recorded", [])
+            found.matrix[state] = count_by_kind(faults, drops)
             found.wrong.extend(f"{state}: {sentence}" for sentence in check_figures(lake).wrong)
+            if state == "all logs":
+                own = own_shrinks(lake)
+                begin = cluster_headline(own, own.clusters[0])[:2]
+                found.wrong.extend(f"{begin} do not lead to {drop}" for drop in unnamed_drops(begin, faults, drops))
     every = found.matrix.values()
     all_drops = {kind: max(of.get(kind, Counter()).total() for of in every) for of in every for kind in of}
     for of_state in every:
@@ -180,7 +188,7 @@ def _cell(counts: Counter[str]) -> str:
 
 
 def main(recordings: Iterable[Path]) -> None:
-    """Print the lines and the matrix, and the sentences that tables do not bear out."""
+    """Print a line and the wrong sentences of each recording, then the matrix."""
     matrices = []
     for recording in recordings:
         found = bench(recording)

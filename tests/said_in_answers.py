@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from tests.recorded_faults import SECOND_MS, RecordedFault
+from tests.recorded_faults import SECOND_MS, RecordedFault, faults_of_drop
 
 _TIME: Final = r"\d\d:\d\d:\d\d"
 STOOD_STILL: Final = "stood still"
@@ -50,6 +50,16 @@ def said_in(sentences: Iterable[str]) -> list[Said]:
             times = re.findall(rf"(?<!from )(?<!to )\b({_TIME})", re.sub(rf"from {_TIME} to {_TIME}", "", clause))
             found += [Said(broker, first, last, kind) for first, last in (*ranges, *((one, one) for one in times))]
     return found
+
+
+def unnamed_drops(
+    sentences: Iterable[str], faults: Sequence[RecordedFault], drops: Iterable[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """List the drops to whose broker and time no sentence leads."""
+    said = said_in(sentences)
+    return [
+        drop for drop in drops if not any(one.fits(fault) for fault in faults_of_drop(faults, drop) for one in said)
+    ]
 
 
 def contradictions(said: Sequence[Said]) -> list[tuple[Said, Said]]:
