@@ -32,7 +32,7 @@ def arrow_schema(table: Table) -> pa.Schema:
 
 @cache
 def no_rows(table: Table) -> pa.Table:
-    """Return a table without rows; making one of so many columns takes longer than most queries on a few rows."""
+    """Return a table without rows; cached, because making one takes longer than most queries on a few rows."""
     return arrow_schema(table).empty_table()
 
 
