@@ -38,7 +38,7 @@ def ms_text(ms: float) -> str:
 
 
 def hours_text(hours: float) -> str:
-    """Write a long time in the largest unit of which there are two or more."""
+    """Write a long time in the largest unit that is contained in it at least twice."""
     units = ((24 * 365.25, "year"), (24 * 7, "week"), (24, "day"), (1, "hour"), (1 / 60, "minute"))
     size, unit = next((unit for unit in units if hours >= 2 * unit[0]), units[-1])
     return count_of(math.ceil(hours / size), unit)
