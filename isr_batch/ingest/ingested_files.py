@@ -130,18 +130,14 @@ def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfF
         taken.add(name)
         named[file.path, file.source] = name
         files.append(replace(file, name=name))
-    ingested = {_identity(record.source_file, record.size_bytes, record.content_hash) for record in known
+    ingested = {(record.source_file, record.size_bytes, record.content_hash) for record in known
             if record.code_version == __version__}  # fmt: skip
-    there = {_identity(file.name, file.held.size_bytes, file.held.content_hash) for file in files if file.held}
+    there = {(file.name, file.held.size_bytes, file.held.content_hash) for file in files if file.held}
     return PlanOfFiles(replace(found, files=files), superseded, gone, shorter, there <= ingested)
 
 
 def _plain(name: str) -> str:
     return re.sub(r" \(\d+\)$", "", name)
-
-
-def _identity(name: str, size: int, content_hash: str) -> tuple[str, int, str]:
-    return name, size, content_hash
 
 
 @dataclass(frozen=True)

@@ -116,14 +116,14 @@ def cluster_timeline(
     marks = [{"x": x(us), "text": text} for us, text in timeline_ticks(first, last) if EDGE < x(us) < 100 - EDGE]
     there = {row["verdict"] for row in drops}
     return ClusterTimeline(
-        LANE * len(brokers) + 26, lanes, _bars(drops, middle, (first, last), targets), _with_room(silences),
-        _with_room(no_log), signs, marks,
+        LANE * len(brokers) + 26, lanes, _bars(drops, middle, (first, last), targets), _labels_with_room(silences),
+        _labels_with_room(no_log), signs, marks,
         [verdict for verdict in VERDICTS if verdict in there],
         [SIGNS[kind] for kind in SIGNS if any(row["kind"] == kind for row in happened)],
     )  # fmt: skip
 
 
-def _with_room(shaded: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _labels_with_room(shaded: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Keep a label if even the narrowest page has room for it before the lane's next shading or end."""
     ordered = sorted(shaded, key=lambda one: (one["y"], one["x"]))
     for number, one in enumerate(ordered):
