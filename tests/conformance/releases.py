@@ -51,7 +51,7 @@ def parts_and_libraries(release: str) -> tuple[list[str], list[str]]:
 
 
 def built_jars(folder: Path) -> list[Path]:
-    """Jars of Kafka below a folder in which somebody built them, such as a checkout after ``./gradlew jar``."""
+    """Jars of Kafka below the folder of a build, such as a checkout after ``./gradlew jar``."""
     jars = [jar for jar in sorted(folder.rglob("*.jar")) if BUILT.match(jar.name)]
     if not any(jar.name.startswith("kafka_") for jar in jars):
         pytest.fail(f"{folder} has no kafka_2.13-VERSION.jar: run ./gradlew jar in a checkout of Kafka")

@@ -37,7 +37,7 @@ class Released(NamedTuple):
     small_offsets: bool = False
     """Up to 2.3.1 the high watermark is computed on differences of offsets as ints, and jumps if they do not fit."""
     jars: Path | None = None
-    """Folder with jars that somebody built, instead of the release."""
+    """Folder of a build, instead of the release."""
 
 
 JOINS_FROM_EPOCH_START = (("joins_from_epoch_start", 1),)
@@ -184,7 +184,7 @@ def test_the_replay_equals_the_released_partition_for_longer(
     compare(released, releases, tmp_path, LIVES_NIGHTLY)
 
 
-@pytest.mark.skipif("KAFKA_JARS" not in os.environ, reason="KAFKA_JARS names no folder with jars that somebody built")
+@pytest.mark.skipif("KAFKA_JARS" not in os.environ, reason="KAFKA_JARS names no folder of a build")
 @pytest.mark.timeout(3600)
 def test_a_rule_equals_the_partition_in_your_own_jars(releases: Releases, tmp_path: Path) -> None:
     """The rule is ``KAFKA_RULE``, by default that of the newest release."""

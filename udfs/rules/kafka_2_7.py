@@ -21,7 +21,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count ISR members as caught up now, and other followers as never caught up (as in 2.1).
+    """Count ISR members as caught up now, and other followers as never caught up (like 2.1).
 
     A new leader forgets the positions of followers, and sets their last fetch to 1970; the same leader counts all
     followers as having fetched now.

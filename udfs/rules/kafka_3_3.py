@@ -33,7 +33,7 @@ from udfs.rules.base import (
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count ISR members as caught up now, and other followers as never caught up (as in 2.7).
+    """Count ISR members as caught up now, and other followers as never caught up (like 2.7).
 
     A new leader forgets the positions of followers; the same leader counts only ISR members as having fetched now,
     before 3.3 all followers.

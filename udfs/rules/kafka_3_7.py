@@ -19,7 +19,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule, 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count ISR members as caught up now, and other followers as never caught up (as in 3.3).
+    """Count ISR members as caught up now, and other followers as never caught up (like 3.3).
 
     A new leader forgets the positions of followers; the same leader counts only ISR members as having fetched now.
     """

@@ -145,7 +145,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
         if own_folder and path.name == CLUSTER_FILE:
             _add_file(found, PROPERTIES, path.name, str(path.resolve()))
         elif path.suffix == ".properties":
-            _add_properties(found, properties, path, _name_in_folder(folder, path), str(path.resolve()))
+            _add_properties(found, properties, path, _name_in(folder, path), str(path.resolve()))
         elif own_folder and TEXT_NAME.fullmatch(path.name) and is_listing(path):
             _add_file(found, SNAPSHOT, path.name, str(path.resolve()))
         elif own_folder and METADATA_NAME.fullmatch(path.name):
@@ -154,9 +154,8 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
             candidates += _candidates(found, folder, path, options, properties)
     _add_candidate_logs(found, folder, candidates, properties, options)
     _find_brokers_of_jvms(found)
-    if not any(file.broker_id is not None or file.kind in {METADATA, SNAPSHOT} for file in found.files) and (
-        not found.unreadable
-    ):
+    has_logs = any(file.broker_id is not None or file.kind in {METADATA, SNAPSHOT} for file in found.files)
+    if not has_logs and not found.unreadable:
         unread = found.refused + found.left_out
         left = "; ".join(
             f"{each.source_file}: {each.reason}{f' ({each.detail})' if each.detail else ''}" for each in unread[:SHOWN]
@@ -177,7 +176,7 @@ def _files_of_folder(
     try:
         stat = folder.stat()
         if (stat.st_dev, stat.st_ino) in folders:
-            name = _printable_log_name(_name_in_folder(top, folder))
+            name = _printable(_name_in(top, folder))
             found.left_out.append(Refused(name, "a link to a folder that is read anyway", None))
             return
         folders.add((stat.st_dev, stat.st_ino))
@@ -185,9 +184,7 @@ def _files_of_folder(
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
-        found.refused.append(
-            Refused(_printable_log_name(_name_in_folder(top, folder)), "unreadable folder", error.strerror)
-        )
+        found.refused.append(Refused(_printable(_name_in(top, folder)), "unreadable folder", error.strerror))
         return
     for entry in entries:
         if entry.name.startswith("."):
@@ -199,14 +196,12 @@ def _files_of_folder(
                 yield from _files_of_folder(found, root, entry, top, (folders, depth + 1))
         elif reason:
             known = is_log or entry.is_dir() or NOT_LOST.fullmatch(entry.name)
-            (found.refused if known else found.left_out).append(
-                Refused(_printable_log_name(_name_in_folder(top, entry)), reason, None)
-            )
+            (found.refused if known else found.left_out).append(Refused(_printable(_name_in(top, entry)), reason, None))
         else:
             yield entry
 
 
-def _name_in_folder(top: Path, path: Path) -> str:
+def _name_in(top: Path, path: Path) -> str:
     return path.name if top in {path, path.parent} else str(path.relative_to(top))
 
 
@@ -219,18 +214,18 @@ def _candidates(
         try:
             paths = archive_members(paths[0])
         except BadFileError as bad:
-            found.refused.append(Refused(_name_in_folder(folder, path), bad.reason, bad.detail))
+            found.refused.append(Refused(_name_in(folder, path), bad.reason, bad.detail))
             return
     for each in paths:
         member = member_name(each)
-        name = f"{_name_in_folder(folder, path)}!/{member}" if member else _name_in_folder(folder, path)
-        if _printable_log_name(name) != name:
-            found.refused.append(Refused(_printable_log_name(name), "file name is not text", None))
+        name = f"{_name_in(folder, path)}!/{member}" if member else _name_in(folder, path)
+        if _printable(name) != name:
+            found.refused.append(Refused(_printable(name), "file name is not text", None))
         elif name.endswith(".properties"):
             _add_properties(found, properties, folder / name, name, each)
         elif GC_NAME.fullmatch(Path(name).name):
             _add_file(found, GC, name, each)
-        elif refused := _refused_by_name_in_folder(name, each):
+        elif refused := _refused_by_name(name, each):
             found.left_out.append(refused)
         else:
             yield from _sources_of(found, folder, name, each, options)
@@ -246,14 +241,14 @@ def _sources_of(found: LogFolder, folder: Path, name: str, path: str, options: L
             reason, detail = "nothing of use in it", str(look.layout)
             if isinstance(look.layout, UnreadableLayout):
                 reason, detail = look.layout.reason, look.layout.detail
-            found.left_out.append(Refused(_printable_log_name(label), reason, detail))
+            found.left_out.append(Refused(_printable(label), reason, detail))
             continue
         own_folder = (folder / name).parent
-        shown = _printable_log_name(_name_in_folder(folder, own_folder)) if own_folder != folder else ""
+        shown = _printable(_name_in(folder, own_folder)) if own_folder != folder else ""
         yield Candidate(label, own_folder, shown, look, kind or SERVER, kind is not None, source, seen)
 
 
-def _refused_by_name_in_folder(name: str, path: str) -> Refused | None:
+def _refused_by_name(name: str, path: str) -> Refused | None:
     if NOT_NEEDED.fullmatch(Path(name).name):
         return Refused(name, "not needed", "it has no lines about fetches or the ISR")
     if DOCUMENT.fullmatch(Path(name).name) and not is_export_file(path):
@@ -284,25 +279,25 @@ def _add_candidate_logs(
     for path in sorted(properties):
         broker_id = int_setting(broker_id_of(properties[path].settings))
         if path.parent in used and broker_id is not None and broker_id in found.brokers:
-            _add_file(found, PROPERTIES, _name_in_folder(folder, path), properties[path].path, broker_id)
+            _add_file(found, PROPERTIES, _name_in(folder, path), properties[path].path, broker_id)
 
 
 def _add_candidate_log(found: LogFolder, each: Candidate, broker_id: int, options: LogOptions) -> None:
     layout = each.look.layout
     if isinstance(layout, UnreadableLayout):
         if layout.reason not in {"empty file", "binary file"} and each.known_name:
-            found.unreadable.append(Refused(_printable_log_name(each.name), layout.reason, layout.detail))
+            found.unreadable.append(Refused(_printable(each.name), layout.reason, layout.detail))
         layout = KAFKAS_OWN
     zone = options.zone(broker_id)
     if zone:
         layout = replace(layout, zone=zone)
     kinds = [kind for kind in KINDS if each.seen.kinds[kind]] or [each.default]
     if layout.whole_seconds and each.seen.of_use[REQUEST]:
-        found.refused.append(Refused(_printable_log_name(each.name), WHOLE_SECONDS, _TOO_COARSE))
+        found.refused.append(Refused(_printable(each.name), WHOLE_SECONDS, _TOO_COARSE))
         kinds = _read_kinds(kinds, layout)
     for number, kind in enumerate(kinds):
         found.files.append(LogFile(
-            kind, broker_id, _printable_log_name(each.name), each.look.path, None, layout, each.default, each.source,
+            kind, broker_id, _printable(each.name), each.look.path, None, layout, each.default, each.source,
             alone=len(kinds) == 1 and not layout.whole_seconds, first=number == 0,
         ))  # fmt: skip
 
@@ -378,20 +373,20 @@ def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Co
 
 
 def _add_file(found: LogFolder, kind: str, name: str, path: str, broker_id: int | None = None) -> None:
-    found.files.append(LogFile(kind, broker_id, _printable_log_name(name), path, default=kind))
+    found.files.append(LogFile(kind, broker_id, _printable(name), path, default=kind))
 
 
 def _add_properties(found: LogFolder, known: dict[Path, Properties], place: Path, name: str, path: str) -> None:
     try:
         known[place] = read_properties(path)
     except BadFileError as bad:
-        found.refused.append(Refused(_printable_log_name(name), bad.reason, bad.detail))
+        found.refused.append(Refused(_printable(name), bad.reason, bad.detail))
 
 
 def _why_not_opened(root: Path, path: Path) -> str | None:
     """Say why a file must not be opened, without opening it: opening a FIFO would block."""
     try:
-        if _printable_log_name(str(path.resolve())) != str(path.resolve()):
+        if _printable(str(path.resolve())) != str(path.resolve()):
             return "file name is not text"
         if not path.resolve().is_relative_to(root):
             return "link out of the folder"
@@ -400,6 +395,6 @@ def _why_not_opened(root: Path, path: Path) -> str | None:
         return "broken link"
 
 
-def _printable_log_name(name: str) -> str:
+def _printable(name: str) -> str:
     # For the system, names are bytes; a name that is not UTF-8 would fail wherever it is written.
     return name.encode(errors="surrogateescape").decode(errors="replace")

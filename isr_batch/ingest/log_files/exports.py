@@ -82,7 +82,7 @@ class ConvertedExports:
         key : hashable
             The file, with its size and time.
         chunks : iterator of bytes
-            Its unpacked content, of which `is_export` holds.
+            The unpacked content of an export (`is_export`).
 
         Yields
         ------
