@@ -10,7 +10,7 @@ import pyarrow as pa
 from isr_batch.ingest.folder.settings_files import Broker
 from isr_batch.ingest.requests.coverage import GAP_US, NEAR_US, NUMBERED, Stretch
 from isr_batch.ingest.requests.last_rows import LastRows
-from isr_batch.ingest.terms.mid_term import Begun
+from isr_batch.ingest.terms.mid_term import Begun, is_unlogged
 from udfs.arrow_types import arrow_columns
 
 KEPT_LINES = arrow_columns(
@@ -152,11 +152,20 @@ class EarlierLogs:
             for stretch in self.stretches
         )
 
-    def terms_that_go_on(self, found: Sequence[Begun]) -> list[Begun]:
-        """Replace terms that seem to begin in mid-term by the terms from the log in which they began."""
+    def terms_that_go_on(self, found: Sequence[Begun], starts: pa.Table, settings: pa.Table) -> list[Begun]:
+        """Replace terms that seem to begin in mid-term by the terms from the log in which they began.
+
+        A term whose beginning is logged now, because its line came later than its requests, begins there.
+        """
+        restarts = {
+            row["broker_id"]: row["starts_us"] for row in settings.select(["broker_id", "starts_us"]).to_pylist()
+        }
+        led = starts.filter(starts["leads"]).group_by(["broker_id", *_TERM[1:4]]).aggregate([("stamp_us", "min")])
+        logged = {tuple(row.values()): us for row in led.to_pylist() for us in [row.pop("stamp_us_min")]}
         known = {
             (term["leader_id"], term["topic"], term["partition_id"], term["leader_epoch"]): term
-            for term in self.terms if term["begins_mid_term"] and term["ends_mid_term"]
+            for term in self.terms if term["begins_mid_term"] and term["ends_mid_term"] and is_unlogged(
+                term["start_us"], logged.get(tuple(term[name] for name in _TERM[:4])), restarts.get(term["leader_id"], ()))
         }  # fmt: skip
         return [
             *(begun for begun in found if begun[:4] not in known),

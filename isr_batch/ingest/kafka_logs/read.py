@@ -249,7 +249,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     listed = [partition for listing in listings for partition in listing.partitions]
     from_elsewhere = partition_lines.Earlier(listed, controller_us)
     begun, evidence = _begun_before(sources, stretches, starts, seen, from_elsewhere)
-    begun = earlier.terms_that_go_on(begun)
+    begun = earlier.terms_that_go_on(begun, starts, sources.settings)
     followers = mid_term_rows.as_followers(earlier.with_followers(seen))
     known = leader_epochs.leader_epochs(sources, starts, mid_term_rows.as_begun(begun), followers, processes)
     rows = mid_term_rows.vouched_for(known.to_pylist(), stretches, evidence)

@@ -163,7 +163,7 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
         found.append((begin_us, before[-1]["leader_epoch"], LOGGED))
     unlogged = sorted(
         epoch for epoch, times in fetches.items()
-        if _is_unlogged(first_us[epoch], logged.get(epoch), of_key.restarts)
+        if is_unlogged(first_us[epoch], logged.get(epoch), of_key.restarts)
         and epoch >= 0 and times >= SEEN_OFTEN and (not found or epoch > found[0][1])
     )  # fmt: skip
     if not found and not unlogged and first_us.get(UNKNOWN_EPOCH, limit_us) < limit_us:
@@ -180,7 +180,7 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
     return sorted((us, epoch_named if epoch == UNKNOWN_EPOCH else epoch, source) for us, epoch, source in found)
 
 
-def _is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -> bool:
+def is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -> bool:
     """Whether the beginning of a term is missing in the log.
 
     A leader may log the same epoch again: after a restart, and with KRaft up to 3.6 at every change of the ISR.
