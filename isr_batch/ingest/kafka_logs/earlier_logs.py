@@ -157,16 +157,16 @@ class EarlierLogs:
 
         A term whose beginning is logged now, because its line came later than its requests, begins there.
         """
-        restarts = {
-            row["broker_id"]: row["starts_us"] for row in settings.select(["broker_id", "starts_us"]).to_pylist()
-        }
-        led = starts.filter(starts["leads"]).group_by(["broker_id", *_TERM[1:4]]).aggregate([("stamp_us", "min")])
-        logged = {tuple(row.values()): us for row in led.to_pylist() for us in [row.pop("stamp_us_min")]}
-        known = {
-            (term["leader_id"], term["topic"], term["partition_id"], term["leader_epoch"]): term
-            for term in self.terms if term["begins_mid_term"] and term["ends_mid_term"] and is_unlogged(
-                term["start_us"], logged.get(tuple(term[name] for name in _TERM[:4])), restarts.get(term["leader_id"], ()))
-        }  # fmt: skip
+        restarts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
+        logged: dict[tuple[Any, ...], int] = {}
+        for row in starts.filter(starts["leads"]).sort_by("stamp_us").to_pylist():
+            logged.setdefault(tuple(row[name] for name in ("broker_id", *_TERM[1:4])), row["stamp_us"])
+        known = {}
+        for term in self.terms:
+            key = term["leader_id"], term["topic"], term["partition_id"], term["leader_epoch"]
+            goes_on = term["begins_mid_term"] and term["ends_mid_term"]
+            if goes_on and is_unlogged(term["start_us"], logged.get(key), restarts.get(key[0], ())):
+                known[key] = term
         return [
             *(begun for begun in found if begun[:4] not in known),
             *(Begun(*key, term["start_us"], term["term_source"]) for key, term in known.items()),
