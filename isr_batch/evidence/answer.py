@@ -75,7 +75,7 @@ def _dropped_on_purpose(rows: Sequence[Row]) -> str:
     return (
         f"{left} at {day_and_time(first)} to {_answer_last_time(first, last)} {zone_name()}, "
         f"{least_to_largest(lags)} ms after they were last caught up: that is below "
-        f"replica.lag.time.max.ms ({least_to_largest(lag_times)}), so no rule of lag explains it. {ON_PURPOSE} "
+        f"replica.lag.time.max.ms ({least_to_largest(lag_times)}), so no lag rule explains it. {ON_PURPOSE} "
         f"{healthy or 'None'} of them had nothing to fetch."
     )
 

@@ -220,7 +220,7 @@ def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
             f"continued: suspect the link or a throttle)"
         )
     if stopped := _moments_by_broker(incidents, "stopped", form):
-        parts.append(f"stopped or slow was {stopped}")
+        parts.append(f"stopped or slow: {stopped}")
     return f"{begin} behind: {'; '.join(parts)}."
 
 

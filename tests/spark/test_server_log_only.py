@@ -27,7 +27,7 @@ def test_run_prints_the_evidence_of_server_log_alone(
         assert "no rule was compared" in told
         assert "docs/getting-logs.md" in told
         rows = [line.split() for line in told.splitlines() if line.strip().startswith("2026-11-21 16:3")]
-        assert [row[2:9] for row in rows if row[2] == "busy-0"] == [
+        assert [row[3:10] for row in rows if row[2:4] == ["UTC", "busy-0"]] == [
             ["busy-0", "1", "2", "5103", "1", "215", "2"], ["busy-0", "1", "3", "5102", "1", "at", "most"],
             ["busy-0", "1", "2", "4378", "1", "3738", "5"],
         ]  # fmt: skip

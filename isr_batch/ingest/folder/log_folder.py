@@ -238,7 +238,7 @@ def _sources_of(found: LogFolder, folder: Path, name: str, path: str, options: L
     for source, seen in look.sources.items():
         label = name if source is None else f"{name} [{source}]"
         if kind is None and not seen.of_use:
-            reason, detail = "nothing of use in it", str(look.layout)
+            reason, detail = "no usable lines", str(look.layout)
             if isinstance(look.layout, UnreadableLayout):
                 reason, detail = look.layout.reason, look.layout.detail
             found.left_out.append(Refused(_printable(label), reason, detail))
