@@ -228,10 +228,10 @@ KINDS: Final[dict[str, Check]] = {
     rf"Of ([\d,]+) followers?{DROPPED}(?: or may have dropped)?, (?:([\d,]+)|none(?: of the (\d+) that can "
     r"be judged)?) (?:was|were) healthy(?:: .*)?\.": _perhaps_healthy,
     rf"(?:None of the (\d+) followers|The follower){DROPPED} can(?:not)? be judged by the replay.*\.": _none_judged,
-    r"([\d,]+) replicas? left an ISR at a time without server\.log of the leader: .*\.": _unknown_makers,
+    r"([\d,]+) replicas? left an ISR at a time without the leader's server\.log: .*\.": _unknown_makers,
     r"server\.log of (.*) is missing: a removal that the replay makes too is attributed to them\.": _unlogged,
     r"The replay was not compared with the brokers\.": _not_compared,
-    r"The release is in no log.*\.": _no_release,
+    r"No log names the release .*\.": _no_release,
     r"([\d,]+) (?:was|were) really (?:stopped or )?behind: (.*)\.": _genuine,
     r"([\d,]+) (?:was|were) removed by the controller: (.*)\.": _controller,
     r"The replay agrees with the brokers on ([\d,]+) of ([\d,]+) changes\.": _agrees,
