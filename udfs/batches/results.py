@@ -267,7 +267,7 @@ def _named_result_columns(
 
 
 def _taken_by_index(few: pa.Array, which: Int64Array) -> pa.Array:
-    """Take one of a few values for each row, by index; text becomes a dictionary."""
+    """Select a value for each row by its index; text becomes a dictionary array."""
     if few.type != pa.string():
         return few.take(pa.array(which))
     differ = few.dictionary_encode()

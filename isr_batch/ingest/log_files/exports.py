@@ -172,9 +172,9 @@ class _Stream(io.RawIOBase):
 
 def _events_of_table(chunks: Iterator[bytes]) -> Iterator[Event]:
     text = io.TextIOWrapper(io.BufferedReader(_Stream(chunks), _HEAD), "utf-8-sig", "replace", newline="")
-    header = text.readline()
+    header = next(filter(str.strip, text), "").lstrip()  # as `is_export` finds it
     csv.field_size_limit(1 << 27)
-    rows = csv.reader(chain([header], text), delimiter=_delimiter(header.rstrip("\n")))
+    rows = csv.reader(chain([header], text), delimiter=_delimiter(header.rstrip("\n")) or ",")
     names = next(rows)
     nested = any("." in name for name in names)
     for row in filter(None, rows):

@@ -147,6 +147,16 @@ def test_a_line_over_several_rows_of_text_stays_one_event() -> None:
     assert converted(text) == [long, STREAM[1]]
 
 
+@pytest.mark.parametrize("before", ["\n", "\r\n\n", "  \n ", "\ufeff\n", "\ufeff"])
+@pytest.mark.parametrize("name", ["events.csv", "events.json"])
+def test_an_export_may_begin_with_empty_lines(tmp_path: Path, name: str, before: str) -> None:
+    document = json.dumps([{"message": line} for line in STREAM])
+    text = document if name == "events.json" else table(["@message"], [(line,) for line in STREAM])
+    (tmp_path / name).write_text(before + text)
+    found = b"".join(content_chunks(str(tmp_path / name))).splitlines()
+    assert [json.loads(line)["line"] for line in found] == STREAM
+
+
 def test_an_export_is_parsed_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "events.csv"
     file.write_text(table(["@message"], [(STREAM[0],)]))
