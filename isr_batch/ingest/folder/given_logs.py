@@ -113,7 +113,7 @@ def _copy_store(address: str, folder: Path, budget: _Budget) -> None:
     try:
         store = store_of(address, lambda _: None)
     except UsageError as error:
-        raise UsageError(f"logs at {address} cannot be read: there is no access to such a store", _HOW) from error
+        raise UsageError(f"logs cannot be read: {error.message}", _HOW) from error
     try:
         if store.is_folder and not Path(store.uri).is_dir():
             raise NoInputError(f"there is no folder {address}", _HOW)

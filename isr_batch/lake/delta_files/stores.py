@@ -151,7 +151,7 @@ def store_of(location: str, setting: Setting) -> Store:
         When delta-rs cannot access the address.
     """
     if "%" in location:
-        raise UsageError(f"timelines cannot be written to a path with a %: {location}", f"rename it; {WITHOUT}")
+        raise UsageError(f"this process has no access to a path with a %: {location}", f"rename it; {WITHOUT}")
     if location.startswith("file:"):
         return Store(re.sub("^file:/+", "/", location))
     address = urlsplit(location)
@@ -161,7 +161,7 @@ def store_of(location: str, setting: Setting) -> Store:
         return Store(location, _options_of_azure(address.netloc, setting))
     if address.scheme in (*_HDFS, "gs"):
         return Store(location)
-    raise UsageError(f"timelines cannot be written to {address.scheme}: addresses, such as {location}", WITHOUT)
+    raise UsageError(f"this process has no access to {address.scheme}: addresses, such as {location}", WITHOUT)
 
 
 def _options_of_s3(bucket: str, setting: Setting) -> dict[str, str]:
