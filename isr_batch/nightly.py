@@ -8,14 +8,15 @@ from isr_batch.ingest.own_table.derived_tables import derive_tables
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lease import leased
 from isr_batch.lake.maintain import maintain_tables
-from isr_batch.lake.run_log import Run, RunCounts
+from isr_batch.lake.run_log import Run, RunCounts, is_still_valid
 from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES, RULE_DISAGREEMENTS
 from isr_batch.lake.tables.scores import RULE_SCORES, RULE_SCORES_BY_BROKER
 from isr_batch.lake.tables.timelines import Timelines
 from isr_batch.phrases import count_of
+from isr_batch.replay.days import fingerprints, run_of_days
 from isr_batch.replay.packing import pack_stale_days
-from isr_batch.replay.replay import replay
+from isr_batch.replay.replay import ready_to_replay, replay
 from isr_batch.replay.timeline_tables import take_out_unnamed
 from isr_batch.scoring.disagreements import write_disagreements
 from isr_batch.scoring.eligible_leaders import Elr, write_eligible_leaders
@@ -90,6 +91,17 @@ def replay_window(  # noqa: PLR0913 four of them have a default
             shown |= {"rows": counts.rows_out}
         turn.require()
         summary.days.mark()
+
+
+def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: str, config_hash: str) -> bool:
+    """Whether one such command replayed all days of a window through these rules, and its results are up to date.
+
+    They are if neither the input tables nor the settings nor the code have changed since.
+    """
+    derive_tables(lake)
+    ready_to_replay(lake)
+    run_id = run_of_days(lake, window, runs, fingerprints(lake))
+    return run_id is not None and is_still_valid(lake, run_id, command, config_hash)
 
 
 def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:

@@ -203,17 +203,18 @@ def run_command(
     elif samples or (not logs) == (tables is None) or (tables is None) != (mapping is None):
         raise UsageError("nothing to replay", "give --logs DIR, or --table TABLE and --mapping FILE, or --samples")
     require_lake_of_job(lake, catalog, new=True)
+    command = f"run --timelines {wanted}" if wanted else "run"
     file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
     if tables is not None and mapping is not None:
         if release or stamp_format or time_zone:
             raise UsageError("--release, --stamp-format and --time-zone apply to logs", "set these in the mapping")
         table = table_of_command(tables, mapping, cluster, window)
         job = open_job(out, settings, lake, catalog, new=True)
-        with recorded_job(job, "run") as done:
+        with recorded_job(job, command) as done:
             ingest_table_of_command(job, done, table)
             from isr_batch.scoring.broker_check import can_be_compared
 
-            _replay_and_report(job, done, file, window, wanted, {}, comparable=can_be_compared(job.lake))
+            _replay_and_report(job, done, command, file, window, wanted, {}, comparable=can_be_compared(job.lake))
         return
     from isr_batch.ingest.folder.given_logs import given_logs
 
@@ -224,20 +225,26 @@ def run_command(
         if missing:
             run_evidence_command(job, found, file, missing)
             return
-        with recorded_job(job, "run") as done:
+        with recorded_job(job, command) as done:
             ingest_logs_of_command(job, done, found)
-            _replay_and_report(job, done, file, window, wanted, found.warnings(), comparable=True)
+            _replay_and_report(job, done, command, file, window, wanted, found.warnings(), comparable=True)
 
 
 def _replay_and_report(
-    job: Job, done: "Run", file: Path, window: Window, timelines: "Timelines | None",
+    job: Job, done: "Run", command: str, file: Path, window: Window, timelines: "Timelines | None",
     warnings: "Mapping[str, list[str]]", *, comparable: bool,
 ) -> None:  # fmt: skip
+    from isr_batch.nightly import is_replayed
+    from isr_batch.replay.replay import rule_runs
     from isr_batch.scoring.broker_check import require_match
 
-    replay_window_of_job(job, done, window, timelines=timelines)
-    if comparable and look_for_late_checks_of_job(job):
-        replay_window_of_job(job, done, window, timelines=timelines)
+    runs = rule_runs(job.settings.replay)
+    if is_replayed(job.lake, runs, window, command, job.settings.hash):
+        job.out.progress("nothing has changed since the last run: its results are shown")
+    else:
+        replay_window_of_job(job, done, window, runs, timelines=timelines)
+        if comparable and look_for_late_checks_of_job(job):
+            replay_window_of_job(job, done, window, runs, timelines=timelines)
     matches = compare_job_with_brokers(job, done) if comparable else None
     if not job.out.brief:
         show_rules(job, rules_of_job(job))

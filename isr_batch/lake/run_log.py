@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from isr_batch import __version__
 from isr_batch.errors import BUG_EXIT_CODE, explained_error
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
@@ -53,6 +54,19 @@ def new_run_id() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
 
 
+def is_still_valid(lake: Lake, run_id: str, command: str, config_hash: str) -> bool:
+    """Whether a command succeeded with these settings and this version of the code, and no input has changed since."""
+    columns = ("command", "config_hash", "code_version", "status", "input_table_versions")
+    rows = read_columns(lake, RUN_LOG.name, columns, {"run_id": run_id}).to_pylist()
+    now = {"command": command, "config_hash": config_hash, "code_version": __version__, "status": "done"}
+    versions = _versions_of_input(lake)
+    return any(row.items() >= now.items() and dict(row["input_table_versions"]) == versions for row in rows)
+
+
+def _versions_of_input(lake: Lake) -> dict[str, int]:
+    return {table.name: lake.version(table.name) for table in INPUT_TABLES if lake.has(table.name)}
+
+
 def _end_of_run(error: Exception | SystemExit) -> tuple[int, str]:
     """Return the exit code and the message of a command that ended with this exception."""
     if isinstance(error, SystemExit):
@@ -73,13 +87,13 @@ def write_run_log(lake: Lake, command: str, window: str | None, config_hash: str
     started, clock = datetime.now(UTC), time.monotonic()
 
     def write(exit_code: int, message: str | None) -> None:
-        versions = [(table.name, lake.version(table.name)) for table in INPUT_TABLES if lake.has(table.name)]
+        versions = _versions_of_input(lake)
         row = {
             "run_id": lake.run_id,
             "started_time": started,
             "command": command,
             "window": window,
-            "input_table_versions": versions,
+            "input_table_versions": list(versions.items()),
             "code_version": __version__,
             "config_hash": config_hash,
             "rows_in": run.counts.rows_in,

@@ -233,6 +233,13 @@ def undone_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: Inpu
     return [day for day in known.days(window) if any((day, run.rule, known.at(day)) not in done for run in runs)]
 
 
+def run_of_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> str | None:
+    """Return the ``run_id`` of the command that replayed all days of a window with these runs; None if none did."""
+    marks = read_columns(lake, REPLAYED_DAYS.name, ("event_date", "run_id"), {"runs": states_key(runs)})
+    run_ids = {row["run_id"] for row in marks.to_pylist() if window.has(row["event_date"])}
+    return run_ids.pop() if len(run_ids) == 1 and not undone_days(lake, window, runs, known) else None
+
+
 def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[dict[str, object]]:
     """Return the status of each day, for the rules with which it was replayed.
 
