@@ -51,17 +51,16 @@ $(BIN)/python:
 $(VENV)/run.stamp: requirements/run.lock | $(BIN)/python java
 	$(PIP) install --quiet --require-hashes -r requirements/run.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
-	$(COMPILE) & compiled=$$!; \
-		$(BIN)/python -m isr_batch.session --fetch-jars && $(BIN)/python -m isr_batch.jvm_archive && wait $$compiled
+	$(BIN)/python -m isr_batch.replay.kernel_cache & compiled=$$!; \
+		$(BIN)/python -m isr_batch.session --fetch-jars && $(BIN)/python -m isr_batch.ingest.compile_ingest && wait $$compiled
 	@touch $@
-# While Java has one core, the kernels of `run` are compiled on another.
-COMPILE = { $(BIN)/python -m isr_batch.ingest.compile_ingest && $(BIN)/python -m isr_batch.replay.kernel_cache; }
 
 $(SPARK_HOME_CONF): isr_batch/spark_home.py | $(VENV)/run.stamp
 	$(BIN)/python -m isr_batch.spark_home
 
 $(VENV)/test.stamp: requirements/test.lock $(VENV)/run.stamp | $(SPARK_HOME_CONF)
 	$(PIP) install --quiet --require-hashes -r requirements/test.lock
+	$(BIN)/python -m isr_batch.jvm_archive
 	@touch $@
 
 java:
@@ -127,7 +126,8 @@ wheel: isr_batch/kernels ## build/wheel/*.whl, with machine code that any proces
 
 isr_batch/kernels: $(wildcard udfs/*.py udfs/*/*.py) | $(VENV)/run.stamp
 	rm -rf build/kernels $@
-	export NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(CURDIR)/build/kernels; $(COMPILE)
+	export NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(CURDIR)/build/kernels; \
+		$(BIN)/python -m isr_batch.ingest.compile_ingest && $(BIN)/python -m isr_batch.replay.kernel_cache
 	mv build/kernels $@
 
 archive: isr_batch/kernels ## build/packages.tar.gz for executors that have Python alone (docs/engines-and-sizes.md)

@@ -2,7 +2,7 @@
 
 In a short run, the JVM's compiler takes a third of the time, and loading classes takes half of the start-up. Small
 inputs do not need the C2 compiler or a parallel collector, and classes are loaded from an archive that
-`isr_batch.jvm_archive` makes (`make setup`). A JVM ignores an archive that does not match it.
+`isr_batch.jvm_archive` makes. A JVM ignores an archive that does not match it.
 """
 
 import os

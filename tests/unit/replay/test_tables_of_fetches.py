@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +14,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from isr_batch.errors import QualityGateError
 from isr_batch.ingest.own_table.ingest import ingest_own_table
 from isr_batch.ingest.own_table.mapping import load_mapping
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.run_log import write_run_log
 from isr_batch.lake.tables.outputs import SHRINK_VERDICTS
-from isr_batch.nightly import replay_window
+from isr_batch.nightly import is_replayed, replay_window
 from isr_batch.replay.replay import rule_runs
 from isr_batch.settings import ReplaySettings
 from isr_batch.window import Window
 from tests.made_up_tables import MAPPING, made_up_table, pieces
+from udfs.batches.rule_runs import RuleRun
 
 REPOSITORY = Path(__file__).parents[3]
 SAMPLE = REPOSITORY / "data" / "samples" / "tables"
@@ -89,4 +94,43 @@ def test_a_user_replays_the_sample(tmp_path: Path) -> None:
     changed = sum(len(before ^ after) for before, after in changes)
     assert answer[0].startswith(f"Of {dropped} followers that your brokers dropped, ")
     assert f"The replay agrees with the brokers on {changed - 2} of {changed} changes." in answer
-    assert (tmp_path / "lake" / "report.html").stat().st_size > 100_000
+    report = tmp_path / "lake" / "report.html"
+    assert report.stat().st_size > 100_000
+    report.unlink()
+    again = subprocess.run(command, cwd=REPOSITORY, env=env, capture_output=True, text=True, check=False, timeout=400)
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert "nothing has changed since the last run" in again.stderr
+    assert answer in [json.loads(line).get("answer") for line in again.stdout.splitlines()]
+    assert report.stat().st_size > 100_000
+
+
+def test_results_are_kept_while_nothing_changes(tmp_path: Path) -> None:
+    """And no longer than that: not after another row, with other rules, settings or days, nor after a failed run."""
+    (tmp_path / "mapping.yaml").write_text(MAPPING)
+    mapping, place = load_mapping(tmp_path / "mapping.yaml"), str(tmp_path / "lake")
+    table = made_up_table(5)
+    pq.write_table(table.slice(0, table.num_rows - 1), tmp_path / "first.parquet")
+    pq.write_table(table.slice(table.num_rows - 1), tmp_path / "last.parquet")
+
+    def run(run_id: str, *files: str, fails: bool = False) -> Lake:
+        lake = Lake(lambda: pytest.fail("Spark is not needed"), place, run_id)
+        with suppress(QualityGateError), write_run_log(lake, "run", None, "settings"):
+            for file in files:
+                ingest_own_table(lake, [str(tmp_path / file)], mapping)
+            replay_window(lake, RULES, timelines="none")
+            if fails:
+                raise QualityGateError("too few changes match", "look at them")
+        return lake
+
+    def kept(lake: Lake, runs: Sequence[RuleRun] = RULES, command: str = "run", settings: str = "settings") -> bool:
+        return is_replayed(lake, runs, Window(), command, settings)
+
+    lake = run("one", "first.parquet")
+    assert kept(lake)
+    assert not kept(lake, RULES[:1])
+    assert not kept(lake, settings="others")
+    assert not kept(lake, command="run --timelines all")
+    ingest_own_table(lake, [str(tmp_path / "last.parquet")], mapping)
+    assert not kept(lake)
+    assert not kept(run("two", fails=True))
+    assert kept(run("three"))
