@@ -23,7 +23,7 @@ from tests.same_rows import assert_same_rows, single_fetches_of
 from tests.spark.broker_logs import TRACES, arrow_of, traces, write_cases, write_controlled
 
 SAMPLES = Path(__file__).parents[3] / "data" / "samples"
-RECORDED = ("old-0.10.1.1", "old-2.1.1", "k2.8.2", "k4.4.0")
+RECORDED = ("old-0.10.1.1", pytest.param("old-2.1.1", marks=pytest.mark.nightly), "k2.8.2", "k4.4.0")
 
 
 def tables(engine: Engine, folder: Path) -> dict[str, pa.Table]:
