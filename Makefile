@@ -47,9 +47,9 @@ $(BIN)/python:
 		{ echo "Python 3.11, 3.12 or 3.13 is needed, and $${python:-what is on PATH} is another: make PYTHON=/path/to/python3.11"; exit 2; }; \
 		"$$python" -m venv $(VENV)
 
-# The stamps are younger than the lock that the environment was made from.
+# The stamps are younger than the lock that the environment was made from. Python compiles the modules that it imports.
 $(VENV)/run.stamp: requirements/run.lock | $(BIN)/python java
-	$(PIP) install --quiet --require-hashes -r requirements/run.lock
+	$(PIP) install --quiet --no-compile --require-hashes -r requirements/run.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	$(BIN)/python -m isr_batch.replay.kernel_cache & compiled=$$!; \
 		$(BIN)/python -m isr_batch.session --fetch-jars && $(BIN)/python -m isr_batch.ingest.compile_ingest && wait $$compiled

@@ -158,7 +158,7 @@ def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dic
     tables = {name: engine.table(name) for name in HELD}
     if changes is not None:
         tables["isr_changes"] = changes
-    tables["terms"] = _comparable_terms(engine, tables)
+    tables["terms"] = engine.keep(_comparable_terms(engine, tables))
     tables["releases"], ran = _releases(engine, tables)
     if not ran:
         raise _nothing_to_compare(engine, lake, tables)
@@ -166,10 +166,9 @@ def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dic
     tables["leaders"] = engine.keep(ask_broker_check(engine, "leaders", tables))
     tables["own_terms"] = engine.keep(ask_broker_check(engine, "own_terms", tables))
     tables["parameters"] = _parameters(engine, tables)
-    tables |= {name: engine.keep(ask_broker_check(engine, name, tables)) for name in ("logged", "replayed")}
-    for name in ("late_spans", "pairs", "side_by_side"):
-        tables[name] = ask_broker_check(engine, name, tables)
-    tables["doubted"] = engine.keep(ask_broker_check(engine, "doubted", tables))
+    # Each is kept, because queries name the one before several times, and Spark would plan and run it as often.
+    for name in ("logged", "replayed", "late_spans", "pairs", "side_by_side", "doubted"):
+        tables[name] = engine.keep(ask_broker_check(engine, name, tables))
     return tables
 
 
