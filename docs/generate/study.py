@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from docs.generate import study_page
+from docs.generate.study_constants import judged_again
 from docs.generate.study_figures import HOURS_OF_RUN, KINDS, PARTITIONS, TABLES
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
@@ -77,6 +78,7 @@ def write_tables(lake: Lake, hours: int) -> None:
     """Write the tables behind the page."""
     _write("recorded", sums_of_broker_pairs(lake))
     _write("clusters", clusters(lake))
+    _write("constants", judged_again(lake))
     found: dict[str, Rows] = {"stories": [], "simulated": []}
     planned = list(experiments(hours))
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:

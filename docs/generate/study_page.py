@@ -1,5 +1,6 @@
 """docs/study.md with its pictures, from the tables in docs/study."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import isfinite, log1p
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, Final
 import altair as alt
 
 from docs.generate import rule_pictures
+from docs.generate.study_constants import AS_THEY_ARE, CONSTANTS
 from docs.generate.study_figures import (
     HOURS_OF_RUN,
     KINDS,
@@ -82,6 +84,14 @@ _CHECK: Final = """
 As a check, {runs} with faults of all kinds were simulated as well. According to the runs with one kind, `{rule}`
 should make {expected:,.0f} mistakes in them; it makes {found:,.0f}.
 """
+_CONSTANTS: Final = """
+## How verdicts depend on their constants
+
+The recorded shrinks of all rules, judged again from the fetches by code that shares nothing with the replay
+(`docs/generate/study_constants.py`): with the constants as they are, {same:,} of {all:,} verdicts are those of the
+replay. With half and twice of each constant that a verdict has:
+
+"""
 _LIMITS: Final = """
 ## Not shown here
 
@@ -90,11 +100,12 @@ _LIMITS: Final = """
   is right.
 - Simulated faults are of eleven kinds, one at a time, in groups of three replicas with one load. Nothing is shown
   about faults that come together, nor how frequent faults are in your clusters. An interval only has the chance of
-  the seeds in it, neither that of the rates nor of the model.
+  the {seeds} seeds in it, neither that of the rates nor of the model; with few seeds it is too narrow.
 - Lag time and min.insync.replicas are those of each recording; in simulated clusters 10 s and 2.
 - Consumers are not simulated. Records lost are not counted: no simulated leader dies for good.
 - A rule that never drops a follower has no detection time, and is missing in that picture, not first in it. Fewest
   mistakes alone say little: `majority` makes none. Misses are the other side.
+- The limit for a miss, 1.5 lag times, is not varied: that would need another replay.
 - An interval [0, 0] means that no block had any; up to three in all would still be no surprise.
 
 ## The tables behind it
@@ -128,7 +139,8 @@ def page() -> str:
         _WEEK,
         *markdown_table(("#", "rule", *_WEEK_COLUMNS), map(_week_row, rules())),
         _check(),
-        _LIMITS.format(hours=hours),
+        *_constants(),
+        _LIMITS.format(hours=hours, seeds=seeds),
     ])  # fmt: skip
 
 
@@ -240,6 +252,24 @@ def _check() -> str:
         runs=count_of(len(mixed), "run"), rule=BASELINE, expected=per_fault * sum(row["faults"] for row in mixed),
         found=sum(row["spurious"] for row in mixed),
     )  # fmt: skip
+
+
+def _constants() -> Iterator[str]:
+    """Count the verdicts with other constants, of all rules and of the baseline."""
+    rows = table("constants")
+    as_they_are = [row for row in rows if row["constants"] == AS_THEY_ARE]
+    same = sum(row["shrinks"] for row in as_they_are if row["judged"] == row["replayed"])
+    yield _CONSTANTS.format(same=same, all=sum(row["shrinks"] for row in as_they_are))
+    counts: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        counts[row["constants"], f"all rules: {row['judged']}"] += row["shrinks"]
+        if row["rule"] == BASELINE:
+            counts[row["constants"], f"{BASELINE}: {row['judged']}"] += row["shrinks"]
+    columns = [f"{rule}: {verdict}" for rule in ("all rules", BASELINE) for verdict in ("spurious", "genuine")]
+    yield from markdown_table(
+        ("constants", *columns),
+        ({"constants": name} | {column: counts[name, column] for column in columns} for name in CONSTANTS),
+    )
 
 
 def _pictures() -> Iterator[str]:

@@ -78,7 +78,8 @@ _PAIRED: Final = {
 }
 _STORY: Final = (
     "scenario", "rule", "seed", "shrinks", "spurious", "misses", "offline_if_leader_dies_seconds",
-    "under_min_isr_seconds", "refused_appends", "never_acknowledged", "acks_all_latency_ms_p99", "isr_changes",
+    "under_min_isr_seconds", "high_watermark_stalled_seconds", "refused_appends", "never_acknowledged",
+    "acks_all_latency_ms_p99", "isr_changes",
 )  # fmt: skip
 _SAYS: Final = """
 *By lag*, a follower belongs in the ISR while it is not more than the lag time behind; *by blame*, while any delay is
