@@ -1,5 +1,7 @@
 """Verdicts of the recorded shrinks, by code that follows docs/verdicts.md and shares nothing with the kernel."""
 
+import pytest
+
 from docs.generate.study_constants import AS_THEY_ARE, CONSTANTS, judged_again
 from isr_batch.lake.lake import Lake
 from isr_batch.scoring.broker_pairs import SUMMED, sums_of_broker_pairs
@@ -22,6 +24,5 @@ def test_pairs_sum_up_to_the_scores(sample_lake: Lake) -> None:
     assert len(expected) > 20
     for row in expected:
         of_rule = [pair for pair in rows if pair["rule"] == row["rule"]]
-        for name in SUMMED:
-            if name in row.asDict():
-                assert abs(sum(pair[name] for pair in of_rule) - row[name]) < 1, (row["rule"], name)
+        for name in {*SUMMED} & row.keys():
+            assert sum(pair[name] for pair in of_rule) == pytest.approx(row[name], abs=1), (row["rule"], name)
