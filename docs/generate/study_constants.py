@@ -23,7 +23,7 @@ CONSTANTS: Final = {
     "ordinary work: a twentieth": (1.0, 0.05),
     "ordinary work: a fifth": (1.0, 0.2),
 }
-"""Share of the lag time within which a follower that fetched is alive, and that a leader may take for ordinary work."""
+"""Shares of the lag time: a follower that fetched within the first is alive; less than the second is ordinary work."""
 _TERM: Final = ("cluster_id", "topic", "partition_id", "leader_epoch", "leader_id")
 
 Row = dict[str, Any]
@@ -113,7 +113,7 @@ def _verdict(term: Term, shrink: Row, alive_within: float, ordinary: float) -> s
 
 
 def _caught_us(term: Term, fetches: Follower, seen: int, now_us: int) -> int:
-    """Return when the follower last lacked nothing: by a fetch at the log end, or at the one that a fetch found."""
+    """Return when the follower last lacked nothing, or had all that the leader had at its fetch before."""
     good = np.flatnonzero(fetches.good[:seen])
     for later in range(len(good) - 1, -1, -1):
         i = good[later]

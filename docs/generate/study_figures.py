@@ -102,6 +102,7 @@ def mistakes_per_fault(rule: str, kind: str) -> float:
     return float(100 * sums["spurious"][0] / (times[0] * PARTITIONS))
 
 
+@cache
 def weekly(rule: str, cluster: str, name: str) -> Floats:
     """Sum up a figure over the faults of a week, per partition: first as observed, then of each draw."""
     total = np.zeros(DRAWS + 1)
@@ -114,6 +115,7 @@ def weekly(rule: str, cluster: str, name: str) -> Floats:
     return total
 
 
+@cache
 def simulated_figures(rule: str, cluster: str) -> dict[str, Figure]:
     """Figures of a rule in a week of a simulated cluster, per partition; blocks are seeds, kind by kind."""
     per_week = {
