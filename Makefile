@@ -18,7 +18,7 @@ ROUNDS ?= 3
 PAGE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-all bench setup java chromium lint type kernels sample unit spark pythons witnesses sql doctor lock docs wheel zip archive clean
+.PHONY: help run check test test-all bench setup java chromium lint type kernels sample unit spark pythons witnesses study sql doctor lock docs wheel zip archive clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,12 @@ witnesses: $(VENV)/test.stamp ## write what the last `make test test-all` has sh
 pythons: java ## the wheel on the other Pythons of this machine: the main job, and a quick suite (PYTHONS=...)
 	.ci/pythons $(PYTHONS)
 PYTHONS ?= python3.12 python3.13
+
+study: $(VENV)/run.stamp ## compare all rules on recorded and simulated clusters, into docs/study.md (STUDIED=DIR, HOURS=...)
+	rm -rf build/study
+	$(BIN)/python -m docs.generate.study --hours $(HOURS) --logs $(STUDIED)
+STUDIED ?= data/samples
+HOURS ?= 24
 
 bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., GROUPS=..., ROUNDS=..., STALLS=..., PAGE=...)
 	$(BIN)/python -m benchmarks --rows $(ROWS) --rounds $(ROUNDS) $(if $(PARTITIONS),--partitions $(PARTITIONS)) $(if $(GROUPS),--groups $(GROUPS)) $(if $(STALLS),--stalls $(STALLS)) $(if $(PAGE),--page $(PAGE))

@@ -13,7 +13,7 @@ from isr_batch.window import parse_window
 from pipelines.anonymize_cli import anonymize_command
 from pipelines.completion import complete_rule
 from pipelines.explain_cli import explain_command
-from pipelines.export_cli import export_app, hand_over
+from pipelines.export_cli import export_app
 from pipelines.ingest_cli import (
     ingest_app,
     look_command,
@@ -40,6 +40,7 @@ from pipelines.job import (
     show_zone_of_job,
     timelines_of_job,
 )
+from pipelines.kip_cli import kip_command
 from pipelines.nightly_cli import backfill_command, maintain_command, status_command
 from pipelines.output import Output
 from pipelines.rules_cli import rules_app
@@ -277,23 +278,9 @@ def compare_command(
     job.out.table(f"Shrinks of a: {first}, b: {second}, and of both by either's cause", rows, ("cause", *COMPARED))
 
 
-@app.command("kip", epilog="Example: isr-batch kip kafka-3.7 kip-501-pending --lake build/lake --out page.md")
-def kip_command(
-    old: Annotated[str, typer.Argument(metavar="OLD", autocompletion=complete_rule, help="Rule to compare with.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", autocompletion=complete_rule, help="Proposed rule.")],
-    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.md", help="Where to write the page.")] = None,
-    rule_file: RuleFile = None,
-    lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
-) -> None:  # fmt: skip
-    """Write both rules side by side as a page in Markdown: their figures on the lake, differences, experiments."""
-    take_in_rule_file(rule_file)
-    require_rule_names(old, new)
-    from isr_batch.report.kip_page import kip_page
-
-    job = open_job(Output(quiet=quiet), settings_of_job(env), lake, catalog)
-    with job.out.step("read the tables"):
-        text = kip_page(job.lake, old, new)
-    hand_over(text, file, job.out)
+app.command("kip", epilog="Example: isr-batch kip kafka-3.7 kip-501-pending --lake build/lake --out page.md")(
+    kip_command
+)
 
 
 app.command(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from textwrap import fill
 from typing import Final
 
-from docs.generate import landing_pages, reference, rule_pictures
+from docs.generate import landing_pages, reference, rule_pictures, study_page
 from docs.generate.landing_pages import DOCS, MADE
 from docs.generate.rule_stories import seen
 from isr_batch.lake.sql_files import sql_texts
@@ -161,6 +161,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "exit-codes.md": reference.exit_codes,
     "how-it-is-checked.md": landing_pages.checked,
     "adr/README.md": landing_pages.decisions,
+    "study.md": study_page.page,
 }
 
 
@@ -171,7 +172,7 @@ def stale() -> list[str]:
         for name, made in PAGES.items()
         if not (DOCS / name).exists() or (DOCS / name).read_text(encoding="utf-8") != made()
     ]
-    return [*pages, *rule_pictures.old(PICTURES)]
+    return [*pages, *rule_pictures.old(PICTURES), *study_page.old_pictures()]
 
 
 if __name__ == "__main__":
@@ -180,5 +181,6 @@ if __name__ == "__main__":
         for name, made in PAGES.items():
             (DOCS / name).write_text(made(), encoding="utf-8")
         rule_pictures.write(PICTURES)
+        study_page.write_pictures()
     elif stale():
         sys.exit(f"not up to date: {', '.join(stale())}; `python -m docs.generate.documents --write` makes them")

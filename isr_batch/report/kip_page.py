@@ -2,13 +2,18 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from math import isfinite
+from pathlib import Path
 from typing import Any, Final
 
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.scores import EXPERIMENT_RESULTS
+from isr_batch.phrases import count_of
+from isr_batch.scoring.broker_pairs import Floats, figure_of_draws, figures_of_pairs, sums_of_broker_pairs
 from isr_batch.scoring.disagreements import compare_rules
 from isr_batch.scoring.scores import rules_side_by_side
+from udfs.kernel.causes import CAUSES
 from udfs.rules import REGISTRY
 
 Row = dict[str, Any]
@@ -53,43 +58,132 @@ _FIGURES: Final = {
 }
 EXACT: Final = 1000
 """Below this, fractions are shown, to four digits."""
+_PAIRED: Final = {
+    "spurious": "mistakes: spurious shrinks (by blame)",
+    "within_lag": "mistakes by lag: shrinks of a follower within the lag time",
+    "early": "early mistakes: the follower had died",
+    "genuine": "genuine shrinks (by blame)",
+    "unknown": "shrinks that cannot be judged",
+    "misses": "misses: failures left in the ISR (by blame)",
+    "precision_by_blame": "precision by blame",
+    "precision_by_lag": "precision by lag",
+    "right_by_blame": "share of time in which the rule is right, by blame",
+    "right_by_lag": "share of time in which the rule is right, by lag",
+    "detection_s": "detection, s, mean",
+    "under_min_isr_us": "seconds under min.insync.replicas per partition-hour",
+    "high_watermark_stalled_us": "seconds with a stalled high watermark per partition-hour",
+    "refused_appends": "acks=all requests refused",
+    "never_acknowledged": "acks=all requests never acknowledged",
+    "isr_writes": "ISR writes per partition-hour",
+}
 _STORY: Final = (
     "scenario", "rule", "seed", "shrinks", "spurious", "misses", "offline_if_leader_dies_seconds",
-    "under_min_isr_seconds", "refused_appends", "never_acknowledged", "acks_all_latency_ms_p99", "isr_changes",
+    "under_min_isr_seconds", "high_watermark_stalled_seconds", "refused_appends", "never_acknowledged",
+    "acks_all_latency_ms_p99", "isr_changes",
 )  # fmt: skip
 _SAYS: Final = """
 *By lag*, a follower belongs in the ISR while it is not more than the lag time behind; *by blame*, while any delay is
 not its own fault. The two differ where a leader is slow: its follower is behind, but is not to blame.
 """
+_INTERVALS: Final = """
+{clusters}, {hours:,.1f} partition-hours. Brackets are 95 % intervals, by a bootstrap over the {pairs} pairs of leader
+and follower on a day. Both rules are computed from the same draws: where the bracket of a difference has no 0, it is
+unlikely to be chance. A bracket [0, 0] means that no pair had any; up to three in all would still be no surprise.
+"""
 _LIMITS: Final = """
 The replay is open-loop: fetches and appends stay as recorded while the rule changes, so it shows the first step only.
-The simulated clusters above, if there are any, show how producers and followers react. Latencies are over requests: a
-producer that waits sends none. Rates hold for these logs, with the faults that are in them, and for no others.
+The simulated clusters show how producers and followers react; each story is one run, without an interval. Latencies
+are over requests: a producer that waits sends none. Rates hold for these logs, with the faults that are in them, and
+for no others.
 """
 
 
-def kip_page(lake: Lake, old: str, new: str) -> str:
+def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] = ()) -> str:
     """Write the page.
+
+    Parameters
+    ----------
+    lakes : sequence of Lake
+        Each with a replay of both rules.
+    old, new : str
+        Rules.
+    stories : sequence of dict
+        Rows of ``experiment_results``, of these rules and of others.
 
     Raises
     ------
     UsageError
         When a name is not a rule, or both are the same.
     NoInputError
-        When the lake has no replay of a rule.
+        When a lake has no replay of a rule.
     """
-    causes = compare_rules(lake, old, new)
-    runs = [row for row in rules_side_by_side(lake) if row["rule"] in {old, new}]
-    runs.sort(key=lambda row: (row["T"], row["rule"] != old))
+    causes = [compare_rules(lake, old, new) for lake in lakes]
     page = [f"# {old} and {new}", "", *(f"- `{rule}`: {REGISTRY[rule].summary}" for rule in (old, new))]
-    page += ["", "## What they do on recorded fetches", _SAYS, *_figures(runs)]
+    page += ["", "## What they do on recorded fetches", _SAYS, *_differences(lakes, old, new)]
     page += ["", "## Where they differ", "", f"Shrinks of a, `{old}`, and of b, `{new}`, by primary cause.", ""]
-    page += markdown_table(causes[0], causes)
-    stories = _stories(lake, (old, new))
-    if stories:
+    page += markdown_table(causes[0][0], _added(causes))
+    shown = sorted((row for row in stories if row["rule"] in {old, new}), key=lambda row: _order(row, old))
+    if shown:
         page += ["", "## What they do in simulated clusters", "", "With the rule in the loop.", ""]
-        page += markdown_table(_STORY, stories)
+        page += markdown_table(_STORY, shown)
+    for lake in lakes:
+        runs = [row for row in rules_side_by_side(lake) if row["rule"] in {old, new}]
+        runs.sort(key=lambda row: (row["T"], row["rule"] != old))
+        page += ["", f"## All figures{f' of {Path(lake.root).name}' if len(lakes) > 1 else ''}", "", *_figures(runs)]
     return "\n".join([*page, "", "## Limits", _LIMITS])
+
+
+def stories_in(lake: Lake) -> list[Row]:
+    """Read the results of the experiments in a lake."""
+    rows: list[Row] = read_columns(lake, EXPERIMENT_RESULTS.name, _STORY).to_pylist()
+    return rows
+
+
+def _order(row: Row, old: str) -> tuple[object, ...]:
+    return row["scenario"], row["seed"], row["rule"] != old
+
+
+def _differences(lakes: Sequence[Lake], old: str, new: str) -> list[str]:
+    """Both rules over all clusters, and their difference, with intervals."""
+    names = ("cluster_id", "event_date", "leader_id", "replica_id")
+    found: dict[str, dict[tuple[object, ...], Row]] = {old: {}, new: {}}
+    for number, lake in enumerate(lakes):
+        for row in sums_of_broker_pairs(lake).to_pylist():
+            if row["rule"] in found:
+                found[row["rule"]][number, *(row[name] for name in names)] = row
+    both = sorted(found[old].keys() & found[new].keys())
+    figures = {rule: figures_of_pairs([found[rule][pair] for pair in both]) for rule in (old, new)}
+    rows = [
+        {"figure": title, old: _interval(figures[old][name]), new: _interval(figures[new][name])}
+        | {"difference": _interval(figures[new][name] - figures[old][name], sign="+")}
+        for name, title in _PAIRED.items()
+    ]
+    said = _INTERVALS.format(
+        clusters=count_of(len({pair[:2] for pair in both}), "cluster"), pairs=len(both),
+        hours=figures[old]["exposure_us"][0] / 3.6e9,
+    )  # fmt: skip
+    return [said, *markdown_table(rows[0], rows)]
+
+
+def _interval(values: Floats, sign: str = "") -> str:
+    figure = figure_of_draws(values)
+    if not isfinite(figure.value):
+        return "-"
+    value, low, high = (
+        f"{number:{sign},.4g}" if abs(number) < EXACT else f"{number:{sign},.0f}"
+        for number in (figure.value, figure.low, figure.high)
+    )
+    return f"{value} [{low}, {high}]"
+
+
+def _added(causes: Sequence[Sequence[Row]]) -> list[Row]:
+    """Add up the shrinks of several lakes, cause by cause."""
+    names = [name for name in causes[0][0] if name != "cause"]
+    added = {
+        cause: {name: sum(row[name] for rows in causes for row in rows if row["cause"] == cause) for name in names}
+        for cause in (*CAUSES, "total")
+    }
+    return [{"cause": cause} | row for cause, row in added.items() if cause == "total" or any(row.values())]
 
 
 def _figures(runs: Sequence[Row]) -> list[str]:
@@ -103,12 +197,6 @@ def _figures(runs: Sequence[Row]) -> list[str]:
 
 def _params(params_json: str) -> str:
     return ", ".join(f"{name} {value}" for name, value in json.loads(params_json).items())
-
-
-def _stories(lake: Lake, rules: Sequence[str]) -> list[Row]:
-    rows = read_columns(lake, EXPERIMENT_RESULTS.name, _STORY).to_pylist()
-    rows = [row for row in rows if row["rule"] in rules]
-    return sorted(rows, key=lambda row: (row["scenario"], row["seed"], rules.index(row["rule"])))
 
 
 def markdown_table(columns: Iterable[str], rows: Iterable[Row]) -> list[str]:

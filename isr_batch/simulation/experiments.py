@@ -37,8 +37,8 @@ from udfs.rules import REGISTRY
 from udfs.simulation.groups import score_group
 
 SIMULATED: Final = (*LOOPED, *FLEETS)
-FEW_HOURS: Final = 10
-"""Hours of all cells together (for fleets, partition hours) that this process simulates in some seconds."""
+FEW_HOURS: Final = 100
+"""Hours of all cells together (for fleets, partition hours) that this process simulates while Spark would start."""
 
 
 class Experiment(BaseModel):

@@ -160,7 +160,8 @@ _SCORES = (
     *_count_columns(
         loss_records_max="most acknowledged records that a clean election would lose",
         lost_if_leader_dies_records_max="most acknowledged records, also of acks=0 and 1, that the heir lacked "
-        "while the ISR was under min.insync.replicas; null in sweeps, and where no log end is known then",
+        "while the ISR was under min.insync.replicas; null in sweeps and experiments, which keep no log ends over "
+        "time, and where none is known then",
         lost_by_first_active_records_max="most acknowledged records that the first active replica in order of "
         "assignment, which an unclean election takes, lacked while there was no heir; null under the same conditions",
         lost_by_longest_log_records_max="the same if the active replica with the longest log led (KIP-966, part 2); "

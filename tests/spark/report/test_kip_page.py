@@ -14,7 +14,7 @@ def test_a_table_in_markdown() -> None:
 
 
 def test_the_figures_are_those_of_the_scores(sample_lake: Lake) -> None:
-    page = kip_page(sample_lake, "kafka-3.7", "kip-501-pending")
+    page = kip_page([sample_lake], "kafka-3.7", "kip-501-pending")
     lines = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[1:] for line in page.splitlines()}
     assert all(name.startswith("kafka-3.7, ") for name in lines["figure"][::2])
     for column, title in (("spurious", "mistakes: spurious shrinks (by blame)"), ("misses", "misses")):

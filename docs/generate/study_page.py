@@ -1,0 +1,372 @@
+"""docs/study.md with its pictures, from the tables in docs/study."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from math import isfinite, log1p
+from pathlib import Path
+from typing import Any, Final
+
+import altair as alt
+
+from docs.generate import rule_pictures
+from docs.generate.study_constants import AS_THEY_ARE, CONSTANTS
+from docs.generate.study_figures import (
+    HOURS_OF_RUN,
+    KINDS,
+    MIXED,
+    PARTITIONS,
+    QUIET,
+    RATES,
+    difference,
+    frontier,
+    mistakes_per_fault,
+    recorded_figures,
+    rules,
+    runs,
+    simulated_figures,
+    table,
+)
+from isr_batch.phrases import count_of
+from isr_batch.report.kip_page import markdown_table
+from isr_batch.scoring.broker_pairs import Figure
+from udfs.rules import BASELINE, REGISTRY
+
+DOCS: Final = Path(__file__).parents[1]
+PAGE: Final = DOCS / "study.md"
+PICTURES: Final = DOCS / "images" / "study"
+CLOSE: Final = 0.03
+"""Share of an axis within which points have one label."""
+Spec = dict[str, Any]
+
+_INTRODUCTION: Final = """\
+# Which rule should Kafka have?
+
+<!-- made by `python -m docs.generate.study` -->
+
+All {rules} rules over {recorded}, {stories}, and {hours:,.0f} simulated hours under each rule. A mistake is a
+spurious shrink. *By lag* and *by blame* are [two truths](verdicts.md#by-blame-not-by-lag): a follower that only its
+slow leader delays is behind by lag, and not to blame. Brackets are 95 % intervals.
+
+Which rules are on the frontier, so that no other has both fewer mistakes by blame and the other figure as low?
+References are left out.
+
+"""
+_EQUAL: Final = """
+In both kinds of clusters, the mistakes of {rules} cannot be distinguished from those of `{baseline}`: the interval
+of the difference has 0.
+"""
+_RECORDED: Final = """\
+## Recorded faults
+
+{exposure:,.0f} partition-hours of planted faults: brokers stopped, slowed, cut off, restarted. Releases:
+{releases}. Intervals are a bootstrap over the pairs of brokers of each recording. The last two columns count the
+stories, of {stories}, in which the rule makes a mistake and in which it misses a failure, with the rule in the
+loop.
+
+"""
+_SIMULATED: Final = """
+## Simulated clusters
+
+The rule is in the loop. Each kind of fault was simulated alone, {seeds} times {hours:g} h under each rule with the
+same random numbers, on three brokers with {partitions} partitions. The results per fault are then weighted by how
+often the brokers of a partition have such a fault. **These rates are assumed**; for others, start from the first
+picture.
+
+"""
+_WEEK: Final = """
+In a week, per 1,000 partitions; unavailable are seconds per partition. Intervals are a bootstrap over the seeds of
+each kind. Detection is the mean over genuine shrinks of their run's median. Unavailable for acks=all is the time
+under min.insync.replicas and, beyond that of quiet clusters, with a stalled high watermark; where both may hold at
+once, it is the longer of them, so a lower bound.
+
+"""
+_CHECK: Final = """
+As a check, {runs} with faults of all kinds were simulated as well. According to the runs with one kind, `{rule}`
+should make {expected:,.0f} mistakes in them; it makes {found:,.0f}.
+"""
+_CONSTANTS: Final = """
+## How verdicts depend on their constants
+
+The recorded shrinks of all rules, judged again from the fetches by code that shares nothing with the replay
+(`docs/generate/study_constants.py`): with the constants as they are, {same:,} of {all:,} verdicts are those of the
+replay. With half and twice of each constant that a verdict has:
+
+"""
+_LIMITS: Final = """
+## Not shown here
+
+- The recorded clusters have three brokers on one host, few partitions and small loads, and their faults were
+  planted. They are replayed open-loop: fetches stay as recorded under every rule, so only the first step of a rule
+  is right.
+- Simulated faults are of eleven kinds, one at a time, in groups of three replicas with one load. Nothing is shown
+  about faults that come together, nor how frequent faults are in your clusters. An interval only has the chance of
+  the {seeds} seeds in it, neither that of the rates nor of the model; with few seeds it is too narrow.
+- Lag time and min.insync.replicas are those of each recording; in simulated clusters 10 s and 2.
+- Consumers are not simulated. Records lost are not counted: no simulated leader dies for good.
+- A rule that never drops a follower has no detection time, and is missing in that picture, not first in it. Fewest
+  mistakes alone say little: `majority` makes none. Misses are the other side.
+- The limit for a miss, 1.5 lag times, is not varied: that would need another replay.
+- An interval [0, 0] means that no block had any; up to three in all would still be no surprise.
+
+## The tables behind it
+
+`docs/study` has Parquet files: `recorded.parquet`, a row per rule, recording and pair of brokers; `stories.parquet`
+and `simulated.parquet`, one per rule and simulation. `make study` makes them and this page, with the sample
+clusters only; `make study STUDIED=DIR HOURS={hours:.0f}` replays other recordings and simulates more hours.
+"""
+
+
+def page() -> str:
+    """Write the page."""
+    clusters = table("clusters")
+    recordings = {row["cluster_id"] for row in clusters}
+    stories = {row["scenario"] for row in table("stories")}
+    seeds = len(runs(BASELINE, QUIET))
+    hours = sum(len(runs(BASELINE, kind)) for kind in KINDS) * HOURS_OF_RUN
+    exposure = sum(row["exposure_us"] for row in table("recorded") if row["rule"] == BASELINE) / 3.6e9
+    return "\n".join([
+        _INTRODUCTION.format(
+            rules=len(rules()), recorded=count_of(len(recordings), "recorded cluster"),
+            stories=f"{len(stories)} [stories](stories.md#experiments)", hours=hours,
+        ),
+        *markdown_table(("clusters", *_FRONTIERS), _frontiers()),
+        _equal(),
+        *_pictures(),
+        _RECORDED.format(exposure=exposure, releases=_releases(), stories=len(stories)),
+        *markdown_table(("#", "rule", *_RECORDED_COLUMNS), map(_recorded_row, rules())),
+        _SIMULATED.format(seeds=seeds, hours=HOURS_OF_RUN, partitions=PARTITIONS),
+        *_rates(),
+        _WEEK,
+        *markdown_table(("#", "rule", *_WEEK_COLUMNS), map(_week_row, rules())),
+        _check(),
+        *_constants(),
+        _LIMITS.format(hours=hours, seeds=seeds),
+    ])  # fmt: skip
+
+
+_FRONTIERS: Final = {
+    "mistakes and detection": "detection_s",
+    "mistakes and unavailability": "unavailable_s",
+    "mistakes and misses": "misses",
+}
+
+
+def _frontiers() -> list[dict[str, str]]:
+    return [
+        {"clusters": cluster} | {title: _list(frontier(cluster, x)) for title, x in _FRONTIERS.items()}
+        for cluster in RATES
+    ]
+
+
+def _equal() -> str:
+    """Name the rules whose mistakes differ from the baseline's by chance, if at all."""
+    equal = [
+        rule
+        for rule in rules()
+        if rule != BASELINE
+        and all(found.low <= 0 <= found.high for found in (difference(rule, BASELINE, each) for each in RATES))
+    ]
+    return _EQUAL.format(rules=_list(equal), baseline=BASELINE) if equal else ""
+
+
+def _list(names: Sequence[str]) -> str:
+    quoted = [f"`{name}`" for name in names]
+    return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
+
+
+def _releases() -> str:
+    found = {row["broker_version"] for row in table("clusters") if row["broker_version"]}
+    return ", ".join(sorted(found, key=lambda release: [int(part) for part in release.split(".")]))
+
+
+def _interval(figure: Figure, digits: int = 0, factor: float = 1) -> str:
+    if not isfinite(figure.value):
+        return "-"
+    value, low, high = (f"{factor * number:,.{digits}f}" for number in (figure.value, figure.low, figure.high))
+    return f"{value} [{low}, {high}]"
+
+
+_RECORDED_COLUMNS: Final = (
+    "mistakes by blame", "by lag", "genuine", "misses", "right by blame, %", "right by lag, %", "detection, s",
+    "under min ISR, s per h", "mistakes in", "misses in",
+)  # fmt: skip
+
+
+def _recorded_row(rule: str) -> dict[str, Any]:
+    found = recorded_figures(rule)
+    stories = [row for row in table("stories") if row["rule"] == rule]
+    cells = (
+        _interval(found["spurious"]),
+        _interval(found["within_lag"]),
+        f"{found['genuine'].value:,.0f}",
+        _interval(found["misses"]),
+        _interval(found["right_by_blame"], 1, 100),
+        _interval(found["right_by_lag"], 1, 100),
+        _interval(found["detection_s"], 1),
+        f"{found['under_min_isr_us'].value:,.0f}",
+        *(str(sum(row[name] > 0 for row in stories)) for name in ("spurious", "misses")),
+    )
+    return {"#": _number(rule), "rule": f"`{rule}`"} | dict(zip(_RECORDED_COLUMNS, cells, strict=True))
+
+
+def _number(rule: str) -> int:
+    return rules().index(rule) + 1
+
+
+_WEEK_OF: Final = ("mistakes by blame", "by lag", "misses", "detection, s", "unavailable, s")
+_WEEK_COLUMNS: Final = tuple(f"{cluster}: {name}" for cluster in RATES for name in _WEEK_OF)
+
+
+def _week_row(rule: str) -> dict[str, Any]:
+    cells: list[str] = []
+    for cluster in RATES:
+        found = simulated_figures(rule, cluster)
+        cells += [
+            _interval(found["spurious"], factor=1000),
+            f"{1000 * found['within_lag'].value:,.0f}",
+            f"{1000 * found['misses'].value:,.0f}",
+            _interval(found["detection_s"], 1),
+            _interval(found["unavailable_s"], 1),
+        ]
+    return {"#": _number(rule), "rule": f"`{rule}`"} | dict(zip(_WEEK_COLUMNS, cells, strict=True))
+
+
+def _rates() -> list[str]:
+    rows = [
+        {"fault": kind, "planted": sum(row["faults"] for row in runs(BASELINE, kind))}
+        | {f"a week, {cluster}": f"{rates[kind]:g}" for cluster, rates in RATES.items()}
+        for kind in KINDS
+        if kind != QUIET
+    ]
+    return markdown_table(rows[0], rows)
+
+
+def _check() -> str:
+    """Compare mixed fleets with what single faults let expect, of the kinds as they are drawn: all equally likely."""
+    mixed = runs(BASELINE, MIXED)
+    if not mixed:
+        return ""
+    kinds = [kind for kind in KINDS if kind != QUIET]
+    per_fault = sum(mistakes_per_fault(BASELINE, kind) for kind in kinds) / len(kinds) * PARTITIONS / 100
+    return _CHECK.format(
+        runs=count_of(len(mixed), "run"), rule=BASELINE, expected=per_fault * sum(row["faults"] for row in mixed),
+        found=sum(row["spurious"] for row in mixed),
+    )  # fmt: skip
+
+
+def _constants() -> Iterator[str]:
+    """Count the verdicts with other constants, of all rules and of the baseline."""
+    rows = table("constants")
+    as_they_are = [row for row in rows if row["constants"] == AS_THEY_ARE]
+    same = sum(row["shrinks"] for row in as_they_are if row["judged"] == row["replayed"])
+    yield _CONSTANTS.format(same=same, all=sum(row["shrinks"] for row in as_they_are))
+    counts: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        counts[row["constants"], f"all rules: {row['judged']}"] += row["shrinks"]
+        if row["rule"] == BASELINE:
+            counts[row["constants"], f"{BASELINE}: {row['judged']}"] += row["shrinks"]
+    columns = [f"{rule}: {verdict}" for rule in ("all rules", BASELINE) for verdict in ("spurious", "genuine")]
+    yield from markdown_table(
+        ("constants", *columns),
+        ({"constants": name} | {column: counts[name, column] for column in columns} for name in CONSTANTS),
+    )
+
+
+def _pictures() -> Iterator[str]:
+    yield "![Mistakes of each rule after a single fault of each kind](images/study/faults.svg)\n"
+    yield "![Mistakes against detection time](images/study/detection.svg)\n"
+    yield "![Mistakes against unavailability](images/study/unavailability.svg)\n"
+
+
+def pictures() -> dict[str, Spec]:
+    """Draw all pictures, as Vega-Lite."""
+    return {
+        "faults": _of_faults(),
+        "detection": _of_frontier("detection_s", "detection of genuine failures, s"),
+        "unavailability": _of_frontier("unavailable_s", "acks=all unavailable, s per partition and week, at least"),
+    }
+
+
+def _of_faults() -> Spec:
+    """Heat map of the mistakes per fault."""
+    values = [
+        {"rule": rule, "fault": kind.removesuffix("-fleet"), "mistakes": round(mistakes_per_fault(rule, kind), 1)}
+        for rule in rules()
+        for kind in KINDS
+    ]
+    axis = alt.Axis(orient="top", labelAngle=-30)
+    base = alt.Chart({"values": values}).encode(
+        x=alt.X("fault:N", sort=None, title="mistakes per fault and 100 partitions; quiet: per hour", axis=axis),
+        y=alt.Y("rule:N", sort=None, title=None),
+    )
+    heat = base.mark_rect().encode(
+        color=alt.Color("mistakes:Q", scale=alt.Scale(type="symlog", scheme="oranges"), legend=None)
+    )
+    text = base.mark_text(fontSize=9).encode(text=alt.Text("mistakes:Q", format=",.0f"))
+    return _finished(alt.layer(heat, text).properties(width=600, height=18 * len(rules())))
+
+
+def _of_frontier(x: str, title: str) -> Spec:
+    """Scatter plots of mistakes, one for each kind of cluster."""
+    plots = [_scatter(list(_points(cluster, x)), title, cluster) for cluster in RATES]
+    return _finished(alt.hconcat(*plots, spacing=30))
+
+
+def _points(cluster: str, x: str) -> Iterator[dict[str, Any]]:
+    """Yield a point for each rule that has such a figure; rules close to each other share the label of the first."""
+    best = frontier(cluster, x)
+    found = {rule: simulated_figures(rule, cluster) for rule in rules()}
+    found = {rule: figures for rule, figures in found.items() if isfinite(figures[x].value)}
+    most_x, most_y = (max(figures[name].value for figures in found.values()) for name in (x, "spurious"))
+    labels: dict[str, list[str]] = {}
+    places: dict[str, tuple[float, float]] = {}
+    for rule, figures in found.items():
+        at = figures[x].value / most_x, log1p(1000 * figures["spurious"].value) / log1p(1000 * most_y)
+        near = (name for name, (u, v) in places.items() if abs(at[0] - u) < CLOSE and abs(at[1] - v) < CLOSE)
+        first = next(near, rule)
+        places.setdefault(first, at)
+        labels.setdefault(first, []).append(str(_number(rule)))
+    for rule, figures in found.items():
+        ends = [*_ends(figures[x], 1), *_ends(figures["spurious"], 1000)]
+        reference = REGISTRY[rule].kind == "reference"
+        yield dict(zip(("x", "x_low", "x_high", "y", "y_low", "y_high"), ends, strict=True)) | {
+            "label": ", ".join(labels.get(rule, [])),
+            "what": "reference" if reference else "on the frontier" if rule in best else "other rules",
+        }
+
+
+def _ends(figure: Figure, factor: float) -> list[float]:
+    return [float(f"{factor * number:.4g}") for number in (figure.value, figure.low, figure.high)]
+
+
+def _scatter(values: list[dict[str, Any]], title: str, cluster: str) -> alt.LayerChart | alt.FacetChart:
+    scale = alt.Scale(domain=["on the frontier", "other rules", "reference"], range=["#b2182b", "#2166ac", "#8a8a8a"])
+    base = alt.Chart({"values": values}).encode(
+        x=alt.X("x:Q", title=title, scale=alt.Scale(zero=False)),
+        y=alt.Y("y:Q", title="mistakes per 1,000 partitions and week", scale=alt.Scale(type="symlog")),
+        color=alt.Color("what:N", scale=scale, legend=alt.Legend(title=None, orient="bottom", symbolOpacity=1)),
+    )
+    return alt.layer(
+        base.mark_rule(opacity=0.35).encode(x="x_low:Q", x2="x_high:Q"),
+        base.mark_rule(opacity=0.35).encode(y="y_low:Q", y2="y_high:Q"),
+        base.mark_circle(size=45, opacity=1),
+        base.mark_text(align="left", dx=6, dy=-5, fontSize=10).encode(text="label:N"),
+    ).properties(width=350, height=300, title=f"{cluster} clusters; numbers as in the tables")
+
+
+def _finished(chart: Any) -> Spec:
+    styled = chart.configure(aria=False, background="white", view={"stroke": "#cccccc"}, axis={"grid": False})
+    return dict(styled.to_dict())
+
+
+def write_pictures() -> None:
+    """Draw the pictures that are old."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for name, spec in pictures().items():
+        if rule_pictures.is_old(spec, PICTURES / f"{name}.svg"):
+            (PICTURES / f"{name}.svg").write_text(rule_pictures.svg(spec), encoding="utf-8")
+
+
+def old_pictures() -> list[str]:
+    """List the pictures that are not as they would be drawn now."""
+    return [name for name, spec in pictures().items() if rule_pictures.is_old(spec, PICTURES / f"{name}.svg")]

@@ -1,0 +1,138 @@
+"""Sum up a replay by pair of brokers and day, and put intervals around figures by drawing such pairs.
+
+Shrinks come in bursts, and a fault hits all partitions of a pair of brokers. So pairs are drawn, not shrinks. All rules
+are summed up over the same draws, so that their differences have intervals too.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from isr_batch.lake.engines import engine_for
+from isr_batch.lake.lake import Lake
+
+DRAWS: Final = 2000
+"""Draws of a bootstrap: enough for the ends of a 95 % interval."""
+ENDS: Final = (2.5, 97.5)
+
+Floats = npt.NDArray[np.float64]
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure and its 95 % interval; NaN where it is not defined."""
+
+    value: float
+    low: float
+    high: float
+
+
+def sums_of_broker_pairs(lake: Lake) -> pa.Table:
+    """Sum up what each rule did about each pair of leader and follower, on each day.
+
+    Sums over whole partitions are shared out among the followers of a leader.
+    """
+    names = ("shrink_verdicts", "replica_scores", "partition_scores")
+    with engine_for(lake, names) as engine:
+        return engine.arrow(engine(_PAIRS, **{name: engine.table(name) for name in names}))
+
+
+_OF_PARTITION: Final = (
+    "exposure_us", "under_min_isr_us", "high_watermark_stalled_us", "isr_writes", "refused_appends",
+    "never_acknowledged",
+)  # fmt: skip
+_OF_FOLLOWER: Final = ("misses", "early", "judged_us", "agreed_us", "agreed_by_blame_us")
+_OF_SHRINK: Final = {
+    "spurious": "verdict = 'spurious'",
+    "genuine": "verdict = 'genuine'",
+    "unknown": "verdict = 'unknown'",
+    "within_lag": "verdict IN ('spurious', 'genuine') AND true_lag_ms <= "
+    "CAST(get_json_object(params_json, '$.replica_lag_time_max_ms') AS BIGINT)",
+}
+"""Shrinks, by verdict; the mistakes by lag are those of a follower whose true lag was within the lag time."""
+SUMMED: Final = (*_OF_PARTITION, *_OF_FOLLOWER, *_OF_SHRINK, "detection_ms")
+_LEADER: Final = "cluster_id, event_date, leader_id, rule"
+
+
+def _sum(names: Sequence[str]) -> str:
+    return ", ".join(f"CAST(sum({name}) AS DOUBLE) AS {name}" for name in names)
+
+
+_PAIRS: Final = f"""
+    WITH shrinks AS (
+      SELECT {_LEADER}, replica_id,
+        {", ".join(f"CAST(count_if({text}) AS DOUBLE) AS {name}" for name, text in _OF_SHRINK.items())},
+        CAST(sum(CASE WHEN verdict = 'genuine' THEN true_lag_ms END) AS DOUBLE) AS detection_ms
+      FROM {{shrink_verdicts}} GROUP BY {_LEADER}, replica_id
+    ), partitions AS (
+      SELECT {_LEADER}, {_sum(_OF_PARTITION)} FROM {{partition_scores}} GROUP BY {_LEADER}
+    ), followers AS (
+      SELECT {_LEADER}, replica_id, {_sum(_OF_FOLLOWER)} FROM {{replica_scores}} GROUP BY {_LEADER}, replica_id
+    ), pairs AS (
+      SELECT *, count(*) OVER (PARTITION BY {_LEADER}) AS followers FROM followers
+    )
+    SELECT {_LEADER}, replica_id, {", ".join(f"{name} / followers AS {name}" for name in _OF_PARTITION)},
+      {", ".join(_OF_FOLLOWER)},
+      {", ".join(f"coalesce({name}, 0.0) AS {name}" for name in (*_OF_SHRINK, "detection_ms"))}
+    FROM pairs JOIN partitions USING ({_LEADER}) LEFT JOIN shrinks USING ({_LEADER}, replica_id)
+    ORDER BY {_LEADER}, replica_id
+"""
+
+
+def drawn_sums(rows: Sequence[Row], columns: Sequence[str], stream: int = 0) -> dict[str, Floats]:
+    """Sum up columns over all rows, and then over the rows of each draw.
+
+    Parameters
+    ----------
+    rows : sequence of mappings
+        The blocks. Rules with as many blocks in the same order share their draws.
+    columns : sequence of str
+    stream : int
+        Number of the random numbers: groups of blocks that are drawn separately have different ones.
+    """
+    blocks = len(rows)
+    random = np.random.default_rng([stream, blocks])
+    drawn = random.multinomial(blocks, np.full(blocks, 1 / max(blocks, 1)), DRAWS)
+    times = np.vstack([np.ones(blocks), drawn]).astype(np.float64)
+    return {name: times @ np.array([float(row[name] or 0) for row in rows]) for name in columns}
+
+
+def share_of_sums(part: Floats, whole: Floats) -> Floats:
+    """Divide sums; NaN where the divisor is 0."""
+    return np.divide(part, whole, out=np.full_like(part, np.nan), where=whole > 0)
+
+
+def figure_of_draws(values: Floats) -> Figure:
+    """Make a figure of its value over all blocks, which comes first, and its values of the draws."""
+    drawn = values[1:][np.isfinite(values[1:])]
+    low, high = np.percentile(drawn, ENDS) if len(drawn) else (np.nan, np.nan)
+    return Figure(float(values[0]), float(low), float(high))
+
+
+def figures_of_pairs(rows: Sequence[Row]) -> dict[str, Floats]:
+    """Compute the figures of a rule from its pairs: over all pairs first, then of each draw.
+
+    Parameters
+    ----------
+    rows : sequence of mappings
+        Rows of `sums_of_broker_pairs` of one rule.
+    """
+    sums = drawn_sums(rows, SUMMED)
+    hours = sums["exposure_us"] / 3.6e9
+    judged = sums["spurious"] + sums["genuine"]
+    per_hour = {
+        name: share_of_sums(sums[name] / (1e6 if name.endswith("_us") else 1), hours)
+        for name in ("under_min_isr_us", "high_watermark_stalled_us", "isr_writes")
+    }
+    return sums | per_hour | {
+        "precision_by_blame": share_of_sums(sums["genuine"], judged),
+        "precision_by_lag": share_of_sums(judged - sums["within_lag"], judged),
+        "right_by_blame": share_of_sums(sums["agreed_by_blame_us"], sums["judged_us"]),
+        "right_by_lag": share_of_sums(sums["agreed_us"], sums["judged_us"]),
+        "detection_s": share_of_sums(sums["detection_ms"], sums["genuine"]) / 1e3,
+    }  # fmt: skip

@@ -1,0 +1,92 @@
+"""`isr-batch kip`: two rules side by side, as a page for the discussion of a proposal."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isr_batch.errors import UsageError
+from isr_batch.rule_names import require_rule_names, take_in_rule_file
+from isr_batch.shipped_files import shipped
+from isr_batch.window import Window
+from pipelines.completion import complete_rule
+from pipelines.export_cli import hand_over
+from pipelines.ingest_cli import find_logs_of_command, ingest_logs_of_command
+from pipelines.job import (
+    Catalog,
+    Env,
+    Job,
+    Quiet,
+    RuleFile,
+    open_job,
+    recorded_job,
+    replay_window_of_job,
+    settings_of_job,
+)
+from pipelines.output import Output
+
+if TYPE_CHECKING:
+    from isr_batch.lake.lake import Lake
+
+
+def kip_command(
+    old: Annotated[str, typer.Argument(metavar="OLD", autocompletion=complete_rule, help="Rule to compare with.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", autocompletion=complete_rule, help="Proposed rule.")],
+    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.md", help="Where to write the page.")] = None,
+    rule_file: RuleFile = None,
+    lakes: Annotated[
+        list[str] | None,
+        typer.Option("--lake", help="Folder or URI of the Delta tables; may be repeated. By default, the sample logs."),
+    ] = None,
+    catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
+) -> None:  # fmt: skip
+    """Write both rules side by side as a page in Markdown: figures with intervals, differences, stories.
+
+    Stories are the experiments of the lakes; if these have none, all shipped ones are simulated under both rules.
+    """
+    take_in_rule_file(rule_file)
+    require_rule_names(old, new)
+    if old == new:
+        raise UsageError(f"{old} would be compared with itself", "name two different rules")
+    out = Output(quiet=quiet)
+    with ExitStack() as until_written:
+        if lakes or catalog:
+            places: list[tuple[str | None, str | None]] = [(lake, None) for lake in lakes or []]
+            places += [(None, catalog)] if catalog else []
+            read = [open_job(out, settings_of_job(env), *place).lake for place in places]
+        else:
+            read = [until_written.enter_context(_lake_of_samples(out, env, old, new))]
+        from isr_batch.report.kip_page import kip_page, stories_in
+
+        stories = [row for lake in read for row in stories_in(lake) if row["rule"] in {old, new}]
+        stories = stories or _simulated_stories(out, old, new)
+        with out.step("compare the rules"):
+            text = kip_page(read, old, new, stories)
+    hand_over(text, file, out)
+
+
+@contextmanager
+def _lake_of_samples(out: Output, env: str | None, old: str, new: str) -> "Iterator[Lake]":
+    """Replay the sample logs under both rules, in a lake that is gone afterwards."""
+    logs = shipped("data/samples")
+    with TemporaryDirectory() as folder:
+        job: Job = open_job(out, settings_of_job(env, f"{old},{new}"), folder, None, logs=logs, new=True)
+        with recorded_job(job, "kip") as done:
+            ingest_logs_of_command(job, done, find_logs_of_command(logs, None, None, None, None))
+            replay_window_of_job(job, done, Window())
+        yield job.lake
+
+
+def _simulated_stories(out: Output, old: str, new: str) -> list[dict[str, Any]]:
+    from isr_batch.lake.memory_lake import MemoryLake
+    from isr_batch.simulation.experiments import load_experiment, run_experiment
+
+    rows = []
+    for story in sorted(shipped("conf/experiments").glob("*.yaml")):
+        with out.step(f"simulate {story.stem}"):
+            experiment = load_experiment(story).model_copy(update={"rules": [old, new]})
+            rows += run_experiment(MemoryLake({}), story.stem, experiment)
+    return rows
