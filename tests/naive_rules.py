@@ -173,7 +173,7 @@ class Kip501Relinquish(Kip501Pending):
 
 
 class AnyFetch(Kafka37):
-    """Whoever fetches is caught up."""
+    """A follower that fetches is caught up."""
 
     defaults: ClassVar = {"outsiders": 0}
 

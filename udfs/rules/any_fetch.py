@@ -1,4 +1,4 @@
-"""any-fetch: the rule of Kafka 3.7, but a follower counts as caught up at every fetch, wherever it asks.
+"""any-fetch: the rule of Kafka 3.7, but every fetch shows that its follower is caught up.
 
 A thought experiment: why is the time at which a follower was last caught up not renewed by each of its fetches? The lag
 time has two meanings in Kafka: how long a follower may be silent, and how long it may be behind. This rule only has the

@@ -9,7 +9,7 @@ Benefit: a member that died before the election leaves at the first check.
 
 Drawback: every election, and in Fluss every repeated notification, drops followers that are healthy and have not
 fetched yet. A first fetch below the log end does not help, because it only shows that the follower was caught up at the
-time of the fetch before it, of which there is none.
+time of the fetch before it, and the term has no such fetch.
 
 A follower may join at the high watermark, without having reached the start of the leader's epoch. Fluss takes
 min.insync.replicas as configured; here it is cut to the size of the assignment, as in Kafka. The log shows terms, and
@@ -24,7 +24,7 @@ from udfs.rules.kafka_3_7 import RULE as KAFKA_3_7
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """No follower counts as caught up, member of the ISR or not, and no position is known, even to the same leader."""
+    """No follower was ever caught up, not even a member of the ISR, and no position is known."""
     follower.last_caught_up_time_ms = 0
     follower.log_end_offset = -1
     follower.last_fetch_leader_log_end_offset = 0

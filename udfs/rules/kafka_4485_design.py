@@ -12,7 +12,7 @@ Drawback: like kafka-0.10.2, it counts the time since the last fetch against fol
 and a follower leaves at once where a check would have missed the lag.
 
 Before its last edit, the description had the second half of the test only: a fetch from what was the log end at the
-previous fetch shows that the follower was caught up then, and a fetch from the log end proves nothing by itself. That
+previous fetch shows that the follower was caught up then. A fetch from the log end proves nothing about now. That
 text is the parameter ``caught_up_by`` = previous-only. A follower is then never caught up later than by the final text,
 so it leaves no later and joins no sooner, and after a pause it needs two fetches to be back.
 

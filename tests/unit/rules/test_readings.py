@@ -209,7 +209,7 @@ class Noting(Leader):
 
 
 class Read10853(Kafka10853Acked):
-    """Who lacks nothing acknowledged is in sync; otherwise a time decides, which is ``reading``."""
+    """A follower that lacks nothing acknowledged is in sync; otherwise a time decides, which is ``reading``."""
 
     def __init__(self, reading: str) -> None:
         """Use the reading's name in the table of docs/readings-of-proposals.md."""
