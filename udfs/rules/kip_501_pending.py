@@ -12,7 +12,7 @@ from the socket. With the parameter ``pending_from`` = arrival, a fetch is pendi
 
 The proposal sets the time in Replica#updateFetchState. Kafka calls it when it has read the log, before the fetch waits
 for data, and never when the fetch is answered: this reading is the parameter ``caught_up_at`` = recorded. It protects
-a follower while its response is stuck, and drops it as soon as the response is sent.
+a follower while its response is stuck, and the first check after the response drops it.
 
 The proposal only changes when a follower is dropped. The conditions to join the ISR, and to hold back the high
 watermark, are those of Kafka 3.7. A follower's first fetch in a term has no previous one, so it must be at the log end.
