@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.executors import ExecutorModel, Timed, executors_modelled
 from benchmarks.page import Section
-from udfs.rules import REGISTRY
+from udfs.rules import ALL_RULES
 
 Measured = tuple[Path, int]
 """A lake, and the rows in it."""
@@ -40,7 +40,7 @@ class Jobs:
         return self._told[master, lake]
 
 
-NOTE = f"""`replay` with {len(REGISTRY)} rules, from rows that it packs first, in separate processes, one after the
+NOTE = f"""`replay` with {len(ALL_RULES)} rules, from rows that it packs first, in separate processes, one after the
 other, each warmed up by a small replay. Peaks of resident memory are those of a single Python worker, and of
 the JVM. Decisions were not compared in this measurement."""
 
@@ -61,7 +61,7 @@ def longer(jobs: Jobs, log: Measured, shorter: Measured) -> list[Section]:
         ],
     )
     model = ExecutorModel.fitted(Timed(log[1], usual["best"]), Timed(shorter[1], short["best"]))
-    note = f"""Not measured: both figures are from the log and the shorter one, as above ({len(REGISTRY)} rules, rows
+    note = f"""Not measured: both figures are from the log and the shorter one, as above ({len(ALL_RULES)} rules, rows
         that are packed first); the group `cluster` measures two. Replica sets are independent, so that rows can be
         divided among executors as long as no set exceeds an executor's share; the time of a network is left out."""
     return [section, executors_modelled(model, log[1], "executors of two cores", note)]

@@ -29,7 +29,7 @@ from udfs.batches.replay import SetReplay, replay_batches
 from udfs.batches.results import KINDS, SCORED, STATES
 from udfs.batches.rule_runs import RuleRun
 from udfs.records import Rows
-from udfs.rules import BASELINE, REGISTRY
+from udfs.rules import ALL_RULES, BASELINE
 
 MOST_ROWS = 20_000_000
 """Log that is held in memory."""
@@ -95,10 +95,10 @@ def measure(plan: Plan, rounds: int) -> list[Section]:
     rows = min(plan.rows, MOST_ROWS)
     log = read_only(log_of(Plan(rows, max(2, plan.partitions * rows // plan.rows))))
     expected = by_hand.checksum(by_hand.replay(log))
-    all_rules = [RuleRun(rule) for rule in REGISTRY]
+    all_rules = [RuleRun(rule) for rule in ALL_RULES]
     keep_compiled()
     replay_in_memory(read_only(log_of(Plan(1000, 2))), all_rules)
-    baseline = list(REGISTRY).index(BASELINE)
+    baseline = ALL_RULES.index(BASELINE)
     batches = list(as_batches(log))
 
     def through_arrow(runs: Sequence[RuleRun]) -> list[Any]:
@@ -112,7 +112,7 @@ def measure(plan: Plan, rounds: int) -> list[Section]:
         Contestant("loop by hand in C++, kafka-3.7", lambda: by_hand.replay(log), by_hand.checksum, expected),
         Contestant("kernel, kafka-3.7", lambda: replay_in_memory(log, [RuleRun(BASELINE)]), _first, expected),
         Contestant(
-            f"kernel, all {len(REGISTRY)} rules in one pass",
+            f"kernel, all {len(ALL_RULES)} rules in one pass",
             lambda: replay_in_memory(log, all_rules),
             lambda found: found.checksum(baseline),
             expected,
@@ -121,11 +121,11 @@ def measure(plan: Plan, rounds: int) -> list[Section]:
             "with Arrow at both ends, kafka-3.7", lambda: through_arrow([RuleRun(BASELINE)]), by_arrow, expected
         ),
         Contestant(
-            f"with Arrow at both ends, all {len(REGISTRY)} rules", lambda: through_arrow(all_rules), by_arrow, expected
+            f"with Arrow at both ends, all {len(ALL_RULES)} rules", lambda: through_arrow(all_rules), by_arrow, expected
         ),
         *(
             Contestant(f"kernel, {rule}", lambda rule=rule: replay_in_memory(log, [RuleRun(rule)]))  # type: ignore[misc]
-            for rule in REGISTRY
+            for rule in ALL_RULES
             if rule != BASELINE
         ),
     ]
@@ -147,11 +147,11 @@ def measure(plan: Plan, rounds: int) -> list[Section]:
         [
             ("one rule (kafka-3.7), time relative to the C++ loop", one.best / hand.best),
             (
-                f"all {len(REGISTRY)} rules in one pass, relative to the C++ loop run {len(REGISTRY)} times",
-                fused.best / hand.best / len(REGISTRY),
+                f"all {len(ALL_RULES)} rules in one pass, relative to the C++ loop run {len(ALL_RULES)} times",
+                fused.best / hand.best / len(ALL_RULES),
             ),
             (
-                f"all {len(REGISTRY)} rules in one pass, relative to all of them one after the other",
+                f"all {len(ALL_RULES)} rules in one pass, relative to all of them one after the other",
                 fused.best / singles,
             ),
             ("Arrow at both ends, all rules, relative to the kernel alone", arrow_fused.best / fused.best),

@@ -26,11 +26,12 @@ def list_rules_command(as_json: Json = False) -> None:
             "kind": rule.kind,
             "year": rule.year,
             "in_force": rule.in_force,
+            "replayed": "on request" if rule.on_request else "with all",
             "what_it_says": rule.summary,
         }
         for rule in REGISTRY.values()
     ]
-    Output(as_json=as_json).table("", rows, ("rule", "kind", "year", "in_force", "what_it_says"))
+    Output(as_json=as_json).table("", rows, ("rule", "kind", "year", "in_force", "replayed", "what_it_says"))
 
 
 @rules_app.command("show", epilog="Example: isr-batch rules show kip-501-pending")

@@ -43,6 +43,16 @@ def a_majority_reaches_high_watermark(seen: Seen) -> Iterator[Violation]:
             yield Violation(us, seen.term.leader, f"{high_watermark} is on {1 + sum(reach)}")
 
 
+def who_fetches_stays(seen: Seen) -> Iterator[Violation]:
+    """No member is dropped that fetched within the lag time, and was a member then."""
+    for change in drops_by_rule(seen):
+        for at_us, fetch in seen.recorded(change.replica_id):
+            lately = change.time_us // 1000 - fetch.handled_us // 1000 <= seen.limit_ms
+            a_member = all(change.replica_id in row.isr for row in visible(seen.partition, at_us))
+            if at_us < change.time_us and lately and fetch.code == 0 and a_member:
+                yield Violation(change.time_us, change.replica_id, "dropped, though it fetches")
+
+
 def no_follower_is_dropped(seen: Seen) -> Iterator[Violation]:
     """By the rule: what the controller does is in the log."""
     for change in drops_by_rule(seen):

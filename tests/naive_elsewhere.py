@@ -19,6 +19,16 @@ class Kafka19996Expand(Kafka37):
         return super().may_join(follower, leader)
 
 
+class Fluss09(Kafka37):
+    """Every term begins with a new record of each follower, all zero but the position."""
+
+    def begin(self, follower: Follower, _leader: Leader) -> None:
+        follower.leo, follower.cu, follower.pL, follower.pT = -1, 0, 0, 0
+
+    def needs_epoch_start(self) -> bool:
+        return False
+
+
 class NoShrinkUnderMinIsr(Kafka37):
     """A shrink that would leave fewer than min.insync.replicas, as configured, is not made."""
 

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from tests.naive import Follower, Leader
 from tests.naive_elsewhere import (
+    Fluss09,
     Kafka19996Expand,
     LeaderHealth,
     Majority,
@@ -43,7 +44,15 @@ class Kafka4485Design(Kafka0102):
     """Pseudo-ISR: the followers whose lag is within the lag time. The ISR: those of them that reach the HW."""
 
     checks_per_lag_time = 0
-    defaults: ClassVar = {}
+    defaults: ClassVar = {"caught_up_by": 0}
+
+    def record(self, follower: Follower, fetch: Fetch) -> None:
+        if self.flags["caught_up_by"] == 1 and fetch.row.offset >= fetch.L:  # before the edit of the description
+            if fetch.row.offset >= follower.pL:
+                follower.cu = max(follower.cu, follower.pT)
+            follower.leo, follower.pL, follower.pT = fetch.row.offset, fetch.L, fetch.T
+        else:
+            super().record(follower, fetch)
 
     def errors_change_nothing(self) -> bool:
         return True
@@ -114,7 +123,7 @@ class Kafka10853HW(Kafka37):
 class Kip501Pending(Kafka37):
     """A pending fetch keeps a follower in sync, and its completion is when the follower was caught up."""
 
-    defaults: ClassVar = {"pending_from": 0}
+    defaults: ClassVar = {"pending_from": 0, "caught_up_at": 0}
 
     def on_arrival(self, follower: Follower, leader: Leader, fetch: Fetch) -> None:
         if self.flags["pending_from"] == 1:
@@ -129,12 +138,14 @@ class Kip501Pending(Kafka37):
         return fetch.row.code == 0 and (fetch.row.offset >= end or reached_former_end)
 
     def record(self, follower: Follower, fetch: Fetch) -> None:
+        if fetch.pending and self.flags["caught_up_at"] == 1:
+            follower.cu = max(follower.cu, fetch.row.processed_us // 1000)
         follower.leo = fetch.row.offset
         follower.pL = max(follower.pL, fetch.L)
         follower.pT = fetch.T
 
     def on_completed(self, follower: Follower, leader: Leader, fetch: Fetch) -> None:
-        if fetch.pending:
+        if fetch.pending and self.flags["caught_up_at"] == 0:
             follower.cu = max(follower.cu, leader.now_ms)
 
     def out_of_sync(self, follower: Follower, leader: Leader) -> bool:
@@ -145,7 +156,7 @@ class Kip501Pending(Kafka37):
 class Kip501Relinquish(Kip501Pending):
     """A fetch that takes the leader too long costs it its leadership."""
 
-    defaults: ClassVar = {"pending_from": 0, "follower_fetch_process_time_max_ms": 500, "count_long_poll": 0}
+    defaults: ClassVar = {**Kip501Pending.defaults, "follower_fetch_process_time_max_ms": 500, "count_long_poll": 0}
 
     def gives_up_us(self, fetch: Fetch) -> int | None:
         row = fetch.row
@@ -159,6 +170,21 @@ class Kip501Relinquish(Kip501Pending):
                 return begin_us + limit_us
             limit_us -= max(0, end_us - begin_us)
         return None
+
+
+class AnyFetch(Kafka37):
+    """A follower that fetches is caught up."""
+
+    defaults: ClassVar = {"outsiders": 0}
+
+    def on_recorded(self, follower: Follower, leader: Leader, fetch: Fetch) -> None:
+        self.counts = self.flags["outsiders"] == 0 or follower.replica in leader.isr
+        super().on_recorded(follower, leader, fetch)
+
+    def record(self, follower: Follower, fetch: Fetch) -> None:
+        super().record(follower, fetch)
+        if self.counts:
+            follower.cu = max(follower.cu, fetch.T)
 
 
 class ShulouBraked(Kafka37):
@@ -228,6 +254,8 @@ RULES: dict[str, type[Rule]] = {
     "kip-501-relinquish": Kip501Relinquish,
     "shulou-braked": ShulouBraked,
     "leader-health": LeaderHealth,
+    "fluss-0.9": Fluss09,
+    "any-fetch": AnyFetch,
     "majority": Majority,
     "no-shrink-under-min-isr": NoShrinkUnderMinIsr,
     "peer-outlier": PeerOutlier,

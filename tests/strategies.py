@@ -52,7 +52,8 @@ VARIANTS: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = (
     ("kafka-0.8", (("replica_lag_max_messages", 5), ("recorded_before_read", 1))),
     ("kafka-0.8", (("replica_lag_max_messages", 5), ("recorded_before_read", 1), ("idle_followers_stay", 1))),
     ("kafka-0.9", ()),
-    ("kafka-4485-design", ()),
+    ("kafka-4485-design", (("caught_up_by", 0),)),
+    ("kafka-4485-design", (("caught_up_by", 1),)),
     ("kafka-0.10.2", (("joins_from_epoch_start", 0),)),
     ("kafka-0.10.2", (("joins_from_epoch_start", 1),)),
     ("kafka-2.1", (("errors_change_nothing", 0),)),
@@ -69,6 +70,7 @@ VARIANTS: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = (
     ("kafka-10853-hw", ()),
     ("kip-501-pending", (("pending_from", 0),)),
     ("kip-501-pending", (("pending_from", 1),)),
+    ("kip-501-pending", (("pending_from", 0), ("caught_up_at", 1))),
     ("kip-501-relinquish", (("follower_fetch_process_time_max_ms", 30), ("count_long_poll", 0))),
     ("kip-501-relinquish", (("follower_fetch_process_time_max_ms", 30), ("count_long_poll", 1))),
     ("kip-501-relinquish", (("follower_fetch_process_time_max_ms", 30), ("pending_from", 1))),
@@ -92,6 +94,9 @@ VARIANTS: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = (
     ("transfer-at-min-isr", (("candidates", 0),)),
     ("transfer-at-min-isr", (("candidates", 1), ("isr_write_latency_ms", 40))),
     ("true-lag", ()),
+    ("fluss-0.9", ()),
+    ("any-fetch", (("outsiders", 0),)),
+    ("any-fetch", (("outsiders", 1), ("isr_write_latency_ms", 40))),
 )
 """Every rule under every generation of it, with parameters that make something happen within a hundred milliseconds."""
 VARIANT_IDS = tuple(

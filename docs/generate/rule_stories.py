@@ -310,6 +310,18 @@ SEEN: Final = {
         "At the triangles, the leader hands over to broker 2, which is dead and not fenced yet, and again a lag "
         "time later (3). In this log the leader is not at fault.",
     ),
+    "fluss-0.9": Seen(
+        "troubles",
+        ("kafka-3.7",),
+        "The first check of the term is at 0 s, and the follower has not fetched yet: it is dropped, and is back with "
+        "its first fetch. From then on the rule decides as today's.",
+    ),
+    "any-fetch": Seen(
+        "troubles",
+        ("kafka-3.7",),
+        "A follower that fetches and gets no record stays (5). A dead one leaves (4), and so does one whose fetch the "
+        "leader has not handled or not recorded (6, 7).",
+    ),
     "majority": Seen(
         "high-watermark",
         ("kafka-3.7",),

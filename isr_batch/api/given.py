@@ -21,7 +21,7 @@ from isr_batch.ingest.own_table.mapping import (
 )
 from isr_batch.phrases import did_you_mean
 from udfs.batches.rule_runs import RuleRun
-from udfs.rules import REGISTRY
+from udfs.rules import ALL_RULES, REGISTRY
 
 GivenMapping: TypeAlias = Mapping[str, Any] | str | PathLike[str] | None
 SECTIONS: Final[dict[str, type[MappedColumns]]] = {
@@ -144,7 +144,7 @@ def given_rules(rules: Sequence[str] | str) -> list[RuleRun]:
     if not isinstance(given, Iterable) or isinstance(given, Mapping):
         raise UsageError(f"rules is {shown_type(rules)}, and ids of rules are expected, or 'all'",
                          "such as rules=['kafka-3.7']; `isr-batch replay --set` takes parameters of rules")  # fmt: skip
-    names: list[Any] = list(REGISTRY) if given == "all" else [given] if isinstance(given, str) else list(given)
+    names: list[Any] = ALL_RULES if given == "all" else [given] if isinstance(given, str) else list(given)
     for name in names:
         if not isinstance(name, str) or name not in REGISTRY:
             raise UsageError(f"no rule {name or repr(name)}; {did_you_mean(str(name), sorted(REGISTRY))}",

@@ -51,7 +51,7 @@ from udfs.batches.replay import replay_batches
 from udfs.batches.results import KINDS, SCORED, SET_COLUMNS, STATE
 from udfs.batches.rule_runs import RuleRun
 from udfs.records import ROW_ORDER
-from udfs.rules import REGISTRY
+from udfs.rules import ALL_RULES
 
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
 """Sort order of the stream."""
@@ -71,7 +71,7 @@ class ReplaySummary:
 
 def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
     """Return the rules of the settings (``all`` or names) with their parameters, which the settings have validated."""
-    chosen = list(REGISTRY) if list(replay.rules) == ["all"] else list(replay.rules)
+    chosen = ALL_RULES if list(replay.rules) == ["all"] else list(replay.rules)
     return [RuleRun(name, {k: int(v) for k, v in replay.params.get(name, {}).items()}) for name in chosen]
 
 

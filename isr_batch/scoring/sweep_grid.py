@@ -16,7 +16,7 @@ from isr_batch.rule_names import rule_names_between_commas
 from isr_batch.shipped_files import examples
 from isr_batch.yaml_files import load_yaml
 from udfs.batches.rule_runs import RuleRun
-from udfs.rules import COMMON_PARAMS, CONTINUOUS, REGISTRY, Param
+from udfs.rules import ALL_RULES, COMMON_PARAMS, CONTINUOUS, REGISTRY, Param
 
 LAG_TIME: Final = "replica_lag_time_max_ms"
 MOST_RUNS: Final = 200
@@ -54,7 +54,7 @@ class SweepGrid(BaseModel):
     @classmethod
     def _rules_known(cls, rules: list[str]) -> list[str]:
         if rules == ["all"]:
-            return list(REGISTRY)
+            return ALL_RULES
         _refuse([f"no rule {rule}; {did_you_mean(rule, REGISTRY)}" for rule in rules if rule not in REGISTRY])
         return list(dict.fromkeys(rules))
 

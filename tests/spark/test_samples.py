@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.scoring.broker_check import summary
-from udfs.rules import REGISTRY
+from udfs.rules import ALL_RULES
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "shrinks.csv"
@@ -135,7 +135,7 @@ def test_costs_are_those_of_the_timelines(sample_lake: Lake) -> None:
     found, expected = ({(row["cluster_id"], row["rule"]): [row[name] or 0 for name in costs] for row in rows}
                        for rows in by_text)  # fmt: skip
     assert found == expected
-    assert len(found) == 4 * len(REGISTRY)
+    assert len(found) == 4 * len(ALL_RULES)
     assert sum(stalled for *_, stalled in found.values()) > 0
 
 
@@ -146,7 +146,7 @@ def test_scores_add_up_and_true_lag_is_always_right(sample_lake: Lake) -> None:
     }
     for judged in sample_lake.read("shrink_verdicts").groupBy("cluster_id", "rule", "verdict").count().collect():
         assert totals[judged["cluster_id"], judged["rule"]][judged["verdict"]] == judged["count"]
-    assert len(totals) == 4 * len(REGISTRY)
+    assert len(totals) == 4 * len(ALL_RULES)
     for (cluster, rule), row in totals.items():
         best = totals[cluster, "true-lag"]
         assert best["query_accuracy"] == 1.0

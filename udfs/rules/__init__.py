@@ -75,6 +75,9 @@ def release_numbers(rule: Rule) -> list[int]:
 REGISTRY = _find_rules()
 """Rules by id: by kind (``udfs.rules.base.KINDS``), then by time."""
 
+ALL_RULES = [rule.id for rule in REGISTRY.values() if not rule.on_request]
+"""The rules that ``all`` stands for."""
+
 RELEASED_RULES = [(release_numbers(rule), rule) for rule in REGISTRY.values() if rule.kind == "released"]
 """The rules that Kafka had, each with the numbers of its first release, oldest first."""
 
@@ -99,6 +102,6 @@ def rule_of_release(version: str) -> str:
 
 
 __all__ = [
-    "BASELINE", "COMMON_PARAMS", "CONTINUOUS", "KINDS", "REGISTRY", "RELEASED_RULES", "RULE_FILE", "Param", "Rule",
-    "rule_of_release",
+    "ALL_RULES", "BASELINE", "COMMON_PARAMS", "CONTINUOUS", "KINDS", "REGISTRY", "RELEASED_RULES", "RULE_FILE", "Param",
+    "Rule", "rule_of_release",
 ]  # fmt: skip

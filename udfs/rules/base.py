@@ -233,6 +233,8 @@ class Rule:
         When a follower's lag is 0, and not the time since it was last caught up: one of NO_LAG.
     params : dict
         The rule's own parameters, beyond COMMON_PARAMS.
+    on_request : bool
+        It is only replayed where it is named, and not with ``all``: a rule that answers one question about another.
     """
 
     id: str
@@ -262,6 +264,7 @@ class Rule:
     caught_up_by: str = "handled"
     no_lag_while: str = AT_LOG_END
     params: dict[str, Param] = field(default_factory=dict)
+    on_request: bool = False
     doc: str = ""
 
     def but(self, *, id: str, in_force: str, year: int, source: str, **differences: Any) -> "Rule":  # noqa: A002

@@ -11,6 +11,11 @@ leaves at once, that the high watermark never decreases, and that every member o
 Drawback: like kafka-0.10.2, it counts the time since the last fetch against followers of idle partitions (KAFKA-7152),
 and a follower leaves at once where a check would have missed the lag.
 
+Before its last edit, the description had the second half of the test only: a fetch from what was the log end at the
+previous fetch shows that the follower was caught up then. A fetch from the log end proves nothing about now. That
+text is the parameter ``caught_up_by`` = previous-only. A follower is then never caught up later than by the final text,
+so it leaves no later and joins no sooner, and after a pause it needs two fetches to be back.
+
 The design does not define the case of a position that is still unknown. Here such a follower is not considered behind;
 otherwise every election would empty the ISR.
 
@@ -18,8 +23,10 @@ Source: KAFKA-4485, description and its four guarantees.
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, CONTINUOUS, NEVER, NOTHING, TRY_TO_JOIN, Rule, never_acts
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, CONTINUOUS, NEVER, NOTHING, TRY_TO_JOIN, Param, Rule
 from udfs.rules.kafka_0_10_2 import begin_term, record_caught_up
+
+PREVIOUS_ONLY = 1
 
 
 @kernel
@@ -27,7 +34,12 @@ def on_recorded(follower, leader, fetch, params):
     """A failed fetch changes nothing; any other shows whether the follower belongs to the pseudo-ISR."""
     if fetch.error_code != 0:
         return NOTHING
+    by_previous_ms = follower.last_caught_up_time_ms
+    if fetch.fetch_offset >= follower.last_fetch_leader_log_end_offset:
+        by_previous_ms = max(by_previous_ms, follower.last_fetch_time_ms)
     record_caught_up(follower, fetch)
+    if params.caught_up_by == PREVIOUS_ONLY:
+        follower.last_caught_up_time_ms = by_previous_ms
     follower.last_fetch_leader_log_end_offset = fetch.leader_log_end_offset
     return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK
 
@@ -64,6 +76,12 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
     return in_pseudo_isr(follower, now_ms, params)
 
 
+@kernel
+def acts_in_quiet(quiet, leader, params):
+    """By the earlier text, a follower at the log end was caught up at the fetch before, which may be too long ago."""
+    return params.caught_up_by == PREVIOUS_ONLY
+
+
 RULE = Rule(
     id="kafka-4485-design",
     in_force="proposed",
@@ -75,7 +93,14 @@ RULE = Rule(
     out_of_sync=out_of_sync,
     overdue_at_ms=overdue_at_ms,
     holds_high_watermark=holds_high_watermark,
-    acts_in_quiet=never_acts,
+    acts_in_quiet=acts_in_quiet,
     no_lag_while=NEVER,
     checks_per_lag_time=CONTINUOUS,
+    params={
+        "caught_up_by": Param(
+            "fetches that show a follower caught up: from the log end, or that of the previous fetch; the latter only",
+            0,
+            ("log-end-or-previous", "previous-only"),
+        )
+    },
 )

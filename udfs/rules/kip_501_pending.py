@@ -10,6 +10,10 @@ Benefit: a leader that is slow to read its log no longer drops the followers tha
 Not solved: a fetch in the request queue is not pending yet, and a leader that was stopped has not even read it
 from the socket. With the parameter ``pending_from`` = arrival, a fetch is pending in the queue as well.
 
+The proposal sets the time in Replica#updateFetchState. Kafka calls it when it has read the log, before the fetch waits
+for data, and never when the fetch is answered: this reading is the parameter ``caught_up_at`` = recorded. It protects
+a follower while its response is stuck, and the first check after the response drops it.
+
 The proposal only changes when a follower is dropped. The conditions to join the ISR, and to hold back the high
 watermark, are those of Kafka 3.7. A follower's first fetch in a term has no previous one, so it must be at the log end.
 
@@ -22,6 +26,7 @@ from udfs.rules.kafka_3_7 import RULE as KAFKA_3_7
 from udfs.rules.kafka_3_7 import out_of_sync as kafka_3_7_out_of_sync
 
 HANDLED, ARRIVAL = 0, 1
+COMPLETED, RECORDED = 0, 1
 
 
 @kernel
@@ -52,7 +57,7 @@ def on_read(follower, leader, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch like the rule of Kafka 3.7, but the response decides when the follower was caught up."""
+    """Record the fetch like the rule of Kafka 3.7, but only a pending fetch shows the follower caught up."""
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset
@@ -60,16 +65,19 @@ def on_recorded(follower, leader, fetch, params):
     follower.last_fetch_leader_log_end_offset = max(
         follower.last_fetch_leader_log_end_offset, fetch.leader_log_end_offset
     )
+    if params.caught_up_at == RECORDED and follower.pending_fetch != 0:
+        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.processed_us // 1000)
     return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK if follower.log_end_offset != before else TRY_TO_JOIN
 
 
 @kernel
 def on_completed(follower, leader, fetch, params):
-    """A pending fetch is answered: the follower is caught up now."""
+    """A pending fetch is answered: the follower is caught up now, unless it was so when the fetch was recorded."""
     if follower.pending_fetch == 0:
         return NOTHING
     follower.pending_fetch = 0
-    follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.completed_us // 1000)
+    if params.caught_up_at == COMPLETED:
+        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.completed_us // 1000)
     return SHOW
 
 
@@ -100,6 +108,11 @@ RULE = KAFKA_3_7.but(
     params={
         "pending_from": Param(
             "from when on a fetch is pending: an io thread takes it, it arrives", 0, ("handled", "arrival")
-        )
+        ),
+        "caught_up_at": Param(
+            "when a pending fetch shows the follower caught up: it is answered, it is recorded",
+            0,
+            ("completed", "recorded"),
+        ),
     },
 )

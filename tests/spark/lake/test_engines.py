@@ -23,7 +23,7 @@ from isr_batch.replay.packing import pack_stale_days
 from isr_batch.scoring.broker_check import summary
 from isr_batch.scoring.scores import rules_side_by_side
 from isr_batch.window import AskedTime, Window
-from udfs.rules import REGISTRY
+from udfs.rules import ALL_RULES
 
 AT_US = 1_795_278_714_023_000
 """Leader 1 of sample `leader-stop` has woken up, and drops followers."""
@@ -38,7 +38,7 @@ def test_showing_results_takes_no_spark(sample_lake: Lake) -> None:
     assert pack_stale_days(lake) == 0
     assert [row["status"] for row in days_status(lake, Window(), fingerprints(lake))] == ["done"]
     assert summary(lake).matched_ratio > 0.95
-    assert len({row["rule"] for row in rules_side_by_side(lake)}) == len(REGISTRY)
+    assert len({row["rule"] for row in rules_side_by_side(lake)}) == len(ALL_RULES)
     story = explain_shrink(lake, "busy", 3, AskedTime(AT_US), "kafka-3.7")
     assert {follower.verdict for follower in story.dropped} == {"spurious"}
     assert swimlane_scene(lake, story).fetches

@@ -7,7 +7,7 @@ import pytest
 from isr_batch.errors import UsageError
 from isr_batch.scoring.sweep_grid import MOST_RUNS, load_grid, require_lag_times_in_grid
 from udfs.batches.rule_runs import RuleRun
-from udfs.rules import REGISTRY
+from udfs.rules import ALL_RULES
 
 SHIPPED = sorted((Path(__file__).parents[3] / "conf" / "grids").glob("*.yaml"))
 
@@ -38,7 +38,7 @@ def test_a_rule_is_run_once_for_each_combination_of_its_parameters(tmp_path: Pat
 
 def test_all_rules_unless_some_are_named(tmp_path: Path) -> None:
     for text in ("grid: {min_insync_replicas: [1]}", "{rules: all, grid: {min_insync_replicas: [1]}}"):
-        assert [run.rule for run in load_grid(written(tmp_path, text)).runs] == list(REGISTRY)
+        assert [run.rule for run in load_grid(written(tmp_path, text)).runs] == ALL_RULES
 
 
 def test_a_topic_is_of_the_first_class_that_takes_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.labels import NOBODY, Shrink, confusion, right_cause
 from tests.loop import simulate
 from udfs.kernel.causes import CAUSES, VERDICT_OF_CAUSE
 from udfs.records import NEVER_US
-from udfs.rules import REGISTRY
+from udfs.rules import ALL_RULES
 from udfs.simulation.groups import group_world
 from udfs.simulation.world import PACE, PAUSE_FOLLOWER, PAUSE_LEADER, STORAGE
 
@@ -48,7 +48,7 @@ FLEETS = {
         fleet("kafka-4485-always-behind", "kafka-0.9", hours=0.02),
         *(fleet("lag-messages-burst", "kafka-0.8", seed) for seed in range(1, 6)),
     ],
-    "mixed fleets": [fleet("mixed-fleet", rule, seed, hours=0.8) for seed, rule in enumerate(REGISTRY, start=10)],
+    "mixed fleets": [fleet("mixed-fleet", rule, seed, hours=0.8) for seed, rule in enumerate(ALL_RULES, start=10)],
 }
 
 

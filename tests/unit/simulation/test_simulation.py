@@ -149,7 +149,7 @@ def of(table: Any, epoch: int) -> Any:
     return table[table[:, EPOCH] == epoch]
 
 
-DROP_FEW = {"majority", "phi-accrual"}
+DROP_FEW = {"any-fetch", "majority", "phi-accrual"}
 """Rules that leave it to the controller to take out who does not follow."""
 
 

@@ -1,0 +1,48 @@
+"""fluss-0.9: the rule of Kafka 3.7, but no member of the ISR gets a fresh lag time when a term begins.
+
+Apache Fluss took over Kafka's rule. In 0.9.0 and 0.9.1, a leader that is notified of a term begins with a new record of
+every follower: its position is unknown, and it was never caught up. Therefore the first check of a term drops every
+member from which no fetch was recorded before it, whether anything was appended or not. Kafka has granted members a
+fresh lag time since KAFKA-4485; the shrinks that this rule makes beyond those of today's rule are what that is worth.
+
+Benefit: a member that died before the election leaves at the first check.
+
+Drawback: every election, and in Fluss every repeated notification, drops followers that are healthy and have not
+fetched yet. A first fetch below the log end does not help, because it only shows that the follower was caught up at the
+time of the fetch before it, and the term has no such fetch.
+
+A follower may join at the high watermark, without having reached the start of the leader's epoch. Fluss takes
+min.insync.replicas as configured; here it is cut to the size of the assignment, as in Kafka. The log shows terms, and
+not the notifications that repeat one. It is replayed on request, not with ``all``.
+
+Source: apache/fluss 0.9.1, Replica, FollowerReplica; issue 3698, fixed in August 2026.
+"""
+
+from udfs.jit import kernel
+from udfs.rules.kafka_3_7 import RULE as KAFKA_3_7
+
+
+@kernel
+def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
+    """No follower was ever caught up, not even a member of the ISR, and no position is known."""
+    follower.last_caught_up_time_ms = 0
+    follower.log_end_offset = -1
+    follower.last_fetch_leader_log_end_offset = 0
+    follower.last_fetch_time_ms = 0
+
+
+@kernel
+def may_join(follower, leader, fetch, now_ms, params):
+    """The follower is eligible, and has everything below the high watermark."""
+    return follower.eligible != 0 and follower.log_end_offset >= leader.high_watermark
+
+
+RULE = KAFKA_3_7.but(
+    id="fluss-0.9",
+    in_force="elsewhere",
+    year=2026,
+    source="apache/fluss issue 3698",
+    begin_term=begin_term,
+    may_join=may_join,
+    on_request=True,
+)
