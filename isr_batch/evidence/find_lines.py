@@ -15,7 +15,6 @@ from isr_batch.broker_lines.forms import (
     SETTING,
     START_OFFSET,
     STILL_LEADER,
-    STILL_LEADER_NOW,
     VERSION,
     WRITE_FAILED,
     Form,
@@ -23,6 +22,7 @@ from isr_batch.broker_lines.forms import (
 from isr_batch.broker_lines.log_sql import matches, rows_of
 from isr_batch.broker_lines.server_log import process_starts, shrink_lines, trouble_lines
 from isr_batch.broker_lines.server_log_zookeeper import leader_and_isr_lines
+from isr_batch.broker_lines.unread import unread_isr_lines
 from isr_batch.evidence.lines import (
     AttemptLine,
     EvidencePosition,
@@ -31,6 +31,7 @@ from isr_batch.evidence.lines import (
     IsrStateLine,
     ReplicaInLine,
     TroubleLine,
+    UnreadIsrLine,
 )
 from isr_batch.lake.arrow_sql import ArrowSql
 
@@ -47,7 +48,7 @@ Row = dict[str, Any]
 
 
 def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int]] | None = None) -> FoundLines:
-    """Find the evidence in the lines of all brokers; lines of unknown forms are passed over.
+    """Find the evidence in the lines of all brokers.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
     started = [*rows(LEADER), *rows(START_OFFSET), *received]
     found.states = [
         *(_state(row, "updated") for row in rows(ISR_UPDATED)),
-        *(_state(row, "stayed") for row in rows(STILL_LEADER, STILL_LEADER_NOW)),
+        *(_state(row, "stayed") for row in rows(STILL_LEADER)),
         *(_state(row, "started") for row in started),
     ]
     found.attempts.sort(key=_time_of_line)
@@ -115,6 +116,10 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
         )
         for row in _lines_in_order(trouble_lines(sql, once))
     ]  # fmt: skip
+    found.unread = [
+        UnreadIsrLine(row["stamp_us"], row["broker_id"], None if row["topic"] is None else _partition_of_line(row))
+        for row in _lines_in_order(unread_isr_lines(sql, once))
+    ]
     for row in rows(CREATED):
         found.created.setdefault(_partition_of_line(row), []).append((row["stamp_us"], _place_of_line(row)))
         if row["min_insync_replicas"] is not None:

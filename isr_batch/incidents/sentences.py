@@ -90,7 +90,8 @@ def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
     if not cluster["unknown_makers"]:
         return []
     replicas = count_of(cluster["unknown_makers"], "replica")
-    return [f"{replicas} left an ISR at a time without the leader's server.log: it or the controller removed them."]
+    when = "at a time for which the leader's server.log is missing or not understood"
+    return [f"{replicas} left an ISR {when}: it or the controller removed them."]
 
 
 def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:

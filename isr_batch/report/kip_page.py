@@ -82,18 +82,18 @@ def kip_page(lake: Lake, old: str, new: str) -> str:
     runs = [row for row in rules_side_by_side(lake) if row["rule"] in {old, new}]
     runs.sort(key=lambda row: (row["T"], row["rule"] != old))
     page = [f"# {old} and {new}", "", *(f"- `{rule}`: {REGISTRY[rule].summary}" for rule in (old, new))]
-    page += ["", "## What they do on recorded fetches", _SAYS, *_figures(runs)]
+    page += ["", "## What they do on recorded fetches", _SAYS, *_figures_on_kip_page(runs)]
     page += ["", "## Where they differ", "", f"Shrinks of a, `{old}`, and of b, `{new}`, by primary cause.", ""]
     page += markdown_table(causes[0], causes)
-    stories = _stories(lake, (old, new))
+    stories = _stories_on_kip_page(lake, (old, new))
     if stories:
         page += ["", "## What they do in simulated clusters", "", "With the rule in the loop.", ""]
         page += markdown_table(_STORY, stories)
     return "\n".join([*page, "", "## Limits", _LIMITS])
 
 
-def _figures(runs: Sequence[Row]) -> list[str]:
-    columns = [f"{row['rule']}, {_params(row['params_json'])}" for row in runs]
+def _figures_on_kip_page(runs: Sequence[Row]) -> list[str]:
+    columns = [f"{row['rule']}, {_params_on_kip_page(row['params_json'])}" for row in runs]
     rows = [
         {"figure": title} | {column: row[name] for column, row in zip(columns, runs, strict=True)}
         for name, title in _FIGURES.items()
@@ -101,11 +101,11 @@ def _figures(runs: Sequence[Row]) -> list[str]:
     return markdown_table(("figure", *columns), rows)
 
 
-def _params(params_json: str) -> str:
+def _params_on_kip_page(params_json: str) -> str:
     return ", ".join(f"{name} {value}" for name, value in json.loads(params_json).items())
 
 
-def _stories(lake: Lake, rules: Sequence[str]) -> list[Row]:
+def _stories_on_kip_page(lake: Lake, rules: Sequence[str]) -> list[Row]:
     rows = read_columns(lake, EXPERIMENT_RESULTS.name, _STORY).to_pylist()
     rows = [row for row in rows if row["rule"] in rules]
     return sorted(rows, key=lambda row: (row["scenario"], row["seed"], rules.index(row["rule"])))
@@ -114,11 +114,11 @@ def _stories(lake: Lake, rules: Sequence[str]) -> list[Row]:
 def markdown_table(columns: Iterable[str], rows: Iterable[Row]) -> list[str]:
     """Lines of a table."""
     names = list(columns)
-    cells = [names, ["---"] * len(names), *([_cell(row[name]) for name in names] for row in rows)]
+    cells = [names, ["---"] * len(names), *([_cell_of_kip_page(row[name]) for name in names] for row in rows)]
     return [f"| {' | '.join(line)} |" for line in cells]
 
 
-def _cell(value: object) -> str:
+def _cell_of_kip_page(value: object) -> str:
     if value is None:
         return "-"
     if not isinstance(value, (int, float)):

@@ -112,7 +112,7 @@ def validate(lake: Lake) -> BrokerCheckSummary:
         refuted = engine.keep(ask_broker_check(engine, "refuted", tables))
         if engine.listed(engine("SELECT count(*) AS n FROM {refuted}", refuted=refuted))[0]["n"]:
             _mark_possible(engine, lake, refuted)
-        return _summary(engine)
+        return _summary_of_broker_check(engine)
 
 
 def _mark_possible(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
@@ -161,7 +161,7 @@ def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dic
     tables["terms"] = _comparable_terms(engine, tables)
     tables["releases"], ran = _releases(engine, tables)
     if not ran:
-        raise _nothing_to_compare(engine, lake, tables)
+        raise _nothing_to_check(engine, lake, tables)
     _require_replayed(engine, lake, ran)
     tables["leaders"] = engine.keep(ask_broker_check(engine, "leaders", tables))
     tables["own_terms"] = engine.keep(ask_broker_check(engine, "own_terms", tables))
@@ -183,7 +183,7 @@ def _comparable_terms(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
     return engine(text, **tables, terms=engine(JOINED, **tables))
 
 
-def _nothing_to_compare(engine: LakeEngine, lake: Lake, tables: dict[str, Rows]) -> NoInputError:
+def _nothing_to_check(engine: LakeEngine, lake: Lake, tables: dict[str, Rows]) -> NoInputError:
     clusters = engine.listed(engine("SELECT cluster_id, mapped FROM {mapped_clusters} ORDER BY 1", **tables))
     if not clusters:
         return NoInputError(
@@ -203,10 +203,10 @@ def _nothing_to_compare(engine: LakeEngine, lake: Lake, tables: dict[str, Rows])
 def summary(lake: Lake) -> BrokerCheckSummary:
     """Count ``replay_check`` by cluster, leader and kind."""
     with engine_for(lake, [REPLAY_CHECK.name]) as engine:
-        return _summary(engine)
+        return _summary_of_broker_check(engine)
 
 
-def _summary(engine: LakeEngine) -> BrokerCheckSummary:
+def _summary_of_broker_check(engine: LakeEngine) -> BrokerCheckSummary:
     return BrokerCheckSummary(
         engine.listed(ask_broker_check(engine, "summary", {"replay_check": engine.table(REPLAY_CHECK.name)}))
     )
