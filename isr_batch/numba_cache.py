@@ -117,7 +117,7 @@ class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without 
             super()._save_overload(sig, data)
 
 
-class _Listener(event.Listener):  # type: ignore[misc]  # numba comes without types
+class _CompileListener(event.Listener):  # type: ignore[misc]  # numba comes without types
     """Is notified of each function that is compiled because it is not in the cache."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ def _say_compiling(what: str) -> None:
 
 @lru_cache
 def _listen_for_compiling() -> None:
-    event.register("numba:compile", _Listener())
+    event.register("numba:compile", _CompileListener())
 
 
 def keep_compiled_by_numba(functions: Sequence[Callable[..., object]]) -> None:

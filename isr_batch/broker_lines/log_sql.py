@@ -59,11 +59,11 @@ def log_sql(*, repeated: bool = False) -> ArrowSql:
     The engine has one thread: two would take a seventh more CPU time for an ingest, and would hardly be faster, because
     most queries are short. With ``repeated``, all callers share one engine that keeps its plans.
     """
-    return _planning_once(os.getpid()) if repeated else ArrowSql(_MACROS, threads=1)
+    return _log_sql_planned_once(os.getpid()) if repeated else ArrowSql(_MACROS, threads=1)
 
 
 @lru_cache(maxsize=1)
-def _planning_once(_process: int) -> ArrowSql:
+def _log_sql_planned_once(_process: int) -> ArrowSql:
     return ArrowSql(_MACROS, threads=1, repeated=True)
 
 

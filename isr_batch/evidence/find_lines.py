@@ -164,15 +164,15 @@ def _changed(row: Row, *, shrinks: bool) -> set[int]:
 def _attempt_line(row: Row, *, shrinks: bool) -> AttemptLine:
     printed = {
         replica["replica_id"]: ReplicaInLine(
-            _if_printed(replica["follower_log_end_offset"], 0),
-            _if_printed(replica["last_caught_up_time_ms"], 1),
+            _if_printed_in_line(replica["follower_log_end_offset"], 0),
+            _if_printed_in_line(replica["last_caught_up_time_ms"], 1),
         )
         for replica in row.get("dropped") or ()
     }
     return AttemptLine(
         _place_of_line(row), row["stamp_us"], row["leader_id"], _partition_of_line(row), shrinks,
-        tuple(row["isr_before"]), tuple(row["isr_after"]), _if_printed(row.get("high_watermark"), 0),
-        _if_printed(row.get("leader_log_end_offset"), 0),
+        tuple(row["isr_before"]), tuple(row["isr_after"]), _if_printed_in_line(row.get("high_watermark"), 0),
+        _if_printed_in_line(row.get("leader_log_end_offset"), 0),
         {each: printed.get(each, ReplicaInLine(None, None)) for each in sorted(_changed(row, shrinks=shrinks))},
     )  # fmt: skip
 
@@ -206,6 +206,6 @@ def _starts_of_processes(rows: list[Row]) -> dict[int, list[tuple[int, EvidenceP
     return dict(starts)
 
 
-def _if_printed(number: int | None, least: int) -> int | None:
+def _if_printed_in_line(number: int | None, least: int) -> int | None:
     # A leader prints -1 for a follower that it has not heard of in its term, and 0 for a time that it never had.
     return number if number is not None and number >= least else None

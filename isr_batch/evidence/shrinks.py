@@ -76,11 +76,11 @@ def shrinks(found: FoundLines) -> list[Shrink]:
     every: list[Event] = [*found.attempts, *found.states, *found.failed]
     for event in sorted(every, key=lambda event: (event.at_us, event.place)):
         by_partition[event.partition].append(event)
-    rows = [row for events in by_partition.values() for row in _History(events, found).shrinks()]
+    rows = [row for events in by_partition.values() for row in _ShrinkHistory(events, found).shrinks()]
     return sorted(rows, key=lambda row: (row.at_us, row.place, row.replica_id))
 
 
-class _History:
+class _ShrinkHistory:
     """Lines about one partition, in order of time."""
 
     def __init__(self, events: Sequence[Event], found: FoundLines) -> None:

@@ -79,7 +79,7 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
     kept = {id(row) for row in rows if _dropped_within_lag_time(row, found)}
     by_leaders = (row for row in rows if row.made_by == LEADER and not row.retry and id(row) not in kept)
     checks = expiration_checks(by_leaders, found)
-    troubles, scales = TroublesOfFollowers(found), _Scales(checks, _leaders_as_suspects(found))
+    troubles, scales = TroublesOfFollowers(found), _SuspectScales(checks, _leaders_as_suspects(found))
     check_of = {id(row): check for check in checks for row in check.rows}
     weighed = []
     for row in rows:
@@ -122,7 +122,7 @@ def _leaders_as_suspects(found: FoundLines) -> set[int]:
     return {attempt.leader_id for attempt in found.attempts} | {state.leader_id for state in found.states}
 
 
-class _Scales:
+class _SuspectScales:
     """Weighs the rows of checks; knows all checks of the cluster."""
 
     def __init__(self, checks: Sequence[ExpirationCheck], leaders: set[int]) -> None:

@@ -152,10 +152,10 @@ def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
     unpacked = {file.path: file.held.content_bytes for file in work.found.files if file.held}
     engine = ingest_engine_for(lake, small.sql, sum(unpacked.values()))
     with packets_at_once(lake.spark) if isinstance(engine, InSpark) else nullcontext():
-        return _read_and_write(small, engine, folder, work, cluster_id)
+        return _read_and_write_broker_logs(small, engine, folder, work, cluster_id)
 
 
-def _read_and_write(
+def _read_and_write_broker_logs(
     small: SmallTables, engine: Engine, folder: Path, work: PlanOfFiles, cluster_id: str
 ) -> IngestOfBrokerLogs:
     lake = small.lake

@@ -82,7 +82,7 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
     try:
         with ArrowSql() as sql:
             _require_query(sql, text)
-            found = sql(text, **{name: _view_for_query(lake, name) for name in names if name in asked})
+            found = sql(text, **{name: _view_for_user_sql(lake, name) for name in names if name in asked})
     except duckdb.Error as error:
         missing = _MISSING.search(str(error))
         if missing:
@@ -152,7 +152,7 @@ def _asked(text: str, names: list[str]) -> set[str]:
     return asked
 
 
-def _view_for_query(lake: Lake, name: str) -> ArrowView:
+def _view_for_user_sql(lake: Lake, name: str) -> ArrowView:
     if name not in TABLES:
         return ArrowView(views_for_duckdb()[name], {}, pa.schema([]))
     columns = contract_of(name).column_names

@@ -45,7 +45,7 @@ class _Known:
         return min(wanted, len(term["assigned"]))
 
 
-class _State:
+class _IsrPathState:
     """The ISR of a rule, and its ELR by the cluster's own settings and as if it were on.
 
     Sets of brokers are bits, as in `isr_batch.scoring.elr`.
@@ -124,7 +124,7 @@ def _isr_path_of_run(rows: list[dict[str, Any]], clusters: Mapping[str, Controll
     ]  # fmt: skip
     terms = sorted((row for row in rows if row["kind"] == "term"), key=itemgetter("at_us", "leader_epoch"))
     known, heard = _Known(cluster.enabled), 0
-    state = _State(broker for term in terms for broker in term["assigned"])
+    state = _IsrPathState(broker for term in terms for broker in term["assigned"])
     for term in terms:
         of_term = [row for row in rows if row["kind"] != "term" and _is_of_isr_path(row, term)]
         changes = sorted((row for row in of_term if row["kind"] != "write"), key=_in_turn)
@@ -197,7 +197,7 @@ def _answered_us(at_us: int, write_us: int, writes: Mapping[int, int]) -> int:
     return writes[asked_us] if at_us <= asked_us + STAMP_US else max(at_us + write_us, writes[asked_us])
 
 
-def _hear_of_isr(word: ControllerWord, known: _Known, state: _State) -> None:
+def _hear_of_isr(word: ControllerWord, known: _Known, state: _IsrPathState) -> None:
     if word.kind == "elr_version":
         known.enabled = (word.value or 0) > 0
     elif word.kind == "min_isr" and word.topic is None:
@@ -220,7 +220,7 @@ def _isr_path_of_term(
     term: Mapping[str, Any],
     events: Iterable[tuple[int, int, Any]],
     known: _Known,
-    state: _State,
+    state: _IsrPathState,
     cluster: ControlledCluster,
 ) -> Iterator[dict[str, Any]]:
     """Yield one row from each event to the next one, cut at midnights."""
@@ -238,7 +238,9 @@ def _isr_path_of_term(
             state.change(event, known, known.min_isr(term))
 
 
-def _row(term: Mapping[str, Any], known: _Known, state: _State, cluster: ControlledCluster) -> dict[str, Any] | None:
+def _row(
+    term: Mapping[str, Any], known: _Known, state: _IsrPathState, cluster: ControlledCluster
+) -> dict[str, Any] | None:
     """Return a span without its time; None while all replicas are in the ISR, and one of them is the heir."""
     order = [replica for replica in term["assigned"] if replica not in known.inactive and replica != term["leader_id"]]
     isr = state.among(term["assigned"], state.isr)

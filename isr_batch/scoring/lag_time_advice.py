@@ -110,10 +110,10 @@ def _answer(rows: list[Row], budgets: SweepBudgets) -> Row:
     undecided = [row for mistakes, detection, row in judged_rows if OVER not in {mistakes, detection}]
     if fitting:
         row = fitting[0]
-        answer, why = RECOMMENDED, f"{_figures(row, budgets)}. {_next_smaller(row, judged_rows, budgets)}"
+        answer, why = RECOMMENDED, f"{_figures(row, budgets)}. {_next_smaller_advice(row, judged_rows, budgets)}"
     elif undecided:
         row = min(undecided, key=lambda row: (_needed_hours(row, budgets), row[LAG_TIME]))
-        answer, why = NOT_ENOUGH_DATA, _what_is_needed(row, budgets)
+        answer, why = NOT_ENOUGH_DATA, _needed_for_advice(row, budgets)
     else:
         row, why = _which_fails(judged_rows, budgets)
         answer = NONE_FITS
@@ -194,7 +194,7 @@ def _detection_figures(row: Row, budgets: SweepBudgets) -> str:
     )
 
 
-def _next_smaller(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> str:
+def _next_smaller_advice(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> str:
     smaller = [entry for entry in judged_rows if entry[2][LAG_TIME] < row[LAG_TIME]]
     if not smaller:
         return "No smaller one was tried"
@@ -203,7 +203,7 @@ def _next_smaller(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets
     return f"At {other[LAG_TIME]:,} ms: {figures(other, budgets)}"
 
 
-def _what_is_needed(row: Row, budgets: SweepBudgets) -> str:
+def _needed_for_advice(row: Row, budgets: SweepBudgets) -> str:
     lacking = []
     if _mistakes_in_advice(row, budgets) == OPEN:
         lacking.append(

@@ -143,7 +143,7 @@ def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
     if not quarters or times < _AGREE * len(ahead_ms):
         return None
     shift = Shift(broker_id, quarters * 15, "")
-    how = f"{_hours_in_words(shift.minutes)} {'ahead of' if quarters > 0 else 'behind'} lastCaughtUpTimeMs"
+    how = f"{_zone_hours_in_words(shift.minutes)} {'ahead of' if quarters > 0 else 'behind'} lastCaughtUpTimeMs"
     return Shift(
         broker_id, shift.minutes,
         f"the timestamps of broker {broker_id} are {how} at {'all ' if times == len(ahead_ms) else ''}{times} dropped "
@@ -176,11 +176,11 @@ def _between_brokers(begun: dict[tuple[str, ...], dict[int, int]], known: Contai
             found.append(Shift(
                 broker_id, most * 15,
                 f"broker {broker_id} logs the same {times} leader epochs "
-                f"{_hours_in_words(most * 15)} {way} broker {reference}",
+                f"{_zone_hours_in_words(most * 15)} {way} broker {reference}",
             ))  # fmt: skip
     return found
 
 
-def _hours_in_words(minutes: int) -> str:
+def _zone_hours_in_words(minutes: int) -> str:
     hours, rest = divmod(abs(minutes), 60)
     return " ".join([*([f"{hours} h"] if hours else []), *([f"{rest} min"] if rest else [])])

@@ -108,14 +108,14 @@ class ConvertedExports:
         try:
             if head.decode("utf-8-sig", "replace").lstrip()[:1] in {"[", "{"}:
                 head = _document_of_export(chunks)
-                events = iter(_events_in(head))
+                events = iter(_events_in_export(head))
             else:
-                events = _events_of_table(chunks)
+                events = _events_of_table_export(chunks)
             some = list(islice(events, _LOOKED_AT))
             if not some:  # not an export; problems are found as in any other file
                 return [self._append(head)]
             named = _field_of_lines(some)
-            order = _Order(some, named)
+            order = _ExportOrder(some, named)
             places = []
             events = chain(some, events)
             while batch := list(islice(events, _EVENTS_AT_ONCE)):
@@ -153,7 +153,7 @@ def _delimiter_of_export(header: str) -> str:
     return names[1] or ("," if re.fullmatch(r'"?[@_]?\w+"?\r?', header) else "")
 
 
-class _Stream(io.RawIOBase):
+class _ExportStream(io.RawIOBase):
     """Bytes that come in chunks, as a stream."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
@@ -170,8 +170,8 @@ class _Stream(io.RawIOBase):
         return size
 
 
-def _events_of_table(chunks: Iterator[bytes]) -> Iterator[Event]:
-    text = io.TextIOWrapper(io.BufferedReader(_Stream(chunks), _HEAD), "utf-8-sig", "replace", newline="")
+def _events_of_table_export(chunks: Iterator[bytes]) -> Iterator[Event]:
+    text = io.TextIOWrapper(io.BufferedReader(_ExportStream(chunks), _HEAD), "utf-8-sig", "replace", newline="")
     header = next(filter(str.strip, text), "").lstrip()  # as `is_export` finds it
     csv.field_size_limit(1 << 27)
     rows = csv.reader(chain([header], text), delimiter=_delimiter_of_export(header.rstrip("\n")) or ",")
@@ -192,7 +192,7 @@ def _document_of_export(chunks: Iterator[bytes]) -> bytes:
     return b"".join(content)
 
 
-def _events_in(document: bytes) -> list[Event]:
+def _events_in_export(document: bytes) -> list[Event]:
     documents = _documents_of_export(document.decode("utf-8-sig", "replace"))
     return _events_of(documents[0] if len(documents) == 1 else documents)
 
@@ -285,7 +285,7 @@ _STAMP: Final = 40
 """Length up to which a text is only a timestamp."""
 
 
-class _Order:
+class _ExportOrder:
     """Finds from the times of the first and the last event whether the latest comes first."""
 
     def __init__(self, some: Sequence[Event], named: str | None) -> None:
