@@ -151,7 +151,7 @@ class SparkTables:
         of_days = contract_schema(BROKER_DAYS.name, BROKER_DAYS.column_names)
         brokers = pairs.mapInArrow(partial(_broker_days, self._mapping, of_days), from_arrow_schema(of_days)).toArrow()
         few = {name: frame.toArrow() for name, frame in self._frames.items() if name in {"epochs", "changes"}}
-        none = {name: _empty_spark_frame(frame) for name, frame in self._frames.items() if name not in few}
+        none = {name: frame.limit(0).toArrow() for name, frame in self._frames.items() if name not in few}
         with log_sql() as sql:
             clusters = pc.unique(days["cluster_id"]).to_pylist()
             lake = _NearSilences(self._fetch_log, frames_read(sql, none | few, self._mapping, clusters).tables)
@@ -222,10 +222,6 @@ def _quoted_for_spark(name: str) -> str:
 def _dotted(frame: DataFrame, name: str) -> str:
     """Quote a column, or a field in a column, for Spark's SQL."""
     return _quoted_for_spark(name) if name in frame.columns else ".".join(map(_quoted_for_spark, name.split(".")))
-
-
-def _empty_spark_frame(frame: DataFrame) -> pa.Table:
-    return frame.limit(0).toArrow()
 
 
 def _worked_by_spark(

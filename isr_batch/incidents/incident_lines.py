@@ -70,7 +70,8 @@ def _query_of_fetches_elsewhere(incident: Row) -> str:
     """Write the query for the number of each follower's fetches at each leader during an incident."""
     return (
         f"SELECT leader_id, replica_id, count(DISTINCT arrival_time) AS fetches FROM fetches "
-        f"WHERE cluster_id = '{_incident_cluster(incident)}' AND {_time_of_incident_as_sql(incident, 'arrival_time', 0)} "
+        f"WHERE cluster_id = '{_incident_cluster(incident)}' "
+        f"AND {_time_of_incident_as_sql(incident, 'arrival_time', 0)} "
         "GROUP BY ALL ORDER BY ALL"
     )
 

@@ -123,7 +123,9 @@ def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfF
             files.append(replace(file, name=named[file.path, file.source]))
             continue
         before = {
-            r.source_file for r in superseded if _file_began_as(file, r) and _plain_files(r.source_file) == file.name
+            r.source_file
+            for r in superseded
+            if _file_began_as(file, r) and re.sub(r" \(\d+\)$", "", r.source_file) == file.name
         }
         name, number = (min(before) if before else file.name), 1
         while name in taken:
@@ -136,10 +138,6 @@ def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfF
             if record.code_version == __version__}  # fmt: skip
     there = {(file.name, file.held.size_bytes, file.held.content_hash) for file in files if file.held}
     return PlanOfFiles(replace(found, files=files), superseded, gone, shorter, there <= ingested)
-
-
-def _plain_files(name: str) -> str:
-    return re.sub(r" \(\d+\)$", "", name)
 
 
 @dataclass(frozen=True)

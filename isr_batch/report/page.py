@@ -194,7 +194,7 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
         silent_colour=SILENT,
         follower_colours=FOLLOWER_LINES,
         phase_colours=PHASE_COLOURS,
-        charts=_data_of_page({place: _themed_page(chart) for place, chart in charts.items()}),
+        charts=_data_of_page({place: {**chart, "config": THEME} for place, chart in charts.items()}),
         scripts=_safe_on_page(_vega()),
         **content,
     )
@@ -239,10 +239,6 @@ def _vega() -> str:
     except OSError:  # a read-only home directory must not prevent the report
         pass
     return str(script)
-
-
-def _themed_page(chart: Spec) -> Spec:
-    return {**chart, "config": THEME}
 
 
 def _data_of_page(charts: dict[str, Spec]) -> Markup:

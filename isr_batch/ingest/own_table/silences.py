@@ -23,7 +23,6 @@ SILENCES: Final = pa.schema([
 LEAST_US: Final = 2 * SECOND_US
 CADENCES_A_SILENCE: Final = 3
 """Minimum length of a silence, in multiples of the usual interval; a shorter gap may just be irregular fetching."""
-CADENCES_A_LAG_TIME: Final = 3
 WITNESSES: Final = 2
 """Followers that must have stopped fetching from a leader; if only one has, its fetcher thread may have died."""
 
@@ -132,13 +131,6 @@ def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table |
         fetches=fetches,
     )
     return found.cast(SILENCES)
-
-
-def thin_pairs(broker_days: pa.Table, lag_time_ms: int) -> pa.Table:
-    """Find the days on which a pair fetched too rarely to show a stop: leader_id, replica_id, event_date."""
-    longest_us = max(SECOND_US, lag_time_ms * 1000 // CADENCES_A_LAG_TIME)
-    thin = pc.fill_null(pc.greater(broker_days["cadence_us"], longest_us), fill_value=True)
-    return broker_days.filter(thin).select(["leader_id", "replica_id", "event_date"])
 
 
 def _pairs_of_broker_days(broker_days: pa.Table) -> _Pairs:
