@@ -81,7 +81,7 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
         _attempt_line(row, shrinks=shrinks)
         for shrinks, attempts in ((True, _lines_in_order(shrink_lines(sql, once))), (False, rows(EXPAND)))
         for row in attempts
-        if _changed(row, shrinks=shrinks)
+        if _changed_by_line(row, shrinks=shrinks)
     ]
     for attempt in found.attempts:
         for replica in attempt.replicas.values():
@@ -155,7 +155,7 @@ def _partition_of_line(row: Row) -> tuple[str, int]:
     return row["topic"], row["partition_id"]
 
 
-def _changed(row: Row, *, shrinks: bool) -> set[int]:
+def _changed_by_line(row: Row, *, shrinks: bool) -> set[int]:
     """Return the replicas that the ISR loses or gains; empty if the line shows no change."""
     more, less = ("isr_before", "isr_after") if shrinks else ("isr_after", "isr_before")
     return set(row[more]) - set(row[less])
@@ -173,7 +173,7 @@ def _attempt_line(row: Row, *, shrinks: bool) -> AttemptLine:
         _place_of_line(row), row["stamp_us"], row["leader_id"], _partition_of_line(row), shrinks,
         tuple(row["isr_before"]), tuple(row["isr_after"]), _if_printed_in_line(row.get("high_watermark"), 0),
         _if_printed_in_line(row.get("leader_log_end_offset"), 0),
-        {each: printed.get(each, ReplicaInLine(None, None)) for each in sorted(_changed(row, shrinks=shrinks))},
+        {each: printed.get(each, ReplicaInLine(None, None)) for each in sorted(_changed_by_line(row, shrinks=shrinks))},
     )  # fmt: skip
 
 

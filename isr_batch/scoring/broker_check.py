@@ -141,7 +141,7 @@ def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
 def own_rules(engine: LakeEngine) -> list[RuleRun]:
     """Return the rules of the releases that the brokers ran."""
     terms = _comparable_terms(engine, {name: engine.table(name) for name in HELD})
-    return [RuleRun(rule) for rule in _releases(engine, {"terms": terms})[1]]
+    return [RuleRun(rule) for rule in _releases_to_check(engine, {"terms": terms})[1]]
 
 
 def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows:
@@ -159,7 +159,7 @@ def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dic
     if changes is not None:
         tables["isr_changes"] = changes
     tables["terms"] = _comparable_terms(engine, tables)
-    tables["releases"], ran = _releases(engine, tables)
+    tables["releases"], ran = _releases_to_check(engine, tables)
     if not ran:
         raise _nothing_to_check(engine, lake, tables)
     _require_replayed(engine, lake, ran)
@@ -217,7 +217,7 @@ def ask_broker_check(engine: LakeEngine, name: str, tables: dict[str, Rows]) -> 
     return engine(text_of("isr_batch.scoring", name, **_TEXTS), **tables)
 
 
-def _releases(engine: LakeEngine, tables: dict[str, Rows]) -> tuple[Rows, list[str]]:
+def _releases_to_check(engine: LakeEngine, tables: dict[str, Rows]) -> tuple[Rows, list[str]]:
     """Return, for each ``version`` of the brokers, the rule of its release (``ran``), and ``checks_per_lag_time``."""
     known = "SELECT DISTINCT broker_version FROM {terms} WHERE broker_version IS NOT NULL ORDER BY broker_version"
     versions = [row["broker_version"] for row in engine.listed(engine(known, **tables))]

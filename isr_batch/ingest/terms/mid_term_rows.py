@@ -116,7 +116,7 @@ def vouched_for(
         of_broker[stretch.broker_id].append(stretch)
     kept = []
     for row in led:
-        found = _stretch_of(row, of_broker[row["leader_id"]]) if stretches else (0, None)
+        found = _stretch_of_mid_term(row, of_broker[row["leader_id"]]) if stretches else (0, None)
         if found is None:
             continue
         number, until_us = found
@@ -127,7 +127,7 @@ def vouched_for(
     return kept
 
 
-def _stretch_of(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
+def _stretch_of_mid_term(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
     """Find the stretch in which a term begins, and where a gap cuts it; None if it begins outside all stretches.
 
     The last stretch may end long before the broker's other logs, because the request log was switched off or is
