@@ -166,7 +166,7 @@ def test_garbage_is_collected_after_a_compilation_if_it_was_before(
     monkeypatch: pytest.MonkeyPatch, *, collects: bool
 ) -> None:
     seen = []
-    monkeypatch.setattr(numba_cache, "_say_compiling", lambda: seen.append(gc.isenabled()))
+    monkeypatch.setattr(numba_cache, "_say_compiling", lambda _what: seen.append(gc.isenabled()))
     try:
         (gc.enable if collects else gc.disable)()
         assert not kept()
