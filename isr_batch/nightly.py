@@ -29,7 +29,7 @@ Step = Callable[[str], AbstractContextManager[dict[str, Any]]]
 
 
 @contextmanager
-def _silently(_name: str) -> Iterator[dict[str, Any]]:
+def _nightly_step_silently(_name: str) -> Iterator[dict[str, Any]]:
     """Run a step without showing anything."""
     yield {}
 
@@ -39,7 +39,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     runs: Sequence[RuleRun],
     window: Window = Window(),  # noqa: B008 frozen
     run: Run | None = None,
-    step: Step = _silently,
+    step: Step = _nightly_step_silently,
     *,
     elr: Elr = "auto",
     timelines: Timelines | None = None,

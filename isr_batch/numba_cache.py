@@ -117,7 +117,7 @@ class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without 
             super()._save_overload(sig, data)
 
 
-class _Listener(event.Listener):  # type: ignore[misc]  # numba comes without types
+class _CompileListener(event.Listener):  # type: ignore[misc]  # numba comes without types
     """Is notified of each function that is compiled because it is not in the cache."""
 
     def __init__(self) -> None:
@@ -125,8 +125,9 @@ class _Listener(event.Listener):  # type: ignore[misc]  # numba comes without ty
 
     def on_start(self, event: event.Event) -> None:
         """Note that a function is compiled, and pause the garbage collector, which would take a fifth more time."""
-        if str(event.data["dispatcher"].py_func.__module__).startswith(f"{udfs.__name__}."):
-            _say_compiling()
+        module = str(event.data["dispatcher"].py_func.__module__)
+        if not self.collecting and module.startswith(f"{udfs.__name__}."):
+            _say_compiling(next((what for of, what in _COMPILED.items() if module.startswith(of)), _OTHERS))
         self.collecting.append(gc.isenabled())
         gc.disable()
 
@@ -136,14 +137,23 @@ class _Listener(event.Listener):  # type: ignore[misc]  # numba comes without ty
             gc.enable()
 
 
+_COMPILED = {
+    "udfs.request_log": "what reads request logs, once after an install or an upgrade: some seconds",
+    "udfs.kernel.replay": "all rules, once after an install or an upgrade: half a minute or more, before the first row",
+    "udfs.simulation": "the simulation, once after an install or an upgrade: a minute or more",
+}
+"""Each work that compiles for itself, by the module of the function that begins it, and how long that takes."""
+_OTHERS = "kernels, once after an install or an upgrade: some seconds"
+
+
 @lru_cache
-def _say_compiling() -> None:
-    logger.info("compiling kernels, once after an install or an upgrade: half a minute or more")
+def _say_compiling(what: str) -> None:
+    logger.info("compiling %s", what)
 
 
 @lru_cache
 def _listen_for_compiling() -> None:
-    event.register("numba:compile", _Listener())
+    event.register("numba:compile", _CompileListener())
 
 
 def keep_compiled_by_numba(functions: Sequence[Callable[..., object]]) -> None:

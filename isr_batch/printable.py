@@ -16,15 +16,15 @@ _SECRET = re.compile(r"sig|token|secret|password|credential|key", re.IGNORECASE)
 def printable(text: str) -> str:
     r"""Escape every invisible character, line ends included, by its number (``\x1b``), and hide credentials."""
     text = without_credentials(text)
-    return text if text.isprintable() else "".join(map(_visible, text))
+    return text if text.isprintable() else "".join(map(_visible_in_printable, text))
 
 
 def without_credentials(text: str) -> str:
     """Hide the credentials in every address of a text: ``s3://***@bucket/lake``."""
-    return _ADDRESS.sub(_hidden, text) if ":/" in text else text
+    return _ADDRESS.sub(_hidden_in_printable, text) if ":/" in text else text
 
 
-def _hidden(address: re.Match[str]) -> str:
+def _hidden_in_printable(address: re.Match[str]) -> str:
     scheme, place = address[1], address[2]
     place, mark, query = place.partition("?")
     user, at, host = place.rpartition("@")
@@ -45,20 +45,20 @@ def printable_lines(text: str) -> str:
 
 def shell_word(text: str) -> str:
     """Quote a text as one word of a shell command that people copy."""
-    if all(map(_is_visible, text)):
+    if all(map(_is_printable, text)):
         return shlex.quote(text)
     escaped = text.replace("\\", r"\\").replace("'", r"\'")
-    word = "".join(each if _is_visible(each) else f"\\U{ord(each):08x}" for each in escaped)
+    word = "".join(each if _is_printable(each) else f"\\U{ord(each):08x}" for each in escaped)
     return f"$'{word}'"
 
 
-def _is_visible(character: str) -> bool:
+def _is_printable(character: str) -> bool:
     # Python treats spaces other than the usual one as not printable.
     return character.isprintable() or unicodedata.category(character) == "Zs"
 
 
-def _visible(character: str) -> str:
-    if _is_visible(character):
+def _visible_in_printable(character: str) -> str:
+    if _is_printable(character):
         return character
     number = ord(character)
     return f"\\x{number:02x}" if number < 1 << 8 else f"\\u{number:04x}" if number < 1 << 16 else f"\\U{number:08x}"

@@ -49,12 +49,12 @@ class Window:
     @property
     def start_us(self) -> int:
         """First instant of the window, in microseconds since 1970; in the far past if that side is unbounded."""
-        return _midnight_us(self.start) if self.start else -(2**62)
+        return _midnight_of_window_us(self.start) if self.start else -(2**62)
 
     @property
     def end_us(self) -> int:
         """First instant after the window, in microseconds since 1970; in the far future if that side is unbounded."""
-        return _midnight_us(self.end) if self.end else 2**62
+        return _midnight_of_window_us(self.end) if self.end else 2**62
 
     def within(self, time_us: str) -> str:
         """The window as an SQL condition on a column of microseconds."""
@@ -160,7 +160,7 @@ def parse_instant(option: str, text: str) -> int:
         ) from None
 
 
-def _midnight_us(day: str) -> int:
+def _midnight_of_window_us(day: str) -> int:
     return (date.fromisoformat(day) - date(1970, 1, 1)) // timedelta(microseconds=1)
 
 

@@ -104,6 +104,7 @@ def generate_command(
     rule: Annotated[
         str | None, typer.Option(help="Rule of the brokers; by default today's. With several (a,b): one cluster each.")
     ] = None,
+    rule_file: RuleFile = None,
     idle_share: Annotated[float, typer.Option(min=0, max=1, help="Share of partitions without traffic.")] = 0.4,
     busiest_rate: Annotated[
         float, typer.Option(min=0.001, max=10_000, help="Produce requests per second of the busiest partition.")
@@ -116,6 +117,7 @@ def generate_command(
 
     With several rules, the clusters are named SCENARIO.RULE.
     """
+    take_in_rule_file(rule_file)
     rules = list(dict.fromkeys(name.strip() for name in rule.split(","))) if rule is not None else [None]
     require_rule_names(*(name for name in rules if name is not None))
     from isr_batch.simulation.generate_scenario import generate_scenario
@@ -267,9 +269,11 @@ def views_command(
 def compare_command(
     first: Annotated[str, typer.Argument(metavar="A", autocompletion=complete_rule, help="First rule.")],
     second: Annotated[str, typer.Argument(metavar="B", autocompletion=complete_rule, help="Second rule.")],
+    rule_file: RuleFile = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Count the shrinks that one rule makes and the other does not, by primary cause."""
+    take_in_rule_file(rule_file)
     require_rule_names(first, second)
     from isr_batch.scoring.disagreements import COMPARED, compare_rules
 
@@ -294,8 +298,11 @@ app.command(
 
 
 @config_app.command("show", epilog="Example: isr-batch config show --set kafka-3.7.replica_lag_time_max_ms=10000")
-def show_config_command(env: Env = None, rules: Rules = None, params: Set = None, as_json: Json = False) -> None:
+def show_config_command(
+    env: Env = None, rules: Rules = None, params: Set = None, rule_file: RuleFile = None, as_json: Json = False
+) -> None:
     """Print the settings in force and their hash."""
+    take_in_rule_file(rule_file)
     import yaml
 
     settings = settings_of_job(env, rules, params)

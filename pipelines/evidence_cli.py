@@ -44,7 +44,7 @@ def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, nothing: "No
             name: evidence_answer(rows, missing=missing[name], notes=notes_of_brokers(job.lake, name, rows))
             for name, rows in evidence.items()
         }
-        for name, warnings in logs.warnings().items():
+        for name, warnings in logs.warnings(job.lake).items():
             answers[name] += [said for said in warnings if said not in answers[name]]
         with job.out.step(f"write {file}"):
             write_evidence_page(evidence, file, answers)

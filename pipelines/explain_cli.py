@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from isr_batch.errors import UsageError
-from isr_batch.rule_names import require_rule_names
+from isr_batch.rule_names import require_rule_names, take_in_rule_file
 from isr_batch.window import AskedTime, parse_asked_time
 from pipelines.completion import complete_broker, complete_rule, complete_topic
 from pipelines.job import (
@@ -17,6 +17,7 @@ from pipelines.job import (
     Json,
     LakePath,
     Quiet,
+    RuleFile,
     open_job,
     settings_of_job,
     show_zone_of_job,
@@ -44,11 +45,13 @@ def explain_command(
         str | None,
         typer.Option(autocompletion=complete_rule, help="Rule that made the shrink; by default today's."),
     ] = None,
+    rule_file: RuleFile = None,
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.svg", help="Picture: svg, png or html.")] = None,
     display_zone: DisplayZone = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Explain one shrink; without a topic, list the incidents, with the commands that explain them."""
+    take_in_rule_file(rule_file)
     show_zone_of_job(display_zone)
     asked = parse_asked_time("--at", at) if at is not None else None
     if topic is None and partition is None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # help should not wait for Spark, so commands import it where
     from isr_batch.ingest.folder.log_folder import LogFolder
     from isr_batch.ingest.folder.log_options import LogOptions
     from isr_batch.ingest.own_table.mapping import TableMapping
+    from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import Run
 
 ingest_app = typer.Typer(no_args_is_help=True, help="Read logs, or a table of fetches, into a lake.")
@@ -57,11 +58,15 @@ class LogsOfCommand:
     release: str | None
     options: "LogOptions"
 
-    def warnings(self) -> dict[str, list[str]]:
+    def warnings(self, lake: "Lake") -> dict[str, list[str]]:
         """List for each cluster what makes its results doubtful or poorer, as `look` does."""
         from isr_batch.ingest.folder.folder_warnings import folder_warnings
+        from isr_batch.ingest.kafka_logs.quarantine import warnings_of_unread_lines
 
-        return {name: folder_warnings(found) for name, (_, found) in self.clusters.items()}
+        return {
+            name: [*folder_warnings(found), *warnings_of_unread_lines(lake, name)]
+            for name, (_, found) in self.clusters.items()
+        }
 
 
 def find_logs_of_command(
@@ -145,10 +150,10 @@ def _show_files(out: Output, name: str, found: "LogFolder") -> None:
 
 
 def _show_files_and_warnings(out: Output, name: str, found: "LogFolder") -> None:
-    from isr_batch.ingest.folder.folder_warnings import folder_warnings
+    from isr_batch.ingest.folder.folder_warnings import folder_warnings, unread_lines_seen
 
     _show_files(out, name, found)
-    show_warnings(out, name, folder_warnings(found))
+    show_warnings(out, name, [*folder_warnings(found), *unread_lines_seen(found)])
 
 
 def show_warnings(out: Output, name: str, warnings: list[str]) -> None:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isr_batch.rule_names import take_in_rule_file
 from isr_batch.window import Window, parse_window
 from pipelines.job import (
     Catalog,
@@ -14,6 +15,7 @@ from pipelines.job import (
     Json,
     LakePath,
     Quiet,
+    RuleFile,
     Rules,
     Set,
     TimelinesOf,
@@ -47,10 +49,11 @@ def status_command(
 
 def backfill_command(
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
-    start: From = None, end: To = None, timelines: TimelinesOf = None,
+    rule_file: RuleFile = None, start: From = None, end: To = None, timelines: TimelinesOf = None,
     engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Replay each pending or stale day, one after the other; finished days stay done if it is interrupted."""
+    take_in_rule_file(rule_file)
     window, wanted = parse_window(None, start, end), timelines_of_job(timelines)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params, engine), lake, catalog)
     from isr_batch.replay.days import days_status as of_days

@@ -227,7 +227,7 @@ def run_command(
             return
         with recorded_job(job, command) as done:
             ingest_logs_of_command(job, done, found)
-            _replay_and_report(job, done, command, file, window, wanted, found.warnings(), comparable=True)
+            _replay_and_report(job, done, command, file, window, wanted, found.warnings(job.lake), comparable=True)
 
 
 def _replay_and_report(

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from isr_batch.rule_names import take_in_rule_file
 from pipelines.job import (
     Catalog,
     EngineOf,
@@ -12,6 +13,7 @@ from pipelines.job import (
     Json,
     LakePath,
     Quiet,
+    RuleFile,
     open_job,
     recorded_job,
     require_lake_of_job,
@@ -31,10 +33,11 @@ def sweep_command(
         Path, typer.Option("--grid", metavar="FILE.yaml", exists=True, help="Rules, parameter values, budgets.")
     ],
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.html", help="Page to write.")] = None,
-    engine: EngineOf = None,
+    rule_file: RuleFile = None, engine: EngineOf = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Replay many parameter sets in one pass, and recommend the smallest lag time within the budgets."""
+    take_in_rule_file(rule_file)
     require_lake_of_job(lake, catalog)
     from isr_batch.scoring.sweep_grid import load_grid, require_lag_times_in_grid
 

@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from isr_batch.errors import UsageError
+from isr_batch.rule_names import take_in_rule_file
 from isr_batch.window import parse_window
 from pipelines.completion import complete_topic
-from pipelines.job import Catalog, Date, Env, Json, LakePath, Quiet, Rules, Set, open_job, settings_of_job
+from pipelines.job import Catalog, Date, Env, Json, LakePath, Quiet, RuleFile, Rules, Set, open_job, settings_of_job
 from pipelines.output import Output
 
 
@@ -19,13 +20,14 @@ def timeline_command(
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for Parquet files, instead of printing.")
     ] = None,
     cluster: Annotated[str | None, typer.Option(help="Cluster, if several have the topic.")] = None,
-    lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None, day: Date = None,
-    env: Env = None, quiet: Quiet = False, as_json: Json = False,
+    lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
+    rule_file: RuleFile = None, day: Date = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compute replica_timeline and partition_timeline of one partition, without replaying the others.
 
     Only the first of very many rows are shown; --out writes all.
     """
+    take_in_rule_file(rule_file)
     window = parse_window(day, None, None)
     if file and file.suffix in {".html", ".svg", ".png", ".parquet", ".csv", ".json"} and not file.is_dir():
         raise UsageError(

@@ -228,7 +228,7 @@ KINDS: Final[dict[str, Check]] = {
     rf"Of ([\d,]+) followers?{DROPPED}(?: or may have dropped)?, (?:([\d,]+)|none(?: of the (\d+) that can "
     r"be judged)?) (?:was|were) healthy(?:: .*)?\.": _perhaps_healthy,
     rf"(?:None of the (\d+) followers|The follower){DROPPED} can(?:not)? be judged by the replay.*\.": _none_judged,
-    r"([\d,]+) replicas? left an ISR at a time without the leader's server\.log: .*\.": _unknown_makers,
+    r"([\d,]+) replicas? left an ISR at a time for which the leader's server\.log is .*\.": _unknown_makers,
     r"server\.log of (.*) is missing: a removal that the replay makes too is attributed to them\.": _unlogged,
     r"The replay was not compared with the brokers\.": _not_compared,
     r"No log names the release .*\.": _no_release,

@@ -8,7 +8,7 @@ from isr_batch.ingest.engine.engine import Here
 from isr_batch.ingest.folder.settings_files import Broker
 from isr_batch.ingest.requests.leader_and_isr import ACCEPTED
 from isr_batch.ingest.terms.broker_settings import broker_settings
-from isr_batch.ingest.terms.leader_epochs import Sources
+from isr_batch.ingest.terms.parsed_logs import ParsedLogs
 from isr_batch.lake.arrow_sql import ArrowSql
 
 SECOND = 1_000_000
@@ -60,7 +60,7 @@ def record_lines(*rows: dict[str, Any]) -> pa.Table:
 def sources(
     sql: ArrowSql, server: pa.Table | None = None, state_changes: pa.Table | None = None,
     records: pa.Table | None = None, requests: Any = None, from_controller: pa.Table | None = None,
-) -> Sources:  # fmt: skip
+) -> ParsedLogs:  # fmt: skip
     """Make the sources of one broker; its lag time is 4 s."""
     server = lines() if server is None else server
     state_changes = lines() if state_changes is None else state_changes
@@ -70,7 +70,7 @@ def sources(
         "topic": pa.array([], pa.string()), "resource_broker": pa.array([], pa.string()),
         "min_insync_replicas": pa.array([], pa.int32()),
     })  # fmt: skip
-    return Sources(
+    return ParsedLogs(
         sql, Here(sql), requests, from_controller or ACCEPTED.empty_table(), topics, server, state_changes, records,
         broker_settings(sql, server, [Broker(1, 4000, 2)]), min_isr,
     )  # fmt: skip

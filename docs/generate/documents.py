@@ -133,7 +133,8 @@ def rules() -> str:
 
 
 def _rule(rule: Rule) -> str:
-    lines = [f"## {rule.id}\n", f"In force: {rule.in_force}. Source: {rule.source}.\n", rule.doc.strip() + "\n"]
+    status = f"In force: {rule.in_force}" if rule.kind == "released" else f"In no release of Kafka ({rule.in_force})"
+    lines = [f"## {rule.id}\n", f"{status}. Source: {rule.source}.\n", rule.doc.strip() + "\n"]
     lines.append(f"{fill(rule.series, 110)}\n")
     lines.append(f"![{rule.id} in one of the two logs](images/rules/{rule.id}.svg)\n")
     if says := seen(rule.id).says:

@@ -97,12 +97,12 @@ def as_arrow(name: str, frame: Any) -> pa.Table:
     """
     kind = kind_of(name, frame)
     if kind == "arrow":
-        _require_different(name, frame.column_names)
+        _require_different_frames(name, frame.column_names)
         return frame
     if kind == "spark":
         return frame.toArrow()
     levels = [level for level in frame.index.names if level is not None]
-    _require_different(name, [*levels, *frame.columns])
+    _require_different_frames(name, [*levels, *frame.columns])
     if levels:  # an index without a name is the row's number
         frame = frame.reset_index()
     try:
@@ -125,7 +125,7 @@ def schema_of(name: str, frame: Any) -> pa.Schema:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    _require_different(name, frame.columns)
+    _require_different_frames(name, frame.columns)
     fields = []
     for field in frame.schema:
         try:
@@ -135,7 +135,7 @@ def schema_of(name: str, frame: Any) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _require_different(name: str, columns: Iterable[object]) -> None:
+def _require_different_frames(name: str, columns: Iterable[object]) -> None:
     several = [str(column) for column, times in Counter(columns).items() if times > 1]
     if several:
         raise UsageError(f"{name} has several columns named {listed(several)}", "rename or drop all but one")

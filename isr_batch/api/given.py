@@ -81,8 +81,8 @@ def given_mapping(
         section = dict(given.get(name) or {})
         if short or name not in given:
             known = section.get("columns", {})
-            section["columns"] = {**_by_name(SECTIONS[name], schema, known), **known}
-            mistakes += _missing(name, schema, section["columns"])
+            section["columns"] = {**_given_by_name(SECTIONS[name], schema, known), **known}
+            mistakes += _missing_in_given(name, schema, section["columns"])
         whole[name] = section if name == "fetches" else {**section, "path": name}
     if mistakes:
         raise UsageError("\n  ".join(mistakes), _EXAMPLE)
@@ -112,7 +112,7 @@ def mapping_tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
     raise UsageError(f"mapping is {shown_type(mapping)}, and a dict or the path of a YAML file is expected", _EXAMPLE)
 
 
-def _by_name(section: type[MappedColumns], schema: pa.Schema, known: Mapping[str, Any]) -> dict[str, str]:
+def _given_by_name(section: type[MappedColumns], schema: pa.Schema, known: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     for name in section.model_fields:
         there = next((column for column in (name, _ALSO.get(name)) if column in schema.names), None)
@@ -121,7 +121,7 @@ def _by_name(section: type[MappedColumns], schema: pa.Schema, known: Mapping[str
     return found
 
 
-def _missing(name: str, schema: pa.Schema, columns: Mapping[str, Any]) -> list[str]:
+def _missing_in_given(name: str, schema: pa.Schema, columns: Mapping[str, Any]) -> list[str]:
     section = SECTIONS[name]
     missing = [
         column for column, field in section.model_fields.items() if field.is_required() and column not in columns

@@ -94,7 +94,7 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
             (read,) = inputs_of_sources([("fetches", none)], mapped)
             known[rows.schema] = mapped, read
         mapped, read = known[rows.schema]
-        return _shrinks(replace(read, source=rows), mapped, given_runs, brokers)
+        return _shrinks_of_group(replace(read, source=rows), mapped, given_runs, brokers)
 
     return shrinks_of_group
 
@@ -146,7 +146,9 @@ def broker_facts(  # noqa: PLR0913 all but one have a default
         return facts_of(sql, frames_read(sql, arrow, mapped))
 
 
-def _shrinks(fetches: Input, mapping: TableMapping, runs: Sequence[RuleRun], brokers: BrokerFacts | None) -> pa.Table:
+def _shrinks_of_group(
+    fetches: Input, mapping: TableMapping, runs: Sequence[RuleRun], brokers: BrokerFacts | None
+) -> pa.Table:
     sql = log_sql(repeated=True)  # opening one, or planning a query, takes longer than a group's query
     lake = input_tables(sql, [fetches], mapping)
     stream = stream_of(lake, brokers or facts_of(sql, lake))

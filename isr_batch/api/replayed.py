@@ -53,11 +53,11 @@ class BrokerFacts:
             own = own.filter(pc.is_in(own[name], here[name]))
         if here.num_rows == 1:
             return own
-        known = set(_keys(here))
-        return own.filter(pa.array([key in known for key in _keys(own)], pa.bool_()))
+        known = set(_keys_of_replayed(here))
+        return own.filter(pa.array([key in known for key in _keys_of_replayed(own)], pa.bool_()))
 
 
-def _keys(rows: pa.Table) -> Iterator[tuple[object, ...]]:
+def _keys_of_replayed(rows: pa.Table) -> Iterator[tuple[object, ...]]:
     return zip(*(rows[name].to_pylist() for name in _PARTITION), strict=True)
 
 

@@ -89,7 +89,9 @@ class SparkTables:
     ) -> None:
         self._sources = [(name, SparkRows(name, frame)) for name, frame in frames.items()]
         inputs = inputs_of_sources(self._sources, mapping)  # finds all mistakes before a row is read
-        self._frames = {given.section: frames[given.section].select(*map(_quoted, given.columns)) for given in inputs}
+        self._frames = {
+            given.section: frames[given.section].select(*map(_quoted_for_spark, given.columns)) for given in inputs
+        }
         self._mapping, self._runs, self._kind, self._spark = mapping, runs, kind, spark
         self.engine = f"spark: {engine}"
 
@@ -101,7 +103,7 @@ class SparkTables:
         if name == "coverage":
             return given_back(arrow_schema(table).empty_table(), self._kind, self._spark)
         if table is QUARANTINE:
-            frame = self._worked(partial(_read, name), arrow_schema(table), None)
+            frame = self._worked(partial(_read_by_spark, name), arrow_schema(table), None)
         else:
             frame = self._worked(partial(_replayed, name, self._runs), arrow_schema(table), self.facts)
         for column, value in (where or {}).items():
@@ -112,13 +114,15 @@ class SparkTables:
         """Apply a function to the tables of whole partitions."""
         parts = [
             frame.select(*self._keys(name), *(
-                F.struct(*map(_quoted, frame.columns)).alias(other) if other == name
+                F.struct(*map(_quoted_for_spark, frame.columns)).alias(other) if other == name
                 else F.lit(None).cast(self._frames[other].schema).alias(other) for other in self._frames
             ))
             for name, frame in self._frames.items()
         ]  # fmt: skip
         together = reduce(DataFrame.unionByName, parts).repartition("_topic", "_partition").drop("_topic", "_partition")
-        return together.mapInArrow(partial(_worked, self._mapping, facts, work, schema), from_arrow_schema(schema))
+        return together.mapInArrow(
+            partial(_worked_by_spark, self._mapping, facts, work, schema), from_arrow_schema(schema)
+        )
 
     def _keys(self, section: str) -> list[Any]:
         columns = mapped_columns(getattr(self._mapping, section).columns)
@@ -136,14 +140,18 @@ class SparkTables:
 
     @cached_property
     def _known(self) -> tuple[BrokerFacts, dict[Table, pa.Table]]:
-        days = self._worked(_fetch_days, contract_schema(FETCH_DAYS.name, FETCH_DAYS.column_names), None).toArrow()
+        days = self._worked(
+            _fetch_days_by_spark, contract_schema(FETCH_DAYS.name, FETCH_DAYS.column_names), None
+        ).toArrow()
         require_rows("fetches", days.num_rows)
-        instants = self._frames["fetches"].mapInArrow(partial(_instants, self._mapping), from_arrow_schema(_INSTANTS))
+        instants = self._frames["fetches"].mapInArrow(
+            partial(_fetch_instants_of_spark_rows, self._mapping), from_arrow_schema(_INSTANTS)
+        )
         pairs = instants.repartition("leader_id", "replica_id")
         of_days = contract_schema(BROKER_DAYS.name, BROKER_DAYS.column_names)
         brokers = pairs.mapInArrow(partial(_broker_days, self._mapping, of_days), from_arrow_schema(of_days)).toArrow()
         few = {name: frame.toArrow() for name, frame in self._frames.items() if name in {"epochs", "changes"}}
-        none = {name: _empty(frame) for name, frame in self._frames.items() if name not in few}
+        none = {name: frame.limit(0).toArrow() for name, frame in self._frames.items() if name not in few}
         with log_sql() as sql:
             clusters = pc.unique(days["cluster_id"]).to_pylist()
             lake = _NearSilences(self._fetch_log, frames_read(sql, none | few, self._mapping, clusters).tables)
@@ -154,11 +162,11 @@ class SparkTables:
 
     def _fetch_log(self) -> DataFrame:
         schema = arrow_schema(FETCH_LOG)
-        return self._worked(partial(_read, FETCH_LOG.name), schema, None)
+        return self._worked(partial(_read_by_spark, FETCH_LOG.name), schema, None)
 
     @cached_property
     def _scored(self) -> MemoryLake:
-        packets = self._worked(partial(_packets, self._runs), _PACKETS, self.facts).toArrow()
+        packets = self._worked(partial(_packets_of_spark_rows, self._runs), _PACKETS, self.facts).toArrow()
         none = {table.name: contract_schema(table.name, table.column_names).empty_table() for table in SCORED_TABLES}
         rows = {name: [empty] for name, empty in none.items()}
         for name, packet in zip(packets["name"].to_pylist(), packets["rows"], strict=True):
@@ -207,20 +215,16 @@ class _NearSilences(MemoryLake):
         return self._fetch_log()
 
 
-def _quoted(name: str) -> str:
+def _quoted_for_spark(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
 def _dotted(frame: DataFrame, name: str) -> str:
     """Quote a column, or a field in a column, for Spark's SQL."""
-    return _quoted(name) if name in frame.columns else ".".join(map(_quoted, name.split(".")))
+    return _quoted_for_spark(name) if name in frame.columns else ".".join(map(_quoted_for_spark, name.split(".")))
 
 
-def _empty(frame: DataFrame) -> pa.Table:
-    return frame.limit(0).toArrow()
-
-
-def _worked(
+def _worked_by_spark(
     mapping: TableMapping, facts: BrokerFacts | None, work: OfTask, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Apply ``work`` to the rows of a task; each row has the struct of one frame."""
@@ -234,7 +238,7 @@ def _worked(
         yield from work(sql, lake, facts).select(schema.names).cast(schema).to_batches()
 
 
-def _read(name: str, _sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> pa.Table:
+def _read_by_spark(name: str, _sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> pa.Table:
     return read_columns(lake, name, contract_of(name).column_names)
 
 
@@ -245,7 +249,7 @@ def _replayed(name: str, runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLak
     return results_of(sql, lake, stream, runs, [TABLES[name]])[TABLES[name]]
 
 
-def _packets(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
+def _packets_of_spark_rows(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
     """Return the rows of several tables, each serialised as an Arrow stream."""
     packets = []
     for table, rows in results_of(sql, lake, stream_of(lake, facts), runs).items():
@@ -256,12 +260,12 @@ def _packets(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: Br
     return pa.Table.from_pylist(packets, _PACKETS)
 
 
-def _fetch_days(sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> pa.Table:
+def _fetch_days_by_spark(sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> pa.Table:
     put_days(lake, sql, FETCH_DAYS)
     return read_columns(lake, FETCH_DAYS.name, FETCH_DAYS.column_names)
 
 
-def _instants(mapping: TableMapping, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _fetch_instants_of_spark_rows(mapping: TableMapping, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield leader, follower and time of each fetch."""
     parts = list(batches)
     if not parts:

@@ -26,7 +26,10 @@ The patterns work in RE2 (Arrow, DuckDB) and `re`, so they have no lookaround. B
 brokers in them are converted to the form since 1.0 (macro ``in_new_words`` of `isr_batch.broker_lines.log_sql`).
 """
 
+import re
 from typing import Final, NamedTuple
+
+from isr_batch.broker_lines.kinds import SERVER, STATE_CHANGE
 
 LAG_TIME, MIN_ISR = "replica.lag.time.max.ms", "min.insync.replicas"
 """Settings that a broker prints when it starts, or when it creates the log of a partition."""
@@ -34,22 +37,56 @@ LAG_TIME_MS, OLD_LAG_TIME_MS = 30_000, 10_000
 """Kafka's default of `LAG_TIME` since 2.5 (KIP-537), and before."""
 
 
-class Form(NamedTuple):
-    """A line as some releases print it.
+class Wording(NamedTuple):
+    """One way to print a line, of some releases.
 
     Attributes
     ----------
-    mark : str
-        A short pattern that every such line matches, by which lines are selected from a log.
-    pattern : str
-        A pattern for the line, with one group per column.
+    text : str
+        A pattern with one group per column. ``<<`` and `>>` surround the words that the line is selected by: those that
+        are the same whatever the partition and the broker.
     columns : str
         ``name TYPE, ...``, as `isr_batch.broker_lines.log_sql.rows_of` reads the groups.
     """
 
-    mark: str
-    pattern: str
+    text: str
     columns: str
+
+    @property
+    def pattern(self) -> str:
+        """The pattern for the whole line."""
+        return self.text.replace("<<", "(?:").replace(">>", ")")
+
+    @property
+    def mark(self) -> str:
+        """A short pattern that every such line matches, before partitions are converted as well."""
+        return self.text[self.text.index("<<") + 2 : self.text.index(">>")]
+
+
+class Form:
+    """A line with the same content in all releases, and every way in which they print it.
+
+    Parameters
+    ----------
+    log : str
+        SERVER or STATE_CHANGE.
+    *wordings : Wording
+        The first that matches a line reads it. Columns that a wording does not have are null.
+    """
+
+    def __init__(self, log: str, *wordings: Wording) -> None:
+        self.log, self.wordings = log, wordings
+        self.mark = "|".join(wording.mark for wording in wordings)
+        self.pattern = "|".join(wording.pattern for wording in wordings)
+        """Matches a line in any wording; to read the columns of many, use `isr_batch.broker_lines.log_sql.rows_of`."""
+
+    def read(self, line: str) -> dict[str, str] | None:
+        """Read the columns of one line, as texts; None if no wording matches."""
+        for wording in self.wordings:
+            if found := re.search(wording.pattern, line):
+                names = (column.partition(" ")[0] for column in wording.columns.split(", "))
+                return dict(zip(names, found.groups(), strict=True))
+        return None
 
 
 # A number that Kafka cannot have printed does not match. No digit may follow a number; `END` ensures that at the end of
@@ -68,15 +105,17 @@ _OF_LEADER = f"{_OF_PARTITION}, leader_id INTEGER"
 # server.log: the ISR
 
 SHRINK: Final = Form(
-    "Shrinking ISR",
-    rf"{_LEADERS}Shrinking ISR (?:for partition \S+ )?from ({INTS}) to ((?:{INTS})?)"
-    rf"(?:\. Leader: \(highWatermark: (-?{LONG}), endOffset: (-?{LONG})\)\. Out of sync replicas: "
-    rf"((?:\(brokerId: {INT}, endOffset: {_NUMBER}(?:, lastCaughtUpTimeMs: {_NUMBER})?\) ?)+)"
-    r"(?:\.|(?: \([\w.$]+\))?\s*$)"
-    # Before 2.2 nothing but the logger follows.
-    r"|(?: \([\w.$]+\))?\s*$)",
-    f"{_OF_LEADER}, isr_before INTEGER[], isr_after INTEGER[], high_watermark BIGINT, leader_log_end_offset BIGINT, "
-    "printed VARCHAR",
+    SERVER,
+    Wording(
+        rf"{_LEADERS}<<Shrinking ISR>> (?:for partition \S+ )?from ({INTS}) to ((?:{INTS})?)"
+        rf"(?:\. Leader: \(highWatermark: (-?{LONG}), endOffset: (-?{LONG})\)\. Out of sync replicas: "
+        rf"((?:\(brokerId: {INT}, endOffset: {_NUMBER}(?:, lastCaughtUpTimeMs: {_NUMBER})?\) ?)+)"
+        r"(?:\.|(?: \([\w.$]+\))?\s*$)"
+        # Before 2.2 nothing but the logger follows.
+        r"|(?: \([\w.$]+\))?\s*$)",
+        f"{_OF_LEADER}, isr_before INTEGER[], isr_after INTEGER[], high_watermark BIGINT, "
+        "leader_log_end_offset BIGINT, printed VARCHAR",
+    ),
 )
 """A shrink, printed since 0.8; ``printed`` has the replicas that were out of sync, since 2.2."""
 OUT_OF_SYNC: Final = rf"\(brokerId: ({INT}), endOffset: ({_NUMBER})(?:, lastCaughtUpTimeMs: ({_NUMBER}))?\)"
@@ -86,90 +125,102 @@ CAUGHT_UP: Final = r"lastCaughtUpTimeMs: (1\d{12})\b"
 """A time in the line of a shrink that is in UTC, whatever the zone of the line's timestamp."""
 
 EXPAND: Final = Form(
-    "Expanding ISR",
-    rf"{_LEADERS}Expanding ISR (?:for partition \S+ )?from ({INTS}) to ({INTS}){END}",
-    f"{_OF_LEADER}, isr_before INTEGER[], isr_after INTEGER[]",
+    SERVER,
+    Wording(
+        rf"{_LEADERS}<<Expanding ISR>> (?:for partition \S+ )?from ({INTS}) to ({INTS}){END}",
+        f"{_OF_LEADER}, isr_before INTEGER[], isr_after INTEGER[]",
+    ),
 )
 """An expand in a ZooKeeper cluster; with AlterPartition it is an `ISR_UPDATED`."""
 
 ISR_UPDATED: Final = Form(
-    "ISR updated ",
-    rf"{_LEADERS}ISR updated (?:from AlterIsr )?to \[?({INTS})\b\]?( \(under-min-isr\)|  and)?"
-    rf".*ersion updated to \[?({INT}){END}",
-    f"{_OF_LEADER}, isr INTEGER[], under VARCHAR, partition_epoch INTEGER",
+    SERVER,
+    Wording(
+        rf"{_LEADERS}<<ISR updated >>(?:from AlterIsr )?to \[?({INTS})\b\]?( \(under-min-isr\)|  and)?"
+        rf".*ersion updated to \[?({INT}){END}",
+        f"{_OF_LEADER}, isr INTEGER[], under VARCHAR, partition_epoch INTEGER",
+    ),
 )
 """An accepted ISR write, printed since 2.7. If the release prints whether the ISR is under min ISR, two blanks mean
 that it is not."""
 
 WRITE_FAILED: Final = Form(
-    r"Cached zkVersion |ailed to (?:update ISR|alter partition) to |Failed to enqueue ISR change",
-    rf"{_LEADERS}(Cached zkVersion |(?:Controller f|F)ailed to (?:update ISR|alter partition) to "
-    r"|Failed to enqueue ISR change)(?:.*\bPending(Shrink|Expand)Isr\b)?",
-    f"{_OF_LEADER}, failure VARCHAR, pending VARCHAR",
+    SERVER,
+    Wording(
+        rf"{_LEADERS}(<<Cached zkVersion |(?:Controller f|F)ailed to (?:update ISR|alter partition) to "
+        r"|Failed to enqueue ISR change>>)(?:.*\bPending(Shrink|Expand)Isr\b)?",
+        f"{_OF_LEADER}, failure VARCHAR, pending VARCHAR",
+    ),
 )
 """A refused ISR write: by ZooKeeper (Cached zkVersion), or by the controller (AlterPartition, which is only logged at
 INFO if it refused the replicas or returned an unexpected error)."""
 
 # state-change.log: terms
 
-BEGINS_TERM: Final = r"(?:Leader|Follower) (\S+-\d+) (?:.*?)starts at leader epoch (\d+)"
-"""A partition and its leader epoch, which several brokers log at about the same time."""
-_TERM = r"\] (?:Leader|Follower) \S+ .*starts at leader epoch"
 LEADER: Final = Form(
-    _TERM,
-    rf"Leader {_PARTITION} .*?starts at leader epoch ({INT}) from offset ({LONG}) with (?:partition epoch ({INT}), )?"
-    rf"high watermark ({LONG}),? ISR \[((?:{INTS})?)\](?:.* Previous leader (None|Some\((?:(-?{INT})\))?))?",
-    f"{_OF_PARTITION}, leader_epoch INTEGER, start_offset BIGINT, partition_epoch INTEGER, "
-    "start_high_watermark BIGINT, isr INTEGER[], tells_previous BOOLEAN, previous_leader_id INTEGER",
+    STATE_CHANGE,
+    Wording(
+        rf"Leader {_PARTITION} .*?<<starts at leader epoch>> ({INT}) from offset ({LONG}) "
+        rf"with (?:partition epoch ({INT}), )?high watermark ({LONG}),? ISR \[((?:{INTS})?)\]"
+        rf"(?:.* Previous leader (None|Some\((?:(-?{INT})\))?))?",
+        f"{_OF_PARTITION}, leader_epoch INTEGER, start_offset BIGINT, partition_epoch INTEGER, "
+        "start_high_watermark BIGINT, isr INTEGER[], tells_previous BOOLEAN, previous_leader_id INTEGER",
+    ),
 )
 """A term, printed since 2.5; 2.5 to 2.8 print neither the partition epoch nor the previous leader. With
 ``tells_previous``, a null previous_leader_id means no previous leader."""
 
 FOLLOWER: Final = Form(
-    _TERM,
-    rf"Follower {_PARTITION} starts at leader epoch ({INT}){END}",
-    f"{_OF_PARTITION}, leader_epoch INTEGER",
+    STATE_CHANGE,
+    Wording(
+        rf"Follower {_PARTITION} <<starts at leader epoch>> ({INT}){END}", f"{_OF_PARTITION}, leader_epoch INTEGER"
+    ),
 )
 
-_STAYS = r"kipped the become-leader.*(?:artitionEpoch|zkVersion)="
-_SKIPPED = f"Skipped the become-leader state change for {_PARTITION} .*"
+_SKIPPED = f"S<<kipped the become-leader>> state change for {_PARTITION} .*"
 STILL_LEADER: Final = Form(
-    _STAYS,
-    rf"{_SKIPPED}leader=({INT}), leaderEpoch=({INT}), isr=\[((?:{INTS})?)\], (?:partitionEpoch|zkVersion)=({INT}), "
-    rf"replicas=\[((?:{INTS})?)\]",
-    f"{_OF_LEADER}, leader_epoch INTEGER, isr INTEGER[], partition_epoch INTEGER, replicas INTEGER[]",
+    STATE_CHANGE,
+    # up to 4.1
+    Wording(
+        rf"{_SKIPPED}leader=({INT}), leaderEpoch=({INT}), isr=\[((?:{INTS})?)\], "
+        rf"(?:partitionEpoch|zkVersion)=({INT}), replicas=\[((?:{INTS})?)\]",
+        f"{_OF_LEADER}, leader_epoch INTEGER, isr INTEGER[], partition_epoch INTEGER, replicas INTEGER[]",
+    ),
+    # since 4.2
+    Wording(
+        rf"{_SKIPPED}PartitionRegistration\(replicas=\[((?:{INTS})?)\].*, isr=\[((?:{INTS})?)\].*, leader=({INT}), "
+        rf".*leaderEpoch=({INT}), partitionEpoch=({INT}){END}",
+        f"{_OF_PARTITION}, replicas INTEGER[], isr INTEGER[], leader_id INTEGER, leader_epoch INTEGER, "
+        "partition_epoch INTEGER",
+    ),
 )
-"""A state change after which a leader stayed leader, up to 4.1."""
-STILL_LEADER_NOW: Final = Form(
-    _STAYS,
-    rf"{_SKIPPED}PartitionRegistration\(replicas=\[((?:{INTS})?)\].*, isr=\[((?:{INTS})?)\].*, leader=({INT}), "
-    rf".*leaderEpoch=({INT}), partitionEpoch=({INT}){END}",
-    f"{_OF_PARTITION}, replicas INTEGER[], isr INTEGER[], leader_id INTEGER, leader_epoch INTEGER, "
-    "partition_epoch INTEGER",
-)
-"""A state change after which a leader stayed leader, since 4.2."""
+"""A state change after which a leader stayed leader."""
 REGISTRATION: Final = Form(
-    r"kipped the become-leader",
-    rf"become-leader state change for {_PARTITION} .*PartitionRegistration\(replicas=\[((?:{INTS})?)\].*, "
-    rf"isr=\[((?:{INTS})?)\].*, elr=\[((?:{INTS})?)\], lastKnownElr=\[((?:{INTS})?)\], leader=(-?{INT}), "
-    rf".*leaderEpoch=({INT}), partitionEpoch=",
-    f"{_OF_PARTITION}, replicas INTEGER[], isr INTEGER[], elr INTEGER[], last_known_elr INTEGER[], leader_id INTEGER, "
-    "leader_epoch INTEGER",
+    STATE_CHANGE,
+    Wording(
+        rf"<<become-leader state change for>> {_PARTITION} .*PartitionRegistration\(replicas=\[((?:{INTS})?)\].*, "
+        rf"isr=\[((?:{INTS})?)\].*, elr=\[((?:{INTS})?)\], lastKnownElr=\[((?:{INTS})?)\], leader=(-?{INT}), "
+        rf".*leaderEpoch=({INT}), partitionEpoch=",
+        f"{_OF_PARTITION}, replicas INTEGER[], isr INTEGER[], elr INTEGER[], last_known_elr INTEGER[], "
+        "leader_id INTEGER, leader_epoch INTEGER",
+    ),
 )
 """The partition's ELR (KIP-966) in a leader's lines, since 4.2."""
 TOPIC_ID: Final = Form(
-    "with topic id ",
-    rf"{_PARTITION} with topic id (?:Some\()?([\w-]{{22}})\b",
-    f"{_OF_PARTITION}, topic_id VARCHAR",
+    STATE_CHANGE,
+    Wording(rf"{_PARTITION} <<with topic id >>(?:Some\()?([\w-]{{22}})\b", f"{_OF_PARTITION}, topic_id VARCHAR"),
 )
 
 RECEIVED: Final = Form(
-    "eceived LeaderAndIsr request",
-    rf"eceived LeaderAndIsr request (?:LeaderAndIsr)?PartitionState\((?:topicName='([^']*)', partitionIndex=({INT}), )?"
-    rf"controllerEpoch=\d+, leader=(-?{INT}), leaderEpoch=({INT}), isr=\[?((?:{INTS})?)\]?, "
-    rf"(?:zkVersion|partitionEpoch)=({INT}), replicas=\[?({INTS}){END}",
-    "state_topic VARCHAR, state_partition INTEGER, leader_id INTEGER, leader_epoch INTEGER, isr INTEGER[], "
-    "partition_epoch INTEGER, replicas INTEGER[]",
+    STATE_CHANGE,
+    Wording(
+        r"<<eceived LeaderAndIsr request>> (?:LeaderAndIsr)?PartitionState\("
+        rf"(?:topicName='([^']*)', partitionIndex=({INT}), )?controllerEpoch=\d+, leader=(-?{INT}), "
+        rf"leaderEpoch=({INT}), isr=\[?((?:{INTS})?)\]?, (?:zkVersion|partitionEpoch)=({INT}), "
+        rf"replicas=\[?({INTS}){END}",
+        "state_topic VARCHAR, state_partition INTEGER, leader_id INTEGER, leader_epoch INTEGER, isr INTEGER[], "
+        "partition_epoch INTEGER, replicas INTEGER[]",
+    ),
 )
 """A request of a ZooKeeper cluster's controller, before the broker acts on it (TRACE)."""
 LEADS: Final = r"topped fetchers as part of become-leader request|kipped the become-leader state change after marking"
@@ -179,35 +230,40 @@ FROM_CONTROLLER: Final = rf"controller ({INT}) epoch ({INT}){END}"
 CORRELATION: Final = rf"correlation ?[iI]d ({INT}){END}"
 
 START_OFFSET: Final = Form(
-    "starts at [Ll]eader [Ee]poch",
-    rf"\[Partition \S+ broker=\d+\] {_PARTITION} starts at [Ll]eader [Ee]poch ({INT}) from offset ({LONG})"
-    rf"(?: with high watermark ({LONG}){END}|{END})",
-    f"{_OF_PARTITION}, leader_epoch INTEGER, start_offset BIGINT, start_high_watermark BIGINT",
+    SERVER,
+    Wording(
+        rf"\[Partition \S+ broker=\d+\] {_PARTITION} <<starts at [Ll]eader [Ee]poch>> ({INT}) from offset ({LONG})"
+        rf"(?: with high watermark ({LONG}){END}|{END})",
+        f"{_OF_PARTITION}, leader_epoch INTEGER, start_offset BIGINT, start_high_watermark BIGINT",
+    ),
 )
 """The first offset of a term, in server.log of 0.11 to 2.4."""
 
 # server.log: logs of partitions, processes, settings
 
 CREATED: Final = Form(
-    "Created log for partition",
-    rf"Created log for partition {_PARTITION} in (?:.*[{{ ]min\.insync\.replicas(?:=| -> )({INT}){END})?",
-    f"{_OF_PARTITION}, min_insync_replicas INTEGER",
+    SERVER,
+    Wording(
+        rf"<<Created log for partition>> {_PARTITION} in (?:.*[{{ ]min\.insync\.replicas(?:=| -> )({INT}){END})?",
+        f"{_OF_PARTITION}, min_insync_replicas INTEGER",
+    ),
 )
 TOPIC_CONFIGURED: Final = Form(
-    "Updating topic .* with new configuration : ",
-    rf"Updating topic (\S+) with new configuration : (?:.*\bmin\.insync\.replicas -> ({INT}){END})?",
-    "topic VARCHAR, min_insync_replicas INTEGER",
+    SERVER,
+    Wording(
+        rf"<<Updating topic (\S+) with new configuration : >>(?:.*\bmin\.insync\.replicas -> ({INT}){END})?",
+        "topic VARCHAR, min_insync_replicas INTEGER",
+    ),
 )
 """The current settings of a topic, which KRaft brokers print when one of them changes or the topic is deleted."""
 DELETED: Final = Form(
-    "is scheduled for deletion",
-    rf"Log for partition {_PARTITION} is renamed to .* and is scheduled for deletion{END}",
-    _OF_PARTITION,
+    SERVER,
+    Wording(rf"Log for partition {_PARTITION} is renamed to .* and <<is scheduled for deletion>>{END}", _OF_PARTITION),
 )
 """A broker has deleted its replica, because the topic was deleted or the partition reassigned (since 1.0). A leader
 that prints it has stopped leading."""
 
-VERSION: Final = Form("Kafka version ?: ", r"Kafka version ?: (\S+)", "version VARCHAR")
+VERSION: Final = Form(SERVER, Wording(r"<<Kafka version ?: >>(\S+)", "version VARCHAR"))
 STARTED: Final = r"kafka\.Log4jController`? MBean"
 STARTING: Final = r"Transition from SHUTDOWN to STARTING|\] INFO starting \(kafka\.server\.KafkaServer\)"
 _LIFECYCLE = r"\[BrokerLifecycleManager id=\d+\]"
@@ -222,9 +278,10 @@ CHECKS_SCHEDULED: Final = r"\[LogDirFailureHandler\]: Starting|\[ExpirationReape
 """Lines right before isr-expiration is scheduled; up to 0.11 the nearest one is that of the replica manager's
 purgatory."""
 SETTING: Final = Form(
-    r"^\t(?:replica\.lag\.time\.max\.ms|min\.insync\.replicas) = ",
-    r"^\t(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = (\d{1,18})$",
-    "setting VARCHAR, number BIGINT",
+    SERVER,
+    Wording(
+        r"<<^\t(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = >>(\d{1,18})$", "setting VARCHAR, number BIGINT"
+    ),
 )
 """A line of the settings that a broker prints when it starts; it has no timestamp."""
 
@@ -263,24 +320,32 @@ OWN_TROUBLES: Final = {
 heartbeats, disks, memory."""
 _NOT_ENOUGH = "NotEnoughReplicasException: "
 NOT_ENOUGH_REPLICAS: Final = Form(
-    _NOT_ENOUGH,
-    rf"current ISR (?:: ({INT})|\w+\(({INTS})\)) is insufficient to satisfy the min\.isr requirement of ({INT}) for "
-    rf"partition {_PARTITION}(?:, live replica\(s\) broker\.id are : \w+\(({INTS})\)|\s*$)",
-    f"members INTEGER, isr_members INTEGER[], min_insync_replicas INTEGER, {_OF_PARTITION}, live INTEGER[]",
+    SERVER,
+    Wording(
+        rf"<<{_NOT_ENOUGH}>>.*current ISR (?:: ({INT})|\w+\(({INTS})\)) is insufficient to satisfy the min\.isr "
+        rf"requirement of ({INT}) for partition {_PARTITION}"
+        rf"(?:, live replica\(s\) broker\.id are : \w+\(({INTS})\)|\s*$)",
+        f"members INTEGER, isr_members INTEGER[], min_insync_replicas INTEGER, {_OF_PARTITION}, live INTEGER[]",
+    ),
+    # up to 1.1; some releases print the two numbers in the wrong order
+    Wording(
+        rf"<<{_NOT_ENOUGH}>>.*insync replicas for partition \[?(\S+?)[-,]({INT})\]? is \[({INT})\], below required "
+        rf"minimum \[({INT})\]",
+        f"{_OF_PARTITION}, members INTEGER, min_insync_replicas INTEGER",
+    ),
 )
 """A refused write, which shows an ISR even if lines at INFO are not logged: since 2.0 with its members, since 2.6
 with their number and the live ones."""
-NOT_ENOUGH_REPLICAS_BEFORE: Final = Form(
-    _NOT_ENOUGH,
-    rf"insync replicas for partition \[?(\S+?)[-,]({INT})\]? is \[({INT})\], below required minimum \[({INT})\]",
-    f"{_OF_PARTITION}, members INTEGER, min_insync_replicas INTEGER",
-)
-"""A refused write, up to 1.1; some releases print the two numbers in the wrong order."""
 WITHOUT_STAMP: Final = rf"{OWN_TROUBLES['out_of_memory']}|{_NOT_ENOUGH}"
 """Lines that may belong to the line before, like exceptions in Kafka's logs."""
 
 # lines of interest
 
+OLD_WORDS: Final = (
+    (r"\bpartition \[([^\],]+),(\d+)\]", r"partition \1-\2"),
+    (r"Partition \[([^\],]+),(\d+)\] on broker (\d+):", r"[Partition \1-\2 broker=\3]"),
+)
+"""How partitions and brokers were printed before 1.0, and how they are since."""
 WRITER: Final = (
     r"\[(?:Partition \S+ broker|Broker id|BrokerServer id|KafkaServer id|ReplicaManager broker|ReplicaFetcher replicaId"
     r"|BrokerLifecycleManager id|ReplicaFetcherManager on broker|ReplicaAlterLogDirsManager on broker)[= ](\d{1,9})\b"
@@ -289,15 +354,19 @@ WRITER: Final = (
 )
 """The broker that wrote a line, if the line names it; one of the groups has its id."""
 
+ISR_LINE: Final = (
+    r"\] INFO (?:.*\bISR\b.*\(kafka\.cluster\.Partition\)\s*$|\[?Partition \S+ (?:on )?broker[ =]\d+\]?:? .*\bISR\b)"
+)
+"""Any line at INFO of a leader about the ISR of a partition. Up to 4.4 there are only `SHRINK`, `EXPAND`, `ISR_UPDATED`
+and `WRITE_FAILED`."""
+
+FORMS: Final = {name: value for name, value in globals().items() if isinstance(value, Form)}
 SERVER_LINES: Final = "|".join((
-    *(form.mark for form in (
-        SHRINK, EXPAND, ISR_UPDATED, WRITE_FAILED, START_OFFSET, CREATED, TOPIC_CONFIGURED, DELETED, VERSION,
-    )),
-    "Log4jController", STARTING, CHECKS_SCHEDULED, *OWN_STATES.values(),
-    *TROUBLES.values(), *OWN_TROUBLES.values(), _NOT_ENOUGH,
+    *(form.mark for form in FORMS.values() if form.log == SERVER), ISR_LINE, "Log4jController", STARTING,
+    CHECKS_SCHEDULED, *OWN_STATES.values(), *TROUBLES.values(), *OWN_TROUBLES.values(),
 ))  # fmt: skip
-"""Marks of the lines of interest in server.log that have a timestamp."""
+"""Marks of the lines of interest in server.log."""
 STATE_CHANGE_LINES: Final = "|".join(
-    (*(form.mark for form in (RECEIVED, LEADER, REGISTRATION, TOPIC_ID)), LEADS, FOLLOWS)
+    (*(form.mark for form in FORMS.values() if form.log == STATE_CHANGE), LEADS, FOLLOWS)
 )
 """Marks of the lines of interest in state-change.log."""

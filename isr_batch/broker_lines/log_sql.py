@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from isr_batch.broker_lines.forms import WRITER, Form
+from isr_batch.broker_lines.forms import OLD_WORDS, WRITER, Form
 from isr_batch.lake.arrow_sql import ArrowSql, quoted
 
 SOURCE = "broker_id, source_file, source_line, stamp_us"
@@ -16,13 +16,18 @@ BUCKET_US = 50_000
 RAW_CHARACTERS = 500
 """Characters of a refused line that are kept."""
 
+
+def _in_new_words(line: str) -> str:
+    for old, new in OLD_WORDS:
+        line = f"regexp_replace({line}, {quoted(old)}, {quoted(new)}, 'g')"
+    return line
+
+
 _MACROS = (
     # Partitions and brokers in a line in the form that lines have since 1.0.
-    r"""in_new_words(line) AS
+    rf"""in_new_words(line) AS
     CASE WHEN contains(line, ',') AND regexp_matches(line, 'artition \[[^\],]+,\d+\]')
-    THEN regexp_replace(
-        regexp_replace(line, '\bpartition \[([^\],]+),(\d+)\]', 'partition \1-\2', 'g'),
-        'Partition \[([^\],]+),(\d+)\] on broker (\d+):', '[Partition \1-\2 broker=\3]', 'g')
+    THEN {_in_new_words("line")}
     ELSE line END""",
     r"""int_list(line) AS
     CAST(list_filter(string_split_regex(coalesce(line, ''), '[,\s]+'), lambda number: number != '') AS INTEGER[])""",
@@ -54,11 +59,11 @@ def log_sql(*, repeated: bool = False) -> ArrowSql:
     The engine has one thread: two would take a seventh more CPU time for an ingest, and would hardly be faster, because
     most queries are short. With ``repeated``, all callers share one engine that keeps its plans.
     """
-    return _planning_once(os.getpid()) if repeated else ArrowSql(_MACROS, threads=1)
+    return _log_sql_planned_once(os.getpid()) if repeated else ArrowSql(_MACROS, threads=1)
 
 
 @lru_cache(maxsize=1)
-def _planning_once(_process: int) -> ArrowSql:
+def _log_sql_planned_once(_process: int) -> ArrowSql:
     return ArrowSql(_MACROS, threads=1, repeated=True)
 
 
@@ -71,31 +76,22 @@ def rows_of(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
     lines : pa.Table
         broker_id, source_file, source_line, stamp_us, message.
     *forms : Form
-        Forms to read; other lines are skipped. `unread_lines` finds lines that only resemble a form.
+        Forms to read; other lines are skipped.
     """
-    read = [
-        f"""
-        SELECT {SOURCE}, {columns_of("g", form.columns)} FROM (
-            SELECT {SOURCE}, {groups("said", form.pattern, form.columns)} AS g FROM (
-                SELECT {SOURCE}, in_new_words(message) AS said FROM lines WHERE {matches("message", form.mark)})
-            WHERE {matches("said", form.pattern)})
-        """
-        for form in forms
-    ]
+    read = []
+    for form in forms:
+        for number, wording in enumerate(form.wordings):
+            first = "".join(f" AND NOT {matches('said', earlier.pattern)}" for earlier in form.wordings[:number])
+            read.append(
+                f"""
+                SELECT {SOURCE}, {columns_of("g", wording.columns)} FROM (
+                    SELECT {SOURCE}, {groups("said", wording.pattern, wording.columns)} AS g FROM (
+                        SELECT {SOURCE}, in_new_words(message) AS said FROM lines
+                        WHERE {matches("message", wording.mark)})
+                    WHERE {matches("said", wording.pattern)}{first})
+                """
+            )
     return sql(" UNION ALL BY NAME ".join(read), lines=lines)
-
-
-def unread_lines(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
-    """Find the lines that have the mark of one of the forms, but that no form can read: `SOURCE` and message."""
-    said = "in_new_words(message)"
-    return sql(
-        f"""
-        SELECT {SOURCE}, message FROM lines
-        WHERE {matches("message", "|".join(sorted({form.mark for form in forms})))}
-            AND NOT {matches(said, "|".join(form.pattern for form in forms))}
-        """,
-        lines=lines,
-    )
 
 
 def matches(line: str, pattern: str) -> str:

@@ -1,4 +1,4 @@
-"""Make tables from the lines of interest of server.log and state-change.log: shrinks, processes, refused lines."""
+"""Make tables from the lines of interest of server.log and state-change.log: shrinks, processes."""
 
 import pyarrow as pa
 
@@ -6,29 +6,21 @@ from isr_batch.broker_lines.forms import (
     CHECKS_SCHEDULED,
     CREATED,
     FETCHER,
-    FOLLOWER,
-    LEADER,
     OF_PARTITION,
     OUT_OF_SYNC,
     OWN_STATES,
     SHRINK,
     STARTED,
     STARTING,
-    STILL_LEADER,
-    STILL_LEADER_NOW,
     TROUBLES,
     VERSION,
 )  # fmt: skip
-from isr_batch.broker_lines.kinds import SERVER, STATE_CHANGE
-from isr_batch.broker_lines.log_sql import RAW_CHARACTERS, SOURCE, columns_of, groups, matches, rows_of, unread_lines
+from isr_batch.broker_lines.log_sql import SOURCE, columns_of, groups, matches, rows_of
 from isr_batch.broker_lines.vendors import vendor_release
 from isr_batch.lake.arrow_sql import ArrowSql, quoted
 
 _SAME_START_US = 60_000_000
 _WRITE_TAKES_AT_MOST_US = 5_000_000
-
-UNKNOWN_FORMS = ("Shrinking ISR line of an unknown form", "leader or follower line of an unknown form")
-"""Reasons for refusing the lines of a known kind that `unreadable_lines` finds."""
 
 
 def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
@@ -58,22 +50,6 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
         FROM lines
         """,
         lines=rows_of(sql, server, SHRINK),
-    )
-
-
-def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -> pa.Table:
-    """List the lines about a shrink or a term that have an unknown form: log, source_file, source_line, reason, raw."""
-    refused = "source_file, source_line, '{}' AS reason, substring(message, 1, {}) AS raw"
-    about_shrink, about_term = (refused.format(reason, RAW_CHARACTERS) for reason in UNKNOWN_FORMS)
-    return sql(
-        f"""
-        SELECT '{SERVER}' AS log, {about_shrink} FROM shrinks
-        UNION ALL SELECT '{STATE_CHANGE}', {about_term} FROM terms
-        UNION ALL SELECT '{STATE_CHANGE}', {about_term} FROM stayed
-        """,
-        shrinks=unread_lines(sql, server, SHRINK),
-        terms=unread_lines(sql, state_changes, LEADER, FOLLOWER),
-        stayed=unread_lines(sql, state_changes, STILL_LEADER, STILL_LEADER_NOW),
     )
 
 
@@ -168,13 +144,14 @@ def process_lines(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Tab
     facts = sql(
         f"""
         SELECT broker_id, process_of(starts_us, stamp_us) AS process,
-            max(nullif(regexp_extract(message, {quoted(VERSION.pattern)}, 1), '')) AS broker_version,
+            max(versions.version) AS broker_version,
             min(stamp_us) FILTER ({matches("message", CHECKS_SCHEDULED)}) AS startup_us
-        FROM server JOIN settings USING (broker_id)
+        FROM server LEFT JOIN versions USING (source_file, source_line) JOIN settings USING (broker_id)
         WHERE message IS NOT NULL AND stamp_us IS NOT NULL
         GROUP BY ALL
         """,
         server=server,
+        versions=sql("SELECT source_file, source_line, version FROM v", v=rows_of(sql, server, VERSION)),
         settings=settings,
     )
     printed = facts["broker_version"].to_pylist()

@@ -70,12 +70,11 @@ def leader_and_isr_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
         ), split AS (
             SELECT {SOURCE}, {matches("said", LEADS)} AS leads, {matches("said", FOLLOWS)} AS follows,
                 {groups("said", FOR_PARTITION, of_partition)} AS p,
-                {groups("said", FROM_CONTROLLER, of_controller)} AS c, {groups("said", CORRELATION, of_request)} AS r,
-                {groups("said", RECEIVED.pattern, RECEIVED.columns)} AS s
+                {groups("said", FROM_CONTROLLER, of_controller)} AS c, {groups("said", CORRELATION, of_request)} AS r
             FROM relevant
         ), lines AS (
             SELECT {SOURCE}, leads, follows, {columns_of("p", of_partition)}, {columns_of("c", of_controller)},
-                {columns_of("r", of_request)}, {columns_of("s", RECEIVED.columns)}
+                {columns_of("r", of_request)}
             FROM split
         )
         SELECT {SOURCE}, coalesce(state_topic, named_topic) AS topic,
@@ -83,9 +82,10 @@ def leader_and_isr_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
             correlation, CASE WHEN leader_epoch IS NOT NULL THEN struct_pack(leader_id := leader_id,
                 leader_epoch := leader_epoch, isr := isr, partition_epoch := partition_epoch,
                 replicas := replicas) END AS received
-        FROM lines
+        FROM lines LEFT JOIN (SELECT * EXCLUDE (broker_id, stamp_us) FROM received) USING (source_file, source_line)
         """,
         state_changes=state_changes,
+        received=rows_of(sql, state_changes, RECEIVED),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from isr_batch.broker_lines.forms import NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_BEFORE, OWN_TROUBLES
+from isr_batch.broker_lines.forms import NOT_ENOUGH_REPLICAS, OWN_TROUBLES
 from isr_batch.broker_lines.gc_log import LEAST_MS, gc_pauses
 from isr_batch.broker_lines.log_sql import RAW_CHARACTERS, SOURCE, matches, rows_of
 from isr_batch.lake.arrow_rows import arrow_schema
@@ -52,12 +52,12 @@ def broker_troubles(sql: ArrowSql, server: pa.Table, of_jvms: pa.Table, cluster_
             SELECT {SOURCE}, CASE {kinds} END AS kind, left(message, {RAW_CHARACTERS}) AS what
             FROM server WHERE stamp_us IS NOT NULL
         ), partitions AS (
-            SELECT {SOURCE}, topic, partition_id, coalesce(members, len(isr_members)) AS members,
-                min_insync_replicas, if(len(isr_members) > 0, isr_members, live) AS live
-            FROM refused
-            UNION ALL
-            SELECT {SOURCE}, topic, partition_id, least(members, min_insync_replicas),
-                greatest(members, min_insync_replicas), NULL FROM refused_before
+            SELECT * EXCLUDE (isr_members) REPLACE (
+                -- some releases print them in the wrong order
+                least(members, min_insync_replicas) AS members,
+                greatest(members, min_insync_replicas) AS min_insync_replicas,
+                if(len(isr_members) > 0, isr_members, live) AS live)
+            FROM (SELECT * REPLACE (coalesce(members, len(isr_members)) AS members) FROM refused)
         )
         SELECT 'pause' AS kind, broker_id, from_us, until_us, what, source_file, source_line FROM pauses
         UNION ALL
@@ -72,7 +72,6 @@ def broker_troubles(sql: ArrowSql, server: pa.Table, of_jvms: pa.Table, cluster_
         server=server,
         pauses=gc_pauses(sql, of_jvms),
         refused=rows_of(sql, server, NOT_ENOUGH_REPLICAS),
-        refused_before=rows_of(sql, server, NOT_ENOUGH_REPLICAS_BEFORE),
     )
     made = [
         {

@@ -15,7 +15,6 @@ from isr_batch.broker_lines.forms import (
     SETTING,
     START_OFFSET,
     STILL_LEADER,
-    STILL_LEADER_NOW,
     VERSION,
     WRITE_FAILED,
     Form,
@@ -23,6 +22,7 @@ from isr_batch.broker_lines.forms import (
 from isr_batch.broker_lines.log_sql import matches, rows_of
 from isr_batch.broker_lines.server_log import process_starts, shrink_lines, trouble_lines
 from isr_batch.broker_lines.server_log_zookeeper import leader_and_isr_lines
+from isr_batch.broker_lines.unread import unread_isr_lines
 from isr_batch.evidence.lines import (
     AttemptLine,
     EvidencePosition,
@@ -31,6 +31,7 @@ from isr_batch.evidence.lines import (
     IsrStateLine,
     ReplicaInLine,
     TroubleLine,
+    UnreadIsrLine,
 )
 from isr_batch.lake.arrow_sql import ArrowSql
 
@@ -47,7 +48,7 @@ Row = dict[str, Any]
 
 
 def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int]] | None = None) -> FoundLines:
-    """Find the evidence in the lines of all brokers; lines of unknown forms are passed over.
+    """Find the evidence in the lines of all brokers.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
         _attempt_line(row, shrinks=shrinks)
         for shrinks, attempts in ((True, _lines_in_order(shrink_lines(sql, once))), (False, rows(EXPAND)))
         for row in attempts
-        if _changed(row, shrinks=shrinks)
+        if _changed_by_line(row, shrinks=shrinks)
     ]
     for attempt in found.attempts:
         for replica in attempt.replicas.values():
@@ -95,7 +96,7 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
     started = [*rows(LEADER), *rows(START_OFFSET), *received]
     found.states = [
         *(_state(row, "updated") for row in rows(ISR_UPDATED)),
-        *(_state(row, "stayed") for row in rows(STILL_LEADER, STILL_LEADER_NOW)),
+        *(_state(row, "stayed") for row in rows(STILL_LEADER)),
         *(_state(row, "started") for row in started),
     ]
     found.attempts.sort(key=_time_of_line)
@@ -115,6 +116,10 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
         )
         for row in _lines_in_order(trouble_lines(sql, once))
     ]  # fmt: skip
+    found.unread = [
+        UnreadIsrLine(row["stamp_us"], row["broker_id"], None if row["topic"] is None else _partition_of_line(row))
+        for row in _lines_in_order(unread_isr_lines(sql, once))
+    ]
     for row in rows(CREATED):
         found.created.setdefault(_partition_of_line(row), []).append((row["stamp_us"], _place_of_line(row)))
         if row["min_insync_replicas"] is not None:
@@ -150,7 +155,7 @@ def _partition_of_line(row: Row) -> tuple[str, int]:
     return row["topic"], row["partition_id"]
 
 
-def _changed(row: Row, *, shrinks: bool) -> set[int]:
+def _changed_by_line(row: Row, *, shrinks: bool) -> set[int]:
     """Return the replicas that the ISR loses or gains; empty if the line shows no change."""
     more, less = ("isr_before", "isr_after") if shrinks else ("isr_after", "isr_before")
     return set(row[more]) - set(row[less])
@@ -159,16 +164,16 @@ def _changed(row: Row, *, shrinks: bool) -> set[int]:
 def _attempt_line(row: Row, *, shrinks: bool) -> AttemptLine:
     printed = {
         replica["replica_id"]: ReplicaInLine(
-            _if_printed(replica["follower_log_end_offset"], 0),
-            _if_printed(replica["last_caught_up_time_ms"], 1),
+            _if_printed_in_line(replica["follower_log_end_offset"], 0),
+            _if_printed_in_line(replica["last_caught_up_time_ms"], 1),
         )
         for replica in row.get("dropped") or ()
     }
     return AttemptLine(
         _place_of_line(row), row["stamp_us"], row["leader_id"], _partition_of_line(row), shrinks,
-        tuple(row["isr_before"]), tuple(row["isr_after"]), _if_printed(row.get("high_watermark"), 0),
-        _if_printed(row.get("leader_log_end_offset"), 0),
-        {each: printed.get(each, ReplicaInLine(None, None)) for each in sorted(_changed(row, shrinks=shrinks))},
+        tuple(row["isr_before"]), tuple(row["isr_after"]), _if_printed_in_line(row.get("high_watermark"), 0),
+        _if_printed_in_line(row.get("leader_log_end_offset"), 0),
+        {each: printed.get(each, ReplicaInLine(None, None)) for each in sorted(_changed_by_line(row, shrinks=shrinks))},
     )  # fmt: skip
 
 
@@ -201,6 +206,6 @@ def _starts_of_processes(rows: list[Row]) -> dict[int, list[tuple[int, EvidenceP
     return dict(starts)
 
 
-def _if_printed(number: int | None, least: int) -> int | None:
+def _if_printed_in_line(number: int | None, least: int) -> int | None:
     # A leader prints -1 for a follower that it has not heard of in its term, and 0 for a time that it never had.
     return number if number is not None and number >= least else None

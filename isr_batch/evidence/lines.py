@@ -71,6 +71,15 @@ class FailedWriteLine:
 
 
 @dataclass(frozen=True)
+class UnreadIsrLine:
+    """A leader's line about an ISR that nothing reads; the partition is None if the line does not name it."""
+
+    at_us: int
+    broker_id: int
+    partition: tuple[str, int] | None
+
+
+@dataclass(frozen=True)
 class TroubleLine:
     """A line of a follower about its fetching; leader and partition are None if the line does not name them."""
 
@@ -97,6 +106,7 @@ class FoundLines:
     states: list[IsrStateLine] = field(default_factory=list)
     failed: list[FailedWriteLine] = field(default_factory=list)
     troubles: list[TroubleLine] = field(default_factory=list)
+    unread: list[UnreadIsrLine] = field(default_factory=list)
     created: dict[tuple[str, int], list[tuple[int, EvidencePosition]]] = field(default_factory=dict)
     elections: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     min_isr: dict[str, int] = field(default_factory=dict)

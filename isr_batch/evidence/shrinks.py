@@ -76,11 +76,11 @@ def shrinks(found: FoundLines) -> list[Shrink]:
     every: list[Event] = [*found.attempts, *found.states, *found.failed]
     for event in sorted(every, key=lambda event: (event.at_us, event.place)):
         by_partition[event.partition].append(event)
-    rows = [row for events in by_partition.values() for row in _History(events, found).shrinks()]
+    rows = [row for events in by_partition.values() for row in _ShrinkHistory(events, found).shrinks()]
     return sorted(rows, key=lambda row: (row.at_us, row.place, row.replica_id))
 
 
-class _History:
+class _ShrinkHistory:
     """Lines about one partition, in order of time."""
 
     def __init__(self, events: Sequence[Event], found: FoundLines) -> None:
@@ -217,8 +217,14 @@ class _History:
     def _covered(self, state: IsrStateLine, since_us: int) -> bool:
         """Whether the log would have a Shrinking line if the leader had dropped a replica since a time.
 
-        Without any server.log of a leader, the controller's record at the start of a term is used.
+        Without any server.log of a leader, the controller's record at the start of a term is used. Where it has a line
+        about the ISR that nothing reads, that may be the shrink.
         """
+        until_us = state.at_us + _WRITE_US
+        for line in self._found.unread:
+            of_it = line.partition == state.partition or (line.partition is None and line.broker_id == state.leader_id)
+            if of_it and since_us <= line.at_us <= until_us:
+                return False
         if self._found.server_us is None:
             return True
         span = self._found.server_us.get(state.leader_id)

@@ -72,17 +72,13 @@ def _storm_of_rows(rows: Sequence[Row]) -> Storm:
     whole = None if None in back or not back else max(each for each in back if each is not None)
     return Storm(
         first, max(row["change_time"] for row in rows),
-        first if since is None else first + (timedelta(milliseconds=since) - _storm_time_since_epoch(first)),
+        first if since is None else datetime(1970, 1, 1, tzinfo=first.tzinfo) + timedelta(milliseconds=since),
         since is not None,
         len(rows), len({(row["topic"], row["partition_id"]) for row in rows}),
         broker, best["suspect"] if alone else EITHER, best["strength"], best["reason"], best["evidence_lines"],
         None if whole is None else whole // timedelta(milliseconds=1),
         any(row["returned_source"] == AT_MOST for row in rows),
     )  # fmt: skip
-
-
-def _storm_time_since_epoch(time: datetime) -> timedelta:
-    return time - datetime(1970, 1, 1, tzinfo=time.tzinfo)
 
 
 def storm_suspect(storm: Storm) -> str:

@@ -76,10 +76,10 @@ def suspicion_in_words(strength: str | None) -> str:
 
 def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedShrink]:
     """Judge all shrinks of a cluster; their order does not change."""
-    kept = {id(row) for row in rows if _within_lag_time(row, found)}
+    kept = {id(row) for row in rows if _dropped_within_lag_time(row, found)}
     by_leaders = (row for row in rows if row.made_by == LEADER and not row.retry and id(row) not in kept)
     checks = expiration_checks(by_leaders, found)
-    troubles, scales = TroublesOfFollowers(found), _Scales(checks, _leaders_as_suspects(found))
+    troubles, scales = TroublesOfFollowers(found), _SuspectScales(checks, _leaders_as_suspects(found))
     check_of = {id(row): check for check in checks for row in check.rows}
     weighed = []
     for row in rows:
@@ -94,7 +94,8 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
             )
         elif row.made_by == UNKNOWN:
             one.reason = (
-                "There is no Shrinking line, but the leader's server.log does not cover the time: leader or controller."
+                "There is no Shrinking line, but the leader's server.log does not cover the time, or has "
+                "an unknown line about the ISR then: leader or controller."
             )
         elif row.retry:
             one.reason = "The leader repeats a shrink that it could not write before."
@@ -108,7 +109,7 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
     return weighed
 
 
-def _within_lag_time(row: Shrink, found: FoundLines) -> bool:
+def _dropped_within_lag_time(row: Shrink, found: FoundLines) -> bool:
     """Whether a leader dropped a follower that did not lag, according to its printed state and the known lag time."""
     lag_time = printed_lag_time(found, row.leader_id)
     if row.made_by != LEADER or row.retry or lag_time is None or row.lag_ms is None:
@@ -121,7 +122,7 @@ def _leaders_as_suspects(found: FoundLines) -> set[int]:
     return {attempt.leader_id for attempt in found.attempts} | {state.leader_id for state in found.states}
 
 
-class _Scales:
+class _SuspectScales:
     """Weighs the rows of checks; knows all checks of the cluster."""
 
     def __init__(self, checks: Sequence[ExpirationCheck], leaders: set[int]) -> None:

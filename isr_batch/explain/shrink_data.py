@@ -72,13 +72,13 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: 
         shrinks = _nearest(engine, lake, asked, at)
         one = shrinks[0]
         term = term_of_shrink(engine, one)
-        dropped = tuple(_dropped(engine, term, shrink) for shrink in shrinks)
+        dropped = tuple(_dropped_in_shrink(engine, term, shrink) for shrink in shrinks)
         blamed_us = (_blamed_from_us(one, term, dropped), one["change_us"])
         return ShrinkStory(
-            rule=rule, params_json=one["params_json"], lag_time_ms=_lag_time_ms(one),
+            rule=rule, params_json=one["params_json"], lag_time_ms=_lag_time_of_shrink_ms(one),
             **{name: one[name] for name in SET_KEY},
             term_start_us=term["start_us"], term_end_us=term["end_us"],
-            min_insync_replicas=_param(one, "min_insync_replicas"), broker_version=term["broker_version"],
+            min_insync_replicas=_param_of_shrink(one, "min_insync_replicas"), broker_version=term["broker_version"],
             change_us=one["change_us"], from_asked_us=at.after_us(one["change_us"]),
             isr_before=tuple(one["isr_before"]), isr_after=tuple(one["isr_after"]),
             high_watermark=one["high_watermark"], leader_log_end_offset=one["leader_log_end_offset"],
@@ -109,7 +109,7 @@ def fetches_to_explain(engine: LakeEngine, term: Row, replica_id: int, from_us: 
     key = {name: term[name] for name in ("cluster_id", "topic", "partition_id", "leader_id")}
     spans = {name: pa.array([value], types.get(name, pa.int32())) for name, value in {**key, **span}.items()}
     # The day of a fetch is the one on which it was handled.
-    days = (_day(span["from_us"]) - timedelta(days=1), _day(span["until_us"]) + timedelta(days=1))
+    days = (_day_of_shrink(span["from_us"]) - timedelta(days=1), _day_of_shrink(span["until_us"]) + timedelta(days=1))
     found = engine.fetches(engine.rows(pa.table(spans)), days)
     in_term = f"arrival_us BETWEEN {term['start_us']} AND {term['end_us']}"
     return engine(f"SELECT * FROM {{found}} WHERE {in_term}", found=found)
@@ -156,22 +156,22 @@ def _say_what_there_is(engine: LakeEngine, lake: Lake, rule: str, topic: str, pa
     )
 
 
-def _dropped(engine: LakeEngine, term: Row, shrink: Row) -> DroppedFollower:
+def _dropped_in_shrink(engine: LakeEngine, term: Row, shrink: Row) -> DroppedFollower:
     change_us = shrink["change_us"]
-    near = _around(engine, term, shrink, change_us - NEAR_US, change_us + NEAR_US)
+    near = _fetches_around_shrink(engine, term, shrink, change_us - NEAR_US, change_us + NEAR_US)
     whole = near.from_us <= term["start_us"] and near.until_us >= term["end_us"]
     if not whole and not near.is_enough:
-        near = _around(engine, term, shrink, term["start_us"], term["end_us"])
+        near = _fetches_around_shrink(engine, term, shrink, term["start_us"], term["end_us"])
     nothing_to_hold = term["start_offset"] == 0 and not term["begins_mid_term"]
     held = near.counted[0]["fetch_offset"] if near.counted else (0 if nothing_to_hold else None)
     if held is None or held == NOT_NAMED:
         known = shrink["follower_log_end_offset"]
         held = known if known is not None and known >= 0 else None
-    observed = _observed(engine, shrink)
+    observed = _observed_shrink(engine, shrink)
     return DroppedFollower(
         **{name: shrink[name] for name in _FROM_VERDICT},
         causes=tuple(shrink["causes"]), restored_us=shrink["restored_us"], true_log_end_offset=held,
-        **_appends(engine, term, shrink, held),
+        **_appends_to_explain(engine, term, shrink, held),
         fetches=_with_leader_ends(engine, term, tuple(FetchInText(**row) for row in reversed(near.last))),
         next_arrival_us=near.next_us,
         observed_us=observed["change_us"] if observed else None,
@@ -210,12 +210,12 @@ class _Around:
         return len(self.last) == LAST_FETCHES and bool(self.counted) and self.next_us is not None
 
 
-def _around(engine: LakeEngine, term: Row, shrink: Row, from_us: int, until_us: int) -> _Around:
+def _fetches_around_shrink(engine: LakeEngine, term: Row, shrink: Row, from_us: int, until_us: int) -> _Around:
     fetches = engine.keep(fetches_to_explain(engine, term, shrink["replica_id"], from_us, until_us))
     return _Around(engine, fetches, shrink["change_us"], (from_us, until_us))
 
 
-def _appends(engine: LakeEngine, term: Row, shrink: Row, held: int | None) -> dict[str, Any]:
+def _appends_to_explain(engine: LakeEngine, term: Row, shrink: Row, held: int | None) -> dict[str, Any]:
     since = f"unix_micros(append_time) >= 1000 * {shrink['last_caught_up_time_ms']}"
     (row,) = engine.listed(engine(
         f"""
@@ -251,12 +251,12 @@ def _with_leader_ends(engine: LakeEngine, term: Row, fetches: tuple[FetchInText,
     )
 
 
-def _observed(engine: LakeEngine, shrink: Row) -> Row | None:
+def _observed_shrink(engine: LakeEngine, shrink: Row) -> Row | None:
     of_follower = rows_to_explain(
         engine, "observed_isr_changes", {name: shrink[name] for name in (*SET_COLUMNS, "replica_id")}
     )
     text = "SELECT unix_micros(change_time) AS change_us, made_by FROM {of_follower} WHERE kind = 'shrink'"
-    lag_us = 1000 * _lag_time_ms(shrink)
+    lag_us = 1000 * _lag_time_of_shrink_ms(shrink)
     near = [
         (abs(row["change_us"] - shrink["change_us"]), row)
         for row in engine.listed(engine(text, of_follower=of_follower))
@@ -315,19 +315,19 @@ def rows_to_explain(engine: LakeEngine, name: str, key: Row) -> Rows:
 
 def _in_term(engine: LakeEngine, term: Row) -> str:
     """Return the SQL condition for the appends of a term."""
-    days = f"event_date BETWEEN DATE '{_day(term['start_us'])}' AND DATE '{_day(term['end_us'])}'"
+    days = f"event_date BETWEEN DATE '{_day_of_shrink(term['start_us'])}' AND DATE '{_day_of_shrink(term['end_us'])}'"
     same = (f"{name} = {engine.literal(term[name])}" for name in SET_COLUMNS)
     # With the days, the engine opens no files of other days.
     return " AND ".join([days, f"unix_micros(append_time) BETWEEN {term['start_us']} AND {term['end_us']}", *same])
 
 
-def _day(at_us: int) -> date:
+def _day_of_shrink(at_us: int) -> date:
     return date(1970, 1, 1) + timedelta(microseconds=at_us)
 
 
-def _param(shrink: Row, name: str) -> int:
+def _param_of_shrink(shrink: Row, name: str) -> int:
     return int(json.loads(shrink["params_json"])[name])
 
 
-def _lag_time_ms(shrink: Row) -> int:
-    return _param(shrink, "replica_lag_time_max_ms")
+def _lag_time_of_shrink_ms(shrink: Row) -> int:
+    return _param_of_shrink(shrink, "replica_lag_time_max_ms")

@@ -147,27 +147,31 @@ def shrink_lines(story: ShrinkStory) -> list[str]:
         "",
         f"Cluster {story.cluster_id}; {leads} since {time_text_ms(story.term_start_us)}{release}.",
         f"ISR {list(story.isr_before)} before, {list(story.isr_after)} after; {least}.",
-        *_silences(story),
+        *_silences_text(story),
     ]
     for follower in story.dropped:
-        lines += ["", *_follower(story, follower)]
+        lines += ["", *_follower_of_shrink_text(story, follower)]
     return lines
 
 
-def _follower(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
+def _follower_of_shrink_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
     return [
         f"Broker {follower.replica_id}: {follower.verdict}, {', '.join(follower.causes)}",
-        *_uncertain(follower),
-        *_section("Seen by the rule", _seen(story, follower)),
-        *_section("Actual state", _true(story, follower)),
-        *_section(f"Last fetches of the follower, by the leader's clock, in {zone_name()}", _fetches(follower.fetches)),
-        *_section("Causes; the first that applies decides (docs/verdicts.md)", _causes(story, follower)),
-        *_section("Outcome", [_restored(story, follower), _observed(story, follower)]),
-        *_section("Other replayed rules", _others(story, follower)),
+        *_uncertain_shrink_text(follower),
+        *_shrink_text_section("Seen by the rule", _seen_text(story, follower)),
+        *_shrink_text_section("Actual state", _truth_text(story, follower)),
+        *_shrink_text_section(
+            f"Last fetches of the follower, by the leader's clock, in {zone_name()}", _fetches_text(follower.fetches)
+        ),
+        *_shrink_text_section(
+            "Causes; the first that applies decides (docs/verdicts.md)", _causes_text(story, follower)
+        ),
+        *_shrink_text_section("Outcome", [_restored_text(story, follower), _observed_text(story, follower)]),
+        *_shrink_text_section("Other replayed rules", _others_text(story, follower)),
     ]
 
 
-def _uncertain(follower: DroppedFollower) -> list[str]:
+def _uncertain_shrink_text(follower: DroppedFollower) -> list[str]:
     lines = []
     if follower.depends_on is not None:
         lines.append(f"  Possible, not certain: it depends on {DEPENDS_ON[follower.depends_on]}")
@@ -176,11 +180,11 @@ def _uncertain(follower: DroppedFollower) -> list[str]:
     return lines
 
 
-def _section(title: str, lines: Sequence[str]) -> list[str]:
+def _shrink_text_section(title: str, lines: Sequence[str]) -> list[str]:
     return [f"  {title}", *(f"    {line}" for line in lines)] if lines else []
 
 
-def _silences(story: ShrinkStory) -> list[str]:
+def _silences_text(story: ShrinkStory) -> list[str]:
     return [
         f"Broker {story.leader_id} was silent (it served no request) for {ms_text((end - start) / 1000)}, "
         f"from {time_text_ms(start)} to {time_text_ms(end)}."
@@ -192,7 +196,7 @@ def _silences(story: ShrinkStory) -> list[str]:
     ]
 
 
-def _seen(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
+def _seen_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
     caught_up_ms = follower.last_caught_up_time_ms
     if caught_up_ms <= 0:
         caught_up = f"lastCaughtUpTimeMs {caught_up_ms}: not caught up in this term"
@@ -215,7 +219,7 @@ def _seen(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
     return lines
 
 
-def _true(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
+def _truth_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
     held = follower.true_log_end_offset
     if story.leader_log_end_offset is None:
         lines = ["its log end offset is not logged, but its fetch returned no records: it lacked nothing then"]
@@ -236,17 +240,17 @@ def _true(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
             f"since lastCaughtUpTimeMs: {count_of(follower.appends, 'append')} of "
             f"{count_of(follower.records, 'record')}; it lacked {count_of(follower.lacked_appends, 'append')}"
         )
-    lines.append(_alive(story, follower))
+    lines.append(_alive_text(story, follower))
     if follower.next_arrival_us is not None:
         lines.append(
             f"its next fetch arrived {ms_text((follower.next_arrival_us - story.change_us) / 1000)} after the shrink"
         )
     if follower.made_by == "rule":
-        lines.append(f"since it was last caught up, {_waiting(follower)}")
+        lines.append(f"since it was last caught up, {_waiting_text(follower)}")
     return lines
 
 
-def _waiting(follower: DroppedFollower) -> str:
+def _waiting_text(follower: DroppedFollower) -> str:
     held, silent = follower.leader_held_ms, follower.leader_silent_ms
     if held is not None and silent is not None:
         return f"the leader held its fetches for {ms_text(held)} and was silent for another {ms_text(silent)}"
@@ -258,13 +262,13 @@ def _waiting(follower: DroppedFollower) -> str:
     ))  # fmt: skip
 
 
-def _alive(story: ShrinkStory, follower: DroppedFollower) -> str:
+def _alive_text(story: ShrinkStory, follower: DroppedFollower) -> str:
     if not follower.fetches:
         return "none of its fetches arrived in this term before the shrink"
     return f"its last fetch arrived {ms_text(_since_last_fetch_ms(story, follower))} before the shrink"
 
 
-def _fetches(fetches: Sequence[FetchInText]) -> list[str]:
+def _fetches_text(fetches: Sequence[FetchInText]) -> list[str]:
     if not fetches:
         return []
     titles = ("arrival", "handled", "processed", "completed", "offset", "leader LEO", "in leader", "wait")
@@ -286,15 +290,15 @@ def _fetches(fetches: Sequence[FetchInText]) -> list[str]:
     return [*table, "in leader: queued, processed, parked beyond the max wait, or being sent; wait: parked up to it"]
 
 
-def _causes(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
+def _causes_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
     if follower.made_by == "controller":
         return ["yes  controller: the broker was fenced, shut down or reassigned; the rule had no part in it"]
-    reasons = _reasons(story, follower)
+    reasons = _reasons_text(story, follower)
     width = max(map(len, CAUSES))
     return [f"{'yes' if cause in follower.causes else 'no':4} {cause:{width}}  {reasons[cause]}" for cause in CAUSES]
 
 
-def _reasons(story: ShrinkStory, follower: DroppedFollower) -> dict[str, str]:
+def _reasons_text(story: ShrinkStory, follower: DroppedFollower) -> dict[str, str]:
     lag_time = ms_text(story.lag_time_ms)
     held = "at an unknown offset" if follower.true_log_end_offset is None else f"at {follower.true_log_end_offset}"
     last = f"last fetch {ms_text(_since_last_fetch_ms(story, follower))} ago" if follower.fetches else "no fetch"
@@ -304,7 +308,7 @@ def _reasons(story: ShrinkStory, follower: DroppedFollower) -> dict[str, str]:
     return {
         "caught_up": f"its log ends {held}, the leader's at {story.leader_log_end_offset}",
         "keeping_pace": f"true lag {ms_text(follower.true_lag_ms)} and {last}; the limit of both is {lag_time}",
-        "slow_leader": _blame(story, follower, lag_time),
+        "slow_leader": _blame_text(story, follower, lag_time),
         "unacked_only": f"acknowledged up to {acknowledged}, its log ends {held}; {last}, limit {lag_time}",
         "controller": "the leader dropped it, not the controller",
         "follower_stopped": f"{last}, lag time {lag_time}{excused}",
@@ -315,7 +319,7 @@ def _reasons(story: ShrinkStory, follower: DroppedFollower) -> dict[str, str]:
     }
 
 
-def _blame(story: ShrinkStory, follower: DroppedFollower, lag_time: str) -> str:
+def _blame_text(story: ShrinkStory, follower: DroppedFollower, lag_time: str) -> str:
     explained_ms = (follower.leader_held_ms or 0) + (follower.leader_silent_ms or 0)
     share = f"the leader accounts for {ms_text(explained_ms)} of the time since it was last caught up"
     if "slow_leader" in follower.causes:
@@ -347,25 +351,25 @@ def _since_last_fetch_ms(story: ShrinkStory, follower: DroppedFollower) -> float
     return (story.change_us - follower.fetches[-1].arrival_us) / 1000
 
 
-def _restored(story: ShrinkStory, follower: DroppedFollower) -> str:
+def _restored_text(story: ShrinkStory, follower: DroppedFollower) -> str:
     if follower.restored_us is None:
         return f"not back in the ISR by the end of the term's log, at {time_text_ms(story.term_end_us)}"
     away = ms_text((follower.restored_us - story.change_us) / 1000)
     return f"back in the ISR at {time_text_ms(follower.restored_us)}, {away} later"
 
 
-def _observed(story: ShrinkStory, follower: DroppedFollower) -> str:
+def _observed_text(story: ShrinkStory, follower: DroppedFollower) -> str:
     if follower.observed_us is None:
         return "the brokers' logs have no shrink of this follower within one lag time of this one"
-    apart = _apart(follower.observed_us - story.change_us)
+    apart = _apart_text(follower.observed_us - story.change_us)
     return f"the brokers' logs have this shrink too, by the {follower.observed_by}, {apart}"
 
 
-def _others(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
+def _others_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
     groups: dict[str, list[str]] = {}
     for stand in follower.stands:
         if stand.stand == "made":
-            when = _apart((stand.at_us or 0) - story.change_us)
+            when = _apart_text((stand.at_us or 0) - story.change_us)
             title = f"make this shrink too, {when}, judged {stand.primary_cause}"
         else:
             title = "keep the follower in the ISR" if stand.stand == "kept" else "had dropped it already"
@@ -373,7 +377,7 @@ def _others(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
     return [f"{title}: {', '.join(runs)}" for title, runs in groups.items()]
 
 
-def _apart(by_us: int) -> str:
+def _apart_text(by_us: int) -> str:
     if abs(by_us) < 500:  # noqa: PLR2004 (less than what is shown)
         return "at the same time"
     return f"{ms_text(abs(by_us) / 1000)} {'later' if by_us > 0 else 'earlier'}"

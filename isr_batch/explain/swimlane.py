@@ -1,6 +1,6 @@
 """Draw one shrink as a swim lane: offsets, fetches in the leader, its silences, and ISR membership over time."""
 
-from itertools import cycle, islice, pairwise
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ import vl_convert
 
 from isr_batch.errors import UsageError
 from isr_batch.explain.shrink_text import FetchInText, ShrinkStory, shrink_headline
-from isr_batch.explain.swimlane_data import BROKERS, SwimlaneScene
+from isr_batch.explain.swimlane_data import BROKERS, SwimlaneScene, fetch_phases_on_lane
 from isr_batch.incidents.colours import FOLLOWER_LINES, INK, MEMBER_COLOURS, PHASE_COLOURS, SILENT
 from isr_batch.shown_times import offset_us, zone_name
 
@@ -66,7 +66,7 @@ def draw_swimlane(scene: SwimlaneScene, story: ShrinkStory, file: Path) -> None:
 def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
     """Build the lanes, one below the other over one time axis, as Vega-Lite."""
     lanes = [
-        _offsets(scene, story),
+        _lane_of_offsets(scene, story),
         _bars_in_leader(scene, story),
         *(_memberships(scene, story, follower.replica_id) for follower in story.dropped),
     ]
@@ -84,7 +84,7 @@ def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
     return dict(chart.configure_view(stroke="#dddddd").configure_axis(grid=False).to_dict())
 
 
-def _x(scene: SwimlaneScene, field: str, *, last: bool = False) -> alt.X:
+def _x_of_lanes(scene: SwimlaneScene, field: str, *, last: bool = False) -> alt.X:
     axis = (
         alt.Axis(
             labelExpr=f"utcFormat(toNumber(datum.value) + {offset_us(scene.from_us) // 1000}, '%H:%M:%S.%L')",
@@ -105,7 +105,7 @@ def _instants(scene: SwimlaneScene, story: ShrinkStory, *, last: bool = False, n
     """Draw lines (last caught up for the rule, shrink, back in the ISR), and grey for times without a leader's log."""
     unlogged = [{"from": start / 1000, "until": end / 1000} for start, end in scene.unlogged]
     grey = alt.Chart({"values": unlogged}).mark_rect(color=_UNLOGGED, opacity=0.7)
-    band = grey.encode(x=_x(scene, "from", last=last), x2="until:T")
+    band = grey.encode(x=_x_of_lanes(scene, "from", last=last), x2="until:T")
     marks = [("caught up", 1000 * follower.last_caught_up_time_ms) for follower in story.dropped]
     marks += [("shrink", story.change_us)]
     marks += [("back", follower.restored_us) for follower in story.dropped if follower.restored_us]
@@ -113,7 +113,7 @@ def _instants(scene: SwimlaneScene, story: ShrinkStory, *, last: bool = False, n
     labelled = dict(inside)
     rows = [{"at": at_us / 1000, "what": what, "label": at_us == labelled[what]} for what, at_us in inside]
     base = alt.Chart({"values": rows}).encode(
-        x=_x(scene, "at", last=last),
+        x=_x_of_lanes(scene, "at", last=last),
         color=alt.Color("what:N", scale=alt.Scale(domain=list(_MARKS), range=list(_MARKS.values())), legend=None),
     )
     lines = base.mark_rule(strokeDash=[4, 3]).encode(tooltip=["what:N"])
@@ -124,21 +124,21 @@ def _instants(scene: SwimlaneScene, story: ShrinkStory, *, last: bool = False, n
     return alt.LayerChart(layer=[band, lines, left, right] if named else [band, lines])
 
 
-def _offsets(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
+def _lane_of_offsets(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
     lines: dict[str, list[tuple[int, int]]] = {"leader": [], "high watermark": []} | {
         f"broker {replica}": _log_ends_of_follower(fetches) for replica, fetches in scene.fetches.items()
     }
     for at_us, log_end, high_watermark in scene.leader:
         lines["leader"].append((at_us, log_end))
         lines["high watermark"].append((at_us, high_watermark))
-    rows: Rows = [row for name, points in lines.items() for row in _steps(name, points, scene)]
+    rows: Rows = [row for name, points in lines.items() for row in _steps_on_lane(name, points, scene)]
     colours = [*_LINES.values(), *islice(cycle(FOLLOWER_LINES), len(scene.fetches))]
     dashes = [[1, 0], [5, 3], *([1, 0] for _ in scene.fetches)]
     steps = (
         alt.Chart({"values": rows})
         .mark_line(interpolate="step-after", clip=True)
         .encode(
-            x=_x(scene, "at"),
+            x=_x_of_lanes(scene, "at"),
             y=alt.Y("offset:Q", title="offset", scale=alt.Scale(zero=False), axis=alt.Axis(tickMinStep=1)),
             color=alt.Color(
                 "line:N", scale=alt.Scale(domain=list(lines), range=colours), legend=alt.Legend(title=None)
@@ -159,7 +159,7 @@ def _log_ends_of_follower(fetches: tuple[FetchInText, ...]) -> list[tuple[int, i
     return [(fetch.arrival_us, fetch.fetch_offset) for fetch in fetches if fetch.error_code == 0]
 
 
-def _steps(name: str, points: list[tuple[int, int]], scene: SwimlaneScene) -> Rows:
+def _steps_on_lane(name: str, points: list[tuple[int, int]], scene: SwimlaneScene) -> Rows:
     inside = [(max(at_us, scene.from_us), offset) for at_us, offset in points]
     ends = [(scene.until_us, inside[-1][1])] if inside else []
     return [{"line": name, "at": at_us / 1000, "offset": offset} for at_us, offset in [*inside, *ends]]
@@ -193,7 +193,7 @@ def _bars_in_leader(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
         alt.Chart({"values": rows})
         .mark_bar(clip=True, height=_ROW - 4)
         .encode(
-            x=_x(scene, "from"),
+            x=_x_of_lanes(scene, "from"),
             x2="until:T",
             y=alt.Y("row:N", title=None, sort=names, scale=alt.Scale(domain=names)),
             color=alt.Color("what:N", scale=scale, legend=alt.Legend(title=None)),
@@ -208,35 +208,29 @@ def _bars_in_leader(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
     return lane
 
 
-def fetch_phases_on_lane(fetch: FetchInText) -> list[tuple[str, int, int]]:
-    """Split a fetch into its phases in the leader, with start and end."""
-    instants = (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.released_us, fetch.completed_us)
-    return [(what, *stay) for what, stay in zip(PHASE_COLOURS, pairwise(instants), strict=True)]
-
-
 def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.LayerChart:
     """Draw bars for the times in which the follower is in the ISR; rule runs with the same times share a row."""
     alike: dict[object, list[str]] = {}
     for (who, name), members in scene.members.items():
         if who == replica:
             alike.setdefault(name if name == BROKERS else members, []).append(name)
-    groups = [sorted(names, key=lambda name: _whose(name, story) != OWN) for names in alike.values()]
+    groups = [sorted(names, key=lambda name: _whose_lane(name, story) != OWN) for names in alike.values()]
     rows = [
         {
-            "runs": _label(names), "all": ", ".join(names), "from": start / 1000, "until": end / 1000,
-            "whose": _whose(names[0], story),
+            "runs": _label_of_lane(names), "all": ", ".join(names), "from": start / 1000, "until": end / 1000,
+            "whose": _whose_lane(names[0], story),
         }
         for names in groups
         for start, end in scene.members[replica, names[0]]
     ]  # fmt: skip
     last = replica == story.dropped[-1].replica_id
-    labels = [_label(names) for names in groups]
+    labels = [_label_of_lane(names) for names in groups]
     scale = alt.Scale(domain=[BROKERS, OWN, OTHERS], range=[*MEMBER_COLOURS])
     bars = (
         alt.Chart({"values": rows})
         .mark_bar(clip=True, height=_ROW - 8)
         .encode(
-            x=_x(scene, "from", last=last),
+            x=_x_of_lanes(scene, "from", last=last),
             x2="until:T",
             y=alt.Y(
                 "runs:N", title=None, sort=labels, scale=alt.Scale(domain=labels),
@@ -257,11 +251,11 @@ def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.
     return lane
 
 
-def _label(names: list[str]) -> str:
+def _label_of_lane(names: list[str]) -> str:
     return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")  # noqa: PLR2004
 
 
-def _whose(run: str, story: ShrinkStory) -> str:
+def _whose_lane(run: str, story: ShrinkStory) -> str:
     if run == BROKERS:
         return BROKERS
     return OWN if run in {story.rule, f"{story.rule} {story.params_json}"} else OTHERS

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Final
 
 from isr_batch.explain.shrink_data import (
@@ -13,6 +14,7 @@ from isr_batch.explain.shrink_data import (
     term_of_shrink,
 )
 from isr_batch.explain.shrink_text import FetchInText, ShrinkStory
+from isr_batch.incidents.colours import PHASE_COLOURS
 from isr_batch.incidents.uncovered_time import uncovered_time
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.engines import engine_for_a_partition
@@ -69,11 +71,13 @@ def swimlane_scene(lake: Lake, story: ShrinkStory) -> SwimlaneScene:
         term = term_of_shrink(engine, asdict(story))
         return SwimlaneScene(
             *within,
-            leader=_leader(engine, story, within),
-            fetches={replica: _fetches(engine, term, replica, story.change_us, within) for replica in followers},
+            leader=_leader_on_lane(engine, story, within),
+            fetches={
+                replica: _fetches_on_lane(engine, term, replica, story.change_us, within) for replica in followers
+            },
             silences=leader_pauses_to_explain(engine, term, *within),
             unlogged=uncovered_time(coverage, term["leader_id"], within),
-            members=_members(engine, term, followers, within),
+            members=_members_on_lane(engine, term, followers, within),
         )
 
 
@@ -106,7 +110,13 @@ def isr_spans_on_lane(*, member: bool, changes: Sequence[tuple[int, str]], withi
     return tuple((max(start, within[0]), end) for start, end in found if end > within[0])
 
 
-def _leader(engine: LakeEngine, story: ShrinkStory, within: Span) -> tuple[tuple[int, int, int], ...]:
+def fetch_phases_on_lane(fetch: FetchInText) -> list[tuple[str, int, int]]:
+    """Split a fetch into its phases in the leader, with start and end."""
+    instants = (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.released_us, fetch.completed_us)
+    return [(what, *stay) for what, stay in zip(PHASE_COLOURS, pairwise(instants), strict=True)]
+
+
+def _leader_on_lane(engine: LakeEngine, story: ShrinkStory, within: Span) -> tuple[tuple[int, int, int], ...]:
     key = {name: getattr(story, name) for name in (*SET_KEY, "rule", "params_json")}
     rows = engine.listed(engine(
         f"""
@@ -127,7 +137,9 @@ def _leader(engine: LakeEngine, story: ShrinkStory, within: Span) -> tuple[tuple
     return tuple(states[max(0, earlier - 1) :])
 
 
-def _fetches(engine: LakeEngine, term: Row, replica_id: int, change_us: int, within: Span) -> tuple[FetchInText, ...]:
+def _fetches_on_lane(
+    engine: LakeEngine, term: Row, replica_id: int, change_us: int, within: Span
+) -> tuple[FetchInText, ...]:
     fetches = fetches_to_explain(engine, term, replica_id, *within)
     text = f"""
         SELECT {FETCH} FROM {{fetches}} WHERE arrival_us < {within[1]} AND completed_us > {within[0]}
@@ -137,7 +149,7 @@ def _fetches(engine: LakeEngine, term: Row, replica_id: int, change_us: int, wit
     return tuple(sorted((FetchInText(**row) for row in rows), key=lambda fetch: fetch.arrival_us))
 
 
-def _members(
+def _members_on_lane(
     engine: LakeEngine, term: Row, followers: Sequence[int], within: Span
 ) -> dict[tuple[int, str], tuple[Span, ...]]:
     """Compute ISR membership per follower and rule run; that of the brokers comes first, then rules by release."""

@@ -69,17 +69,17 @@ def _followers_kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluste
 
 def _price(best: RuleChoice, yours: RuleChoice) -> list[str]:
     """The price of a rule in detection time, availability and acknowledged records, relative to the brokers' own."""
-    said = [_detection_compared(best.detection_ms, yours.detection_ms)]
+    said = [_detection_of_better_rule(best.detection_ms, yours.detection_ms)]
     if best.misses != yours.misses:
         said.append(f"failures missed: {best.misses:,} instead of {yours.misses:,}")
     said += [
-        _price_instead(
+        _price_of_better_rule(
             "under min ISR", _price_in_seconds(best.under_min_isr_s), _price_in_seconds(yours.under_min_isr_s)
         ),
-        _price_instead(
+        _price_of_better_rule(
             "offline if leaders had died", _price_in_seconds(best.offline_s), _price_in_seconds(yours.offline_s)
         ),
-        _price_instead(
+        _price_of_better_rule(
             "acknowledged records lost then",
             lost_records_at_most(best.lost_records),
             lost_records_at_most(yours.lost_records),
@@ -91,14 +91,14 @@ def _price(best: RuleChoice, yours: RuleChoice) -> list[str]:
     return said
 
 
-def _detection_compared(best_ms: float | None, yours_ms: float | None) -> str:
+def _detection_of_better_rule(best_ms: float | None, yours_ms: float | None) -> str:
     if best_ms is None or yours_ms is None:
         return "no failure detected" if best_ms is None and yours_ms is not None else "no failure to compare"
     later = later_or_sooner(best_ms, yours_ms)
     return f"failures detected {later}" if later else "same detection time"
 
 
-def _price_instead(what: str, best: str, yours: str) -> str:
+def _price_of_better_rule(what: str, best: str, yours: str) -> str:
     return f"{what}: {best}" if best == yours else f"{what}: {best} instead of {yours}"
 
 

@@ -45,7 +45,7 @@ def _proof_of_drops(incident: Row, kind: str, drops: list[Row]) -> list[str]:
     fault = incident["fault_id"]
     if kind in TROUBLES:
         lines = [f"    {line}" for line in lines_of_absence(incident["absence"], pauses=kind == "paused")]
-        return [*lines, f"    SELECT * FROM {_query_of_statement(incident, kind)}"]
+        return [*lines, f"    SELECT * FROM {_incident_query(incident, kind)}"]
     of_kind: dict[str, Callable[[Row], bool]] = {
         "unreached": lambda row: row["verdict"] == "genuine" and row["leader_id"] == fault,
         "linked": lambda row: row["verdict"] == "genuine" and row["who"] == "link",
@@ -60,8 +60,8 @@ def _proof_of_drops(incident: Row, kind: str, drops: list[Row]) -> list[str]:
     for row in drops:
         if row["source_file"] and kind in of_kind and of_kind[kind](row):
             printed[row["source_file"]].add(row["source_line"])
-    lines = [f"    {file} {_line_numbers_text(numbers)}" for file, numbers in sorted(printed.items())]
-    lines.append(f"    SELECT * FROM {_query_of_statement(incident, kind)}")
+    lines = [f"    {file} {_incident_line_numbers_text(numbers)}" for file, numbers in sorted(printed.items())]
+    lines.append(f"    SELECT * FROM {_incident_query(incident, kind)}")
     more = {"silent": _gap, "unreached": _query_of_fetches_elsewhere, "linked": _query_of_fetches_elsewhere}.get(kind)
     return [*lines, f"    {more(incident)}"] if more else lines
 
@@ -70,7 +70,8 @@ def _query_of_fetches_elsewhere(incident: Row) -> str:
     """Write the query for the number of each follower's fetches at each leader during an incident."""
     return (
         f"SELECT leader_id, replica_id, count(DISTINCT arrival_time) AS fetches FROM fetches "
-        f"WHERE cluster_id = '{_cluster_in_sql(incident)}' AND {_time_of_incident_as_sql(incident, 'arrival_time', 0)} "
+        f"WHERE cluster_id = '{_incident_cluster(incident)}' "
+        f"AND {_time_of_incident_as_sql(incident, 'arrival_time', 0)} "
         "GROUP BY ALL ORDER BY ALL"
     )
 
@@ -79,7 +80,7 @@ def _gap(incident: Row) -> str:
     """Query the lines of the request log around a silence, which itself has no lines."""
     return (
         "SELECT DISTINCT completed_time, source_file, source_line FROM fetches "
-        f"WHERE cluster_id = '{_cluster_in_sql(incident)}' AND leader_id = {incident['fault_id']} "
+        f"WHERE cluster_id = '{_incident_cluster(incident)}' AND leader_id = {incident['fault_id']} "
         f"AND {_time_of_incident_as_sql(incident, 'completed_time', SECOND_US)} ORDER BY completed_time"
     )
 
@@ -93,17 +94,17 @@ def _time_of_incident_as_sql(incident: Row, time: str, before_us: int) -> str:
     return f"event_date BETWEEN {days} AND {time} BETWEEN {times}"
 
 
-def _cluster_in_sql(incident: Row) -> str:
+def _incident_cluster(incident: Row) -> str:
     return str(incident["cluster_id"]).replace("'", "''")
 
 
-def _line_numbers_text(lines: set[int]) -> str:
+def _incident_line_numbers_text(lines: set[int]) -> str:
     more = len(lines) - LISTED
     named = ", ".join(map(str, sorted(lines)[:LISTED]))
     return f"line{'' if len(lines) == 1 else 's'} {named}{f' and {more} more' if more > 0 else ''}"
 
 
-def _query_of_statement(incident: Row, kind: str) -> str:
+def _incident_query(incident: Row, kind: str) -> str:
     fault, rule = incident["fault_id"], f"rule = '{incident['rule']}'"
     table, which = {
         "unreached": ("shrink_verdicts", f"{rule} AND verdict = 'genuine' AND leader_id = {fault}"),
@@ -127,5 +128,5 @@ def _query_of_statement(incident: Row, kind: str) -> str:
     name = {"broker_events": "event_time", "broker_troubles": "from_time"}.get(table, "change_time")
     since = incident["first_us"] if name == "change_time" else min(incident["since_us"], incident["first_us"])
     within = [f"TIMESTAMP '{utc_text(us)}'" for us in (since - SECOND_US, incident["last_us"] + 2 * SECOND_US)]
-    cluster = f"cluster_id = '{_cluster_in_sql(incident)}'"
+    cluster = f"cluster_id = '{_incident_cluster(incident)}'"
     return f"{table} WHERE {cluster} AND {which} AND {name} BETWEEN {' AND '.join(within)}"

@@ -33,8 +33,8 @@ COLUMNS: Final = {
     "mapped_clusters": ("cluster_id", "mapped", "min_insync_replicas", "min_isr_is_given", "broker_version"),
     "coverage": ("cluster_id", "broker_id", "log", "from_time", "until_time", "begins_mid_term"),
     "shrink_evidence": (
-        "cluster_id", "topic", "partition_id", "leader_id", "replica_id", "change_time", "suspect", "suspect_broker",
-        "strength", "spurious",
+        "cluster_id", "topic", "partition_id", "leader_id", "replica_id", "change_time", "made_by", "suspect",
+        "suspect_broker", "strength", "spurious",
     ),
     "broker_troubles": (
         "cluster_id", "broker_id", "kind", "from_time", "until_time", "what", "source_file", "source_line",

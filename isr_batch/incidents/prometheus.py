@@ -82,7 +82,7 @@ def _prometheus_metrics_of_brokers(own: OwnShrinks) -> Iterator[PrometheusMetric
     begun: list[tuple[dict[str, object], float]] = [
         (
             {
-                "cluster": one["cluster_id"], "broker": _prometheus_broker_label(one["fault_id"]),
+                "cluster": one["cluster_id"], "broker": "none" if one["fault_id"] is None else str(one["fault_id"]),
                 "incident": one["number"],
                 "verdict": next(verdict for verdict in VERDICTS if one[verdict]), "title": incident_title(one),
             },
@@ -94,10 +94,6 @@ def _prometheus_metrics_of_brokers(own: OwnShrinks) -> Iterator[PrometheusMetric
         )[:INCIDENTS]
     ]  # fmt: skip
     yield PrometheusMetric("incident_timestamp_seconds", "When an incident began.", begun)
-
-
-def _prometheus_broker_label(broker: int | None) -> str:
-    return "none" if broker is None else str(broker)
 
 
 def _prometheus_metrics_of_rules(scores: list[Row]) -> Iterator[PrometheusMetric]:

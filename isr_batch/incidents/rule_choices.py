@@ -185,7 +185,7 @@ def _rules_of_brokers(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
 def _rule_choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]) -> RuleChoice:
     first = group[0]
     rules = [REGISTRY[row["rule"]] for row in group if row["rule"] in REGISTRY]
-    under_min_isr_s, offline_s, stalled_s = (_cost_span([row[cost] for row in group]) for cost in COSTS)
+    under_min_isr_s, offline_s, stalled_s = (_cost_of_choices([row[cost] for row in group]) for cost in COSTS)
     return RuleChoice(
         [name_of_choice(row, rows) for row in group],
         [name_of_choice(row, rows) for row in group if (row["rule"], row["T"]) in ran],
@@ -195,7 +195,7 @@ def _rule_choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, 
     )  # fmt: skip
 
 
-def _cost_span(values: Sequence[float | None]) -> Span | None:
+def _cost_of_choices(values: Sequence[float | None]) -> Span | None:
     known = [value for value in values if value is not None]
     return (min(known), max(known)) if known else None
 

@@ -90,7 +90,8 @@ def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
     if not cluster["unknown_makers"]:
         return []
     replicas = count_of(cluster["unknown_makers"], "replica")
-    return [f"{replicas} left an ISR at a time without the leader's server.log: it or the controller removed them."]
+    when = "at a time for which the leader's server.log is missing or not understood"
+    return [f"{replicas} left an ISR {when}: it or the controller removed them."]
 
 
 def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
@@ -125,7 +126,7 @@ def _sentences_of_what_happened(own: OwnShrinks, cluster: Row) -> list[str]:
 def _sentences_of_assumptions(cluster: Row) -> list[str]:
     """List what the logs do not show, and the option that states it."""
     if cluster["of_table"]:
-        return _assumed_of_table(cluster)
+        return _assumed_sentences_of_table(cluster)
     said = []
     if cluster["unlogged"]:
         theirs = brokers_text(cluster["unlogged"])
@@ -142,11 +143,11 @@ def assumed_of_tables(own: OwnShrinks) -> list[str]:
     named = "{}: " if len(own.clusters) > 1 else ""
     return [
         named.format(cluster["cluster_id"]) + sentence
-        for cluster in own.clusters if cluster["of_table"] for sentence in _assumed_of_table(cluster)
+        for cluster in own.clusters if cluster["of_table"] for sentence in _assumed_sentences_of_table(cluster)
     ]  # fmt: skip
 
 
-def _assumed_of_table(cluster: Row) -> list[str]:
+def _assumed_sentences_of_table(cluster: Row) -> list[str]:
     """List the columns that a table of fetches lacks and that affect the result."""
     assumed = {
         "replica_lag_time_max_ms": cluster["assumed_lag_time_ms"], "min_insync_replicas": cluster["assumed_min_isr"],

@@ -135,7 +135,7 @@ def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
             f"the lake has a table of fetches of {cluster_id}: logs and a table may disagree about a leader",
             "name the logs' cluster differently with --cluster, or use another lake",
         )
-    known = _known(lake, cluster_id)
+    known = _known_broker_logs(lake, cluster_id)
     engine = ingest_engine_for(lake, small.sql, text_bytes(folder))
     work = plan_files_to_ingest(
         survey_logs(engine, folder, lambda file: beginnings_of_file(known, file), options, listed), known
@@ -152,10 +152,10 @@ def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
     unpacked = {file.path: file.held.content_bytes for file in work.found.files if file.held}
     engine = ingest_engine_for(lake, small.sql, sum(unpacked.values()))
     with packets_at_once(lake.spark) if isinstance(engine, InSpark) else nullcontext():
-        return _read_and_write(small, engine, folder, work, cluster_id)
+        return _read_and_write_broker_logs(small, engine, folder, work, cluster_id)
 
 
-def _read_and_write(
+def _read_and_write_broker_logs(
     small: SmallTables, engine: Engine, folder: Path, work: PlanOfFiles, cluster_id: str
 ) -> IngestOfBrokerLogs:
     lake = small.lake
@@ -190,7 +190,7 @@ def _write_evidence(small: SmallTables, read: LinesOfInterest, every: LinesOfInt
     write_evidence_table(small, cluster_id, evidence_rows(found, cluster_id), found)
 
 
-def _known(lake: Lake, cluster_id: str) -> list[IngestedFile]:
+def _known_broker_logs(lake: Lake, cluster_id: str) -> list[IngestedFile]:
     names = [name for name in INGESTED_FILES.column_names if name != "cluster_id"]
     rows = read_columns(lake, INGESTED_FILES.name, names, {"cluster_id": cluster_id})
     return [IngestedFile(**row) for row in rows.to_pylist(maps_as_pydicts="strict")]
@@ -242,15 +242,15 @@ def _rows_to_keep(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str
     # Logs rotate separately: lines of a time whose requests are gone may be in a file that is new.
     small = read.small_logs_since(begins)
     since = {
-        LEADER_EPOCHS.name: [_since(broker, time, begins)],
-        BROKER_EVENTS.name: [f"kind = 'check' AND ({_since(broker, 'end_time', begins)})",
-                             f"kind <> 'silent' AND ({_since(broker, time, small)})"],
-        OBSERVED_ISR_CHANGES.name: [_since(broker, time, small)],
+        LEADER_EPOCHS.name: [_since_broker_logs(broker, time, begins)],
+        BROKER_EVENTS.name: [f"kind = 'check' AND ({_since_broker_logs(broker, 'end_time', begins)})",
+                             f"kind <> 'silent' AND ({_since_broker_logs(broker, time, small)})"],
+        OBSERVED_ISR_CHANGES.name: [_since_broker_logs(broker, time, small)],
     }.get(table.name)  # fmt: skip
     return f"({alone}) AND NOT ({' OR '.join(since)})" if since else alone
 
 
-def _since(broker: str, time: str, begins: Mapping[int, datetime]) -> str:
+def _since_broker_logs(broker: str, time: str, begins: Mapping[int, datetime]) -> str:
     rows = [f"{broker} = {broker_id} AND {time} >= {sql_instant(at)}" for broker_id, at in sorted(begins.items())]
     return " OR ".join(rows) or "false"
 

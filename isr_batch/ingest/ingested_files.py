@@ -68,7 +68,7 @@ def beginnings_of_file(known: Iterable[IngestedFile], file: LogFile) -> list[int
     return [record.content_bytes for record in known if (record.kind, record.broker_id) == (file.kind, file.broker_id)]
 
 
-def _began_as(file: LogFile, record: IngestedFile) -> bool:
+def _file_began_as(file: LogFile, record: IngestedFile) -> bool:
     assert file.held is not None
     same = (record.kind, record.broker_id) == (file.kind, file.broker_id)
     return same and record.content_hash in {file.held.content_hash, *file.held.beginnings}
@@ -110,10 +110,10 @@ class PlanOfFiles:
 
 def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfFiles:
     """Compare the files of a folder with those that the lake has of the cluster."""
-    longer = [record for record in known if not any(_began_as(file, record) for file in found.files)]
+    longer = [record for record in known if not any(_file_began_as(file, record) for file in found.files)]
     shorter = [file for file in found.files if any(_is_shorter(file, record) for record in longer)]
     read = [file for file in found.files if file not in shorter]
-    superseded = [record for record in known if any(_began_as(file, record) for file in read)]
+    superseded = [record for record in known if any(_file_began_as(file, record) for file in read)]
     gone = [record for record in known if record not in superseded and record.kind != PROPERTIES]
     taken = {record.source_file for record in gone}
     named: dict[tuple[str, str | None], str] = {}  # a file may hold several logs, and is listed for each
@@ -122,7 +122,11 @@ def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfF
         if (file.path, file.source) in named:
             files.append(replace(file, name=named[file.path, file.source]))
             continue
-        before = {r.source_file for r in superseded if _began_as(file, r) and _plain(r.source_file) == file.name}
+        before = {
+            r.source_file
+            for r in superseded
+            if _file_began_as(file, r) and re.sub(r" \(\d+\)$", "", r.source_file) == file.name
+        }
         name, number = (min(before) if before else file.name), 1
         while name in taken:
             number += 1
@@ -134,10 +138,6 @@ def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfF
             if record.code_version == __version__}  # fmt: skip
     there = {(file.name, file.held.size_bytes, file.held.content_hash) for file in files if file.held}
     return PlanOfFiles(replace(found, files=files), superseded, gone, shorter, there <= ingested)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r" \(\d+\)$", "", name)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class ReadFiles:
         for file in self.work.found.files:
             assert file.held is not None
             time = self.times.get(file.name, {"first_time": None, "last_time": None, "days": []})
-            before = [record for record in self.work.superseded if _began_as(file, record)]
+            before = [record for record in self.work.superseded if _file_began_as(file, record)]
             days = dict.fromkeys(time["days"], now)
             for record in sorted(before, key=lambda record: record.content_bytes):
                 same = record.content_hash == file.held.content_hash and record.code_version == __version__
@@ -190,7 +190,9 @@ class ReadFiles:
     @property
     def remaining(self) -> list[IngestedFile]:
         """Files that are gone and still have rows, because no file that is read covers their whole period."""
-        return [record for record in self.work.gone if not any(_swallows(*read, record) for read in self._requests)]
+        return [
+            record for record in self.work.gone if not any(_file_swallows(*read, record) for read in self._requests)
+        ]
 
     @property
     def overlaps(self) -> list[tuple[str, Span]]:
@@ -199,7 +201,7 @@ class ReadFiles:
             (f"leader_id = {file.broker_id} AND source_file = {sql_literal(record.source_file)}", span)
             for file, span in self._requests
             for record in self.work.gone
-            if record.kind == REQUEST and record.broker_id == file.broker_id and _overlap(record.span, span)
+            if record.kind == REQUEST and record.broker_id == file.broker_id and _files_overlap(record.span, span)
         ]
 
     @property
@@ -225,7 +227,7 @@ class ReadFiles:
         """
         names = {record.source_file for record in self.work.superseded} | {file.name for file in self.work.found.files}
         condition = f"source_file IN ({', '.join(map(sql_literal, sorted(names)))})"
-        overlapping = [f"({rows} AND {_done(done_at, span)})" for rows, span in self.overlaps]
+        overlapping = [f"({rows} AND {_files_done(done_at, span)})" for rows, span in self.overlaps]
         if days := self._day_bounds:  # redundant, but lets Delta skip the files of all other days
             condition = f"({condition}) AND event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}'"
         return " OR ".join([condition, *overlapping])
@@ -276,13 +278,13 @@ class ReadFiles:
         for broker_id in sorted({r.broker_id for r in requests if r.broker_id is not None}):
             gone = sorted(r.span for r in requests if r.broker_id == broker_id and r.span)
             read = sorted(span for file, span in self._requests if file.broker_id == broker_id)
-            read_times = [_meets(time, until, *bounds) for bounds in time_covered_by_files(read, gone)]
+            read_times = [_file_meets(time, until, *bounds) for bounds in time_covered_by_files(read, gone)]
             kept.append(f"({broker} = {broker_id}" + (f" AND NOT ({' OR '.join(read_times)}))" if read_times else ")"))
         return " OR ".join(kept) or "false"
 
 
-def _swallows(file: LogFile, span: Span, record: IngestedFile) -> bool:
-    same = record.kind == REQUEST and record.broker_id == file.broker_id and _overlap(record.span, span)
+def _file_swallows(file: LogFile, span: Span, record: IngestedFile) -> bool:
+    same = record.kind == REQUEST and record.broker_id == file.broker_id and _files_overlap(record.span, span)
     return bool(same and record.span and span[0] <= record.span[0] and record.span[1] <= span[1])
 
 
@@ -316,29 +318,31 @@ def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[date
     ]
 
 
-def _overlap(one: Span | None, other: Span) -> bool:
+def _files_overlap(one: Span | None, other: Span) -> bool:
     return one is not None and min(one[1], other[1]) - max(one[0], other[0]) > OVERLAP
 
 
-def _between(time: str, span: Span) -> str:
+def _file_between(time: str, span: Span) -> str:
     return f"{time} BETWEEN {sql_instant(span[0])} AND {sql_instant(span[1])}"
 
 
-def _done(columns: Sequence[str], span: Span) -> str:
+def _files_done(columns: Sequence[str], span: Span) -> str:
     # Without coalesce: an overwrite by Delta 4.4 whose condition has coalesce in it silently deletes nothing.
     first, *others = columns
-    return f"({_between(first, span)}{''.join(f' OR {first} IS NULL AND {_between(o, span)}' for o in others)})"
+    return (
+        f"({_file_between(first, span)}{''.join(f' OR {first} IS NULL AND {_file_between(o, span)}' for o in others)})"
+    )
 
 
-def _within(time: str, after: datetime | None, upto: datetime | None) -> str:
+def _file_within(time: str, after: datetime | None, upto: datetime | None) -> str:
     bounds = [f"{time} > {sql_instant(after)}"] if after else []
     bounds += [f"{time} <= {sql_instant(upto)}"] if upto else []
     return " AND ".join(bounds) or "true"
 
 
-def _meets(time: str, until: str | None, after: datetime | None, upto: datetime | None) -> str:
+def _file_meets(time: str, until: str | None, after: datetime | None, upto: datetime | None) -> str:
     if until is None:
-        return _within(time, after, upto)
+        return _file_within(time, after, upto)
     bounds = [f"{until} > {sql_instant(after - GOES_ON)}"] if after else []
     bounds += [f"{time} <= {sql_instant(upto + GOES_ON)}"] if upto else []
     return " AND ".join(bounds) or "true"

@@ -41,7 +41,7 @@ def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] |
     """
     if not lake.has(FETCH_LOG.name):
         return
-    begin, end = (f"TIMESTAMP'{at}'" if isinstance(at, str) else f"TIMESTAMP'{_utc_instant(at)}'" for at in span)
+    begin, end = (f"TIMESTAMP'{at}'" if isinstance(at, str) else f"TIMESTAMP'{at.astimezone(UTC)}'" for at in span)
     with engine_for(lake, (FETCH_LOG.name,)) as engine:
         last = _LAST[time].format(sum=_SUM_HERE if engine.in_process else _SUM_IN_SPARK)
         across = (
@@ -73,10 +73,6 @@ def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] |
             found=found,
         )
         engine.replace(FETCH_LOG, engine.union(others, single), near, days)
-
-
-def _utc_instant(at: datetime) -> datetime:
-    return at.astimezone(UTC)
 
 
 def _later(place: int) -> str:

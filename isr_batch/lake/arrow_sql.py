@@ -69,7 +69,7 @@ class ArrowView:
     schema: pa.Schema
 
 
-class _Given:
+class _GivenArrowRows:
     """A slot for the rows that a prepared query reads when it runs."""
 
     def __init__(self, rows: pa.Table) -> None:
@@ -80,12 +80,12 @@ class _Given:
         return self.rows.__arrow_c_stream__(requested_schema)
 
 
-class _Plan:
+class _ArrowSqlPlan:
     """A prepared query, which can run on different rows."""
 
     def __init__(self, query: "duckdb.DuckDBPyConnection", text: str, tables: Mapping[str, pa.Table]) -> None:
         self._query = query
-        self._given = {name: _Given(rows) for name, rows in tables.items()}
+        self._given = {name: _GivenArrowRows(rows) for name, rows in tables.items()}
         for name, given in self._given.items():
             query.register(name, given)
         query.execute(f"PREPARE planned AS {text}")
@@ -120,7 +120,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
 
     def __init__(self, macros: Iterable[str] = (), threads: int = 2, *, repeated: bool = False) -> None:
         self._engine = _engine_of_process(tuple(macros), threads, os.getpid())
-        self._plans: dict[object, _Plan] | None = {} if repeated else None
+        self._plans: dict[object, _ArrowSqlPlan] | None = {} if repeated else None
         self._one_at_a_time = RLock()
 
     def __exit__(self, *_: object) -> None:
@@ -172,7 +172,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
                 if key not in self._plans:
                     if len(self._plans) == _MOST_PLANS:
                         del self._plans[next(iter(self._plans))]
-                    self._plans[key] = _Plan(self._engine.cursor(), text, tables)
+                    self._plans[key] = _ArrowSqlPlan(self._engine.cursor(), text, tables)
                 with self._plans[key].run(tables) as answer:
                     yield answer
             return

@@ -33,17 +33,17 @@ def column_types(schema: StructType) -> dict[str, str]:
 
 def column_types_in_log(schema: str) -> dict[str, str]:
     """Return the same as `column_types`, from the JSON of a table's schema in Delta's log."""
-    return {field["name"]: _type_in_log(field["type"]) for field in json.loads(schema)["fields"]}
+    return {field["name"]: _ddl_type_in_log(field["type"]) for field in json.loads(schema)["fields"]}
 
 
-def _type_in_log(kind: str | dict[str, Any]) -> str:
+def _ddl_type_in_log(kind: str | dict[str, Any]) -> str:
     if isinstance(kind, str):
         return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
     if kind["type"] == "array":
-        return f"array<{_type_in_log(kind['elementType'])}>"
+        return f"array<{_ddl_type_in_log(kind['elementType'])}>"
     if kind["type"] == "map":
-        return f"map<{_type_in_log(kind['keyType'])},{_type_in_log(kind['valueType'])}>"
-    members = (f"{field['name']}:{_type_in_log(field['type'])}" for field in kind["fields"])
+        return f"map<{_ddl_type_in_log(kind['keyType'])},{_ddl_type_in_log(kind['valueType'])}>"
+    members = (f"{field['name']}:{_ddl_type_in_log(field['type'])}" for field in kind["fields"])
     return f"struct<{','.join(members)}>"
 
 

@@ -53,7 +53,7 @@ class Turn:
         WriteConflictError
             When another run has taken the lease.
         """
-        last = _last_turn(self.lake)
+        last = _last_turn_of_lease(self.lake)
         if last is None or last["turn"] != self.number:
             raise WriteConflictError(
                 f"this run gave no heartbeat for more than {EXPIRY}, and {_holder_of_lease(last)} has taken the lock",
@@ -71,29 +71,29 @@ def leased(lake: Lake) -> Iterator[Turn]:
         When another run holds it.
     """
     lake.ensure(RUN_LEASE)
-    last = _last_turn(lake)
+    last = _last_turn_of_lease(lake)
     if last and last["run_id"] == lake.run_id and not last["given_back"]:
         yield Turn(lake, last["turn"])
         return
-    if last and not _is_turn_over(last):
-        _refuse_turn(lake, last)
+    if last and not _is_lease_turn_over(last):
+        _refuse_lease(lake, last)
     number = last["turn"] + 1 if last else 1
     ended = threading.Event()
     beats = threading.Thread(target=_beat_of_lease, args=(lake, number, ended), name="lease", daemon=True)
     try:
-        _write_turn(lake, number, "begins")
-        holder = _last_turn(lake)
+        _write_turn_of_lease(lake, number, "begins")
+        holder = _last_turn_of_lease(lake)
         if holder is None or holder["run_id"] != lake.run_id:
-            _refuse_turn(lake, holder)
+            _refuse_lease(lake, holder)
         beats.start()
         yield Turn(lake, number)
     finally:
         ended.set()
         if beats.ident:
             beats.join()
-        holder = _last_turn(lake)
+        holder = _last_turn_of_lease(lake)
         if holder and (holder["turn"], holder["run_id"]) == (number, lake.run_id):
-            _write_turn(lake, number, "ends", given_back=True)
+            _write_turn_of_lease(lake, number, "ends", given_back=True)
 
 
 @contextmanager
@@ -121,15 +121,15 @@ def _scheme_of_lake(lake: Lake) -> str:
     return urlsplit(place or "").scheme
 
 
-def _last_turn(lake: Lake) -> dict[str, Any] | None:
+def _last_turn_of_lease(lake: Lake) -> dict[str, Any] | None:
     lake.was_written(RUN_LEASE.name)  # another process may have written
     turns = read_columns(lake, RUN_LEASE.name, RUN_LEASE.column_names).to_pylist()
     return max(turns, key=lambda row: (row["turn"], row["given_back"], row["taken_time"]), default=None)
 
 
-def _write_turn(lake: Lake, number: int, what: str, *, given_back: bool = False) -> None:
+def _write_turn_of_lease(lake: Lake, number: int, what: str, *, given_back: bool = False) -> None:
     row = {
-        "turn": number, "run_id": lake.run_id, "host": str(_this_process()), "pid": os.getpid(),
+        "turn": number, "run_id": lake.run_id, "host": str(_this_process_of_lease()), "pid": os.getpid(),
         "taken_time": datetime.now(UTC), "given_back": given_back,
     }  # fmt: skip
     with ArrowSql() as sql:
@@ -141,13 +141,13 @@ def _beat_of_lease(lake: Lake, number: int, ended: threading.Event) -> None:
     while not ended.wait(BEAT.total_seconds()):
         beats += 1
         try:
-            _write_turn(lake, number, f"lives {beats}")
+            _write_turn_of_lease(lake, number, f"lives {beats}")
         except Exception as error:  # noqa: BLE001 the next beat may get through; if none does, the turn is lost
             logger.warning("run_lease: the heartbeat could not be written: %s", str(error).partition("\n")[0])
 
 
 @dataclass(frozen=True)
-class _Process:
+class _LeaseProcess:
     """Identity of a process, with its machine and start time, because process numbers are reused.
 
     Attributes
@@ -164,7 +164,7 @@ class _Process:
     started: str
 
     @classmethod
-    def parse(cls, text: str) -> "_Process":
+    def parse(cls, text: str) -> "_LeaseProcess":
         return cls(*(*text.split("|"), "", "", "")[:4])
 
     def __str__(self) -> str:
@@ -172,20 +172,20 @@ class _Process:
 
     def is_gone(self, pid: int) -> bool:
         """Whether the process is known to have ended, as seen from this process."""
-        own = _this_process()
+        own = _this_process_of_lease()
         if (self.host, self.boot, self.namespace) == (own.host, own.boot, own.namespace) and self.boot:
             return _started(pid) != self.started
         if self.host == own.host and not self.boot:  # written by an earlier version, or not on Linux
-            return not _is_process_there(pid)
+            return not _is_process_of_lease_there(pid)
         return False
 
 
 @cache
-def _this_process() -> _Process:
+def _this_process_of_lease() -> _LeaseProcess:
     boot = Path("/proc/sys/kernel/random/boot_id")
     if not boot.exists():
-        return _Process(socket.gethostname(), "", "", "")
-    return _Process(
+        return _LeaseProcess(socket.gethostname(), "", "", "")
+    return _LeaseProcess(
         socket.gethostname(), boot.read_text().strip(), str(Path("/proc/self/ns/pid").readlink()),
         _started(os.getpid()),
     )  # fmt: skip
@@ -200,7 +200,7 @@ def _started(pid: int) -> str:
     return "" if state in "ZX" else fields[18]
 
 
-def _is_process_there(pid: int) -> bool:
+def _is_process_of_lease_there(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -210,8 +210,8 @@ def _is_process_there(pid: int) -> bool:
     return True
 
 
-def _is_turn_over(row: dict[str, Any]) -> bool:
-    process = _Process.parse(row["host"])
+def _is_lease_turn_over(row: dict[str, Any]) -> bool:
+    process = _LeaseProcess.parse(row["host"])
     expiry = EXPIRY if process.boot else _OLD_EXPIRY
     return bool(row["given_back"] or process.is_gone(row["pid"]) or datetime.now(UTC) - row["taken_time"] > expiry)
 
@@ -219,10 +219,10 @@ def _is_turn_over(row: dict[str, Any]) -> bool:
 def _holder_of_lease(holder: dict[str, Any] | None) -> str:
     if holder is None:
         return "another run"
-    return f"run {holder['run_id']} (process {holder['pid']} on {_Process.parse(holder['host']).host})"
+    return f"run {holder['run_id']} (process {holder['pid']} on {_LeaseProcess.parse(holder['host']).host})"
 
 
-def _refuse_turn(lake: Lake, holder: dict[str, Any] | None) -> None:
+def _refuse_lease(lake: Lake, holder: dict[str, Any] | None) -> None:
     raise WriteConflictError(
         f"{_holder_of_lease(holder)} is writing to {lake.root}",
         "nothing was changed: repeat the command when it has finished. On the same machine a killed run blocks "

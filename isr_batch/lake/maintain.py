@@ -49,11 +49,11 @@ def maintain_tables(lake: Lake, retain_hours: int, state_days: int) -> list[Row]
         When another process writes to a table at the same time.
     """
     if lake.has(REPLAY_STATE.name):
-        _drop_old_states(lake, state_days)
+        _maintain_old_states(lake, state_days)
     return [_maintain_table(lake, table, retain_hours) for table in TABLES.values() if lake.has(table.name)]
 
 
-def _drop_old_states(lake: Lake, days: int) -> None:
+def _maintain_old_states(lake: Lake, days: int) -> None:
     kept = pc.min_max(read_columns(lake, REPLAY_STATE.name, ["event_date"])["event_date"])
     first, last = kept["min"].as_py(), kept["max"].as_py()
     if last is not None and first <= last - timedelta(days=days):
@@ -90,10 +90,10 @@ def _maintain_here(there: DirectTable, table: Table, retain_hours: int) -> None:
     except CommitFailedError as error:
         raise write_conflict_error(table.name) from error
     if there.store.is_folder:
-        _drop_checksums_of_gone_files(Path(there.store.uri))
+        _maintain_checksums(Path(there.store.uri))
 
 
-def _drop_checksums_of_gone_files(folder: Path) -> None:
+def _maintain_checksums(folder: Path) -> None:
     for sums in folder.rglob(".*.parquet.crc"):
         if "_delta_log" not in sums.parts and not sums.with_name(sums.name[1 : -len(".crc")]).exists():
             sums.unlink(missing_ok=True)

@@ -82,7 +82,7 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
     try:
         with ArrowSql() as sql:
             _require_query(sql, text)
-            found = sql(text, **{name: _view_for_query(lake, name) for name in names if name in asked})
+            found = sql(text, **{name: _view_for_user_sql(lake, name) for name in names if name in asked})
     except duckdb.Error as error:
         missing = _MISSING.search(str(error))
         if missing:
@@ -112,7 +112,7 @@ def _require_query(sql: ArrowSql, text: str) -> None:
         nodes = set(re.findall(r'[{,]"type":"(\w+)_NODE"', plan))
         others = nodes - _QUERY_NODES or ([] if nodes else ["no plan"])
     elif kind == duckdb.StatementType.MULTI:  # a PIVOT that first asks for its columns has no such plan
-        others = {word.upper() for _, word in _words(text)} & _CHANGES
+        others = {word.upper() for _, word in _words_of_user_sql(text)} & _CHANGES
     else:
         others = [kind.name]
     if others:
@@ -122,7 +122,7 @@ def _require_query(sql: ArrowSql, text: str) -> None:
 
 def _explained(text: str) -> str:
     """Return the statement that an EXPLAIN is about, without the options of EXPLAIN."""
-    _, *rest = _words(text)
+    _, *rest = _words_of_user_sql(text)
     begins = [at for at, _ in rest[rest[0][1].upper() == "ANALYZE" :]]
     statement = text.encode()[begins[0] :].decode()
     try:
@@ -133,7 +133,7 @@ def _explained(text: str) -> str:
     return statement
 
 
-def _words(text: str) -> list[tuple[int, str]]:
+def _words_of_user_sql(text: str) -> list[tuple[int, str]]:
     """List the tokens of a statement, each with its first byte, without comments."""
     data, found = text.encode(), duckdb.tokenize(text)
     ends = [*(at for at, _ in found[1:]), len(data)]
@@ -152,7 +152,7 @@ def _asked(text: str, names: list[str]) -> set[str]:
     return asked
 
 
-def _view_for_query(lake: Lake, name: str) -> ArrowView:
+def _view_for_user_sql(lake: Lake, name: str) -> ArrowView:
     if name not in TABLES:
         return ArrowView(views_for_duckdb()[name], {}, pa.schema([]))
     columns = contract_of(name).column_names

@@ -258,7 +258,8 @@ def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[di
         entry = days.setdefault(
             (row["event_date"], which, row["run_id"]),
             {"event_date": row["event_date"], "status": which, "rules": "",
-             "replayed_time": _instant_as_spark_prints(row["replayed_time"]), "run_id": row["run_id"]},
+             "replayed_time": f"{row['replayed_time']:%Y-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip("."),
+             "run_id": row["run_id"]},
         )  # fmt: skip
         entry["rules"] = ", ".join(filter(None, (entry["rules"], row["rule"])))  # type: ignore[arg-type]
     nothing = {"status": MISSING, "rules": "", "replayed_time": None, "run_id": None}
@@ -266,10 +267,6 @@ def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[di
         if not any(key[0] == day for key in days):
             days[day, MISSING, ""] = {"event_date": day, **nothing}
     return [days[key] for key in sorted(days)]
-
-
-def _instant_as_spark_prints(time: datetime) -> str:
-    return f"{time:%Y-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip(".")
 
 
 def _hash_of_days(*parts: object) -> str:

@@ -85,7 +85,7 @@ def results_written(results: Iterator[pa.RecordBatch], to: ResultFiles) -> Itera
     RecordBatch
         Rows with this schema: the results that are not written, and reports of the files.
     """
-    held = _HeldResults(to)
+    held = _HeldResultFiles(to)
     for batch in results:
         if batch.column("result")[0].as_py() in SCORED:
             held.add(batch)
@@ -102,7 +102,7 @@ def reported_result_files(reports: Sequence[str]) -> dict[str, list[FileOfWorker
     return found
 
 
-class _HeldResults:
+class _HeldResultFiles:
     """The results that a task has collected and not yet written."""
 
     def __init__(self, to: ResultFiles) -> None:

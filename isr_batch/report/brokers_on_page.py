@@ -54,12 +54,12 @@ def brokers_on_page(
             "broker": broker,
             "row": {
                 "broker": str(broker),
-                "as leader: fetches served": _share(fetched, "leader_id", broker, "fetches"),
+                "as leader: fetches served": _share_of_broker(fetched, "leader_id", broker, "fetches"),
                 "drops made": _drops(pairs, "leader_id", broker),
-                "as follower: fetches sent": _share(fetched, "replica_id", broker, "fetches"),
+                "as follower: fetches sent": _share_of_broker(fetched, "replica_id", broker, "fetches"),
                 "times dropped": _drops(pairs, "replica_id", broker),
-                "silent": _lengths([(until - since) // 1000 for since, until in silences[broker]]),
-                "JVM paused": _lengths([one["ms"] for one in troubles[broker] if one["kind"] == "pause"]),
+                "silent": _lengths_of_silences([(until - since) // 1000 for since, until in silences[broker]]),
+                "JVM paused": _lengths_of_silences([one["ms"] for one in troubles[broker] if one["kind"] == "pause"]),
             },
             "silences": [
                 f"{time_text(since, form)} for {seconds_text([(until - since) // 1000])}"
@@ -78,7 +78,7 @@ def brokers_on_page(
     return brokers
 
 
-def _share(rows: Sequence[Row], side: str, broker: int, number: str) -> str:
+def _share_of_broker(rows: Sequence[Row], side: str, broker: int, number: str) -> str:
     every = sum(row[number] for row in rows)
     of_broker = sum(row[number] for row in rows if row[side] == broker)
     return f"{100 * of_broker / every:.0f} %" if every else ""
@@ -90,19 +90,23 @@ def _drops(pairs: Sequence[Row], side: str, broker: int) -> str:
     for row in pairs:
         counts[row["verdict"]] += row["drops"] if row[side] == broker else 0
     said = ", ".join(f"{counts[verdict]:,} {CALLED[verdict]}" for verdict in VERDICTS if counts[verdict])
-    return f"{_share(pairs, side, broker, 'drops')}: {said}" if said else _share(pairs, side, broker, "drops")
+    return (
+        f"{_share_of_broker(pairs, side, broker, 'drops')}: {said}"
+        if said
+        else _share_of_broker(pairs, side, broker, "drops")
+    )
 
 
-def _lengths(times_ms: Sequence[int]) -> str:
+def _lengths_of_silences(times_ms: Sequence[int]) -> str:
     return f"{times_in_words(len(times_ms))}, {seconds_text(times_ms)}" if times_ms else ""
 
 
-def _of_cluster(rows: pa.Table, cluster_id: str, by: str) -> list[Row]:
+def _brokers_of_cluster(rows: pa.Table, cluster_id: str, by: str) -> list[Row]:
     found: list[Row] = rows.filter(pc.equal(rows["cluster_id"], cluster_id)).sort_by(by).to_pylist()
     return found
 
 
-def _us(rows: pa.Table, *names: str) -> pa.Table:
+def _with_instants_in_us(rows: pa.Table, *names: str) -> pa.Table:
     """Add instants as microseconds since 1970."""
     for name in names:
         rows = rows.append_column(f"{name}_us", rows[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
@@ -111,16 +115,18 @@ def _us(rows: pa.Table, *names: str) -> pa.Table:
 
 def _silences(own: OwnShrinks, cluster_id: str) -> dict[int, list[tuple[int, int]]]:
     events = own.tables["broker_events"]
-    silent = _us(events.filter(pc.equal(events["kind"], "silent")), "event_time", "end_time")
+    silent = _with_instants_in_us(events.filter(pc.equal(events["kind"], "silent")), "event_time", "end_time")
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for row in _of_cluster(silent, cluster_id, "event_time_us"):
+    for row in _brokers_of_cluster(silent, cluster_id, "event_time_us"):
         found[row["broker_id"]].append((row["event_time_us"], row["end_time_us"]))
     return found
 
 
 def _troubles(own: OwnShrinks, cluster_id: str, form: str) -> dict[int, list[Row]]:
     found: dict[int, list[Row]] = defaultdict(list)
-    for row in _of_cluster(_us(own.tables["broker_troubles"], "from_time", "until_time"), cluster_id, "from_time_us"):
+    for row in _brokers_of_cluster(
+        _with_instants_in_us(own.tables["broker_troubles"], "from_time", "until_time"), cluster_id, "from_time_us"
+    ):
         ms = (row["until_time_us"] - row["from_time_us"]) // 1000
         lasts = f" for {seconds_text([ms])}" if ms else ""
         what = f"{row['kind'].replace('_', ' ')}{lasts}: {row['what']}"

@@ -122,11 +122,11 @@ def tradeoff_chart(rows: Rows) -> Spec:
 def sweeps_chart(rows: Rows) -> Spec:
     """Curves: mistakes against detection time in sweeps; one curve per rule and parameters other than the lag time."""
     return frontier_chart(
-        [_rated(row) | {"rule": " ".join([row["rule"], *_settings(row)])} for row in rows], "follower"
+        [_rated(row) | {"rule": " ".join([row["rule"], *_chart_settings(row)])} for row in rows], "follower"
     )
 
 
-def _settings(row: dict[str, Any]) -> list[str]:
+def _chart_settings(row: dict[str, Any]) -> list[str]:
     others = json.loads(row["params_json"]).items()
     return [f"{name}={value}" for name, value in sorted(others) if name not in {LAG_TIME, "min_insync_replicas"}]
 

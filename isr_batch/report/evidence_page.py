@@ -37,7 +37,7 @@ def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path, answers: Ma
         {
             "name": name, "place": f"shrinks{number}",
             "answer": answers[name],
-            "questions": question_rows(answer_questions(rows)), "storms": _storms(rows),
+            "questions": question_rows(answer_questions(rows)), "storms": _storms_on_evidence_page(rows),
             "shrinks": answer_table(rows, MOST), "count": rows.num_rows,
         }
         for number, (name, rows) in enumerate(clusters.items())
@@ -77,21 +77,21 @@ def _drops_in_time(rows: pa.Table) -> Spec:
     return dict(chart.to_dict(validate=False))
 
 
-def _storms(rows: pa.Table) -> list[dict[str, Any]]:
+def _storms_on_evidence_page(rows: pa.Table) -> list[dict[str, Any]]:
     return [
         {
             f"first shrink, {zone_name()}": day_and_time(storm.first),
             f"last caught up, {zone_name()}": time_of_day(storm.since) if storm.since_is_printed else None,
             "replicas": storm.replicas, "partitions": storm.partitions,
             "points at": storm.suspect.replace("_", " "), "broker": storm.broker, "evidence": storm.strength,
-            "ISR whole after, ms": _whole(storm.whole_after_ms, at_most=storm.whole_at_most),
+            "ISR whole after, ms": _whole_evidence_page(storm.whole_after_ms, at_most=storm.whole_at_most),
             "why": storm.reason, "lines": ", ".join(storm.lines),
         }
         for storm in storms(rows)
     ]  # fmt: skip
 
 
-def _whole(after_ms: int | None, *, at_most: bool) -> str:
+def _whole_evidence_page(after_ms: int | None, *, at_most: bool) -> str:
     if after_ms is None:
         return "not in the log"
     return f"at most {after_ms}" if at_most else str(after_ms)

@@ -45,7 +45,10 @@ def first_screens(
     for number, cluster in enumerate(clusters_worst_first(own)):
         worst = incidents_worst_first(one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"])
         keys = map(incident_key, worst)
-        cells = [_incident(one, number, found.get(key), drops[key]) for one, key in zip(worst, keys, strict=True)]
+        cells = [
+            _incident_on_first_screen(one, number, found.get(key), drops[key])
+            for one, key in zip(worst, keys, strict=True)
+        ]
         at_fault = defaultdict(list)
         for one, cell in zip(worst[:MOST], cells, strict=False):
             if one["fault_id"] is not None:
@@ -79,7 +82,7 @@ def _screen(
         "timeline": cluster_timeline(own, cluster, targets), "matrix": drop_matrix_on_screen(own.pairs, name),
         "incidents": cells[:SHOWN],
         "more": cells[SHOWN:MOST], "count": len(worst),
-        "choices": _without_zeros([_cells(one, choices[0], known=cluster["logged"]) for one in choices]),
+        "choices": _without_zeros([_cells_of_choice(one, choices[0], known=cluster["logged"]) for one in choices]),
         "bound": lag_time_bound_on_screen(worst, cluster),
     }  # fmt: skip
 
@@ -187,7 +190,9 @@ def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
     )
 
 
-def _incident(one: Row, number: int, shrink: ShrinkOnPage | None, drops: Sequence[Row]) -> dict[str, Any]:
+def _incident_on_first_screen(
+    one: Row, number: int, shrink: ShrinkOnPage | None, drops: Sequence[Row]
+) -> dict[str, Any]:
     card = incident_card(one, drops)
     return {
         "id": f"i{number}-{one['fault_id']}-{one['incident']}", "shrink": shrink, "card": card,
@@ -196,7 +201,7 @@ def _incident(one: Row, number: int, shrink: ShrinkOnPage | None, drops: Sequenc
     }  # fmt: skip
 
 
-def _cells(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict[str, str]:
+def _cells_of_choice(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict[str, str]:
     others = ", ".join(run for run in one.runs if run not in one.yours)
     alike = f"; {others} alike" if others else ""
     note = " (a reference: no broker can know this much)" if one.reference else ""
@@ -212,10 +217,10 @@ def _cells(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict[str, str]
         "healthy followers dropped": f"{one.spurious:,}",
         "failures missed": f"{one.misses:,}",
         "failures detected within": noticed,
-        "under min ISR": _span(one.under_min_isr_s),
-        "offline if leaders died": _span(one.offline_s),
+        "under min ISR": _span_on_first_screen(one.under_min_isr_s),
+        "offline if leaders died": _span_on_first_screen(one.offline_s),
         "acknowledged records lost then": lost_records_at_most(one.lost_records),
-        "high watermark stalled": _span(one.stalled_s),
+        "high watermark stalled": _span_on_first_screen(one.stalled_s),
     }
 
 
@@ -225,7 +230,7 @@ def _without_zeros(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     return [{name: row[name] for name in kept} for row in rows]
 
 
-def _span(least_and_most: Span | None) -> str:
+def _span_on_first_screen(least_and_most: Span | None) -> str:
     if least_and_most is None:
         return "not known"
     least, most = (f"{value:.3g}" if value < 1000 else f"{value:,.0f}" for value in least_and_most)  # noqa: PLR2004

@@ -187,7 +187,7 @@ def _added(causes: Sequence[Sequence[Row]]) -> list[Row]:
 
 
 def _figures(runs: Sequence[Row]) -> list[str]:
-    columns = [f"{row['rule']}, {_params(row['params_json'])}" for row in runs]
+    columns = [f"{row['rule']}, {_params_on_kip_page(row['params_json'])}" for row in runs]
     rows = [
         {"figure": title} | {column: row[name] for column, row in zip(columns, runs, strict=True)}
         for name, title in _FIGURES.items()
@@ -195,18 +195,18 @@ def _figures(runs: Sequence[Row]) -> list[str]:
     return markdown_table(("figure", *columns), rows)
 
 
-def _params(params_json: str) -> str:
+def _params_on_kip_page(params_json: str) -> str:
     return ", ".join(f"{name} {value}" for name, value in json.loads(params_json).items())
 
 
 def markdown_table(columns: Iterable[str], rows: Iterable[Row]) -> list[str]:
     """Lines of a table."""
     names = list(columns)
-    cells = [names, ["---"] * len(names), *([_cell(row[name]) for name in names] for row in rows)]
+    cells = [names, ["---"] * len(names), *([_cell_of_kip_page(row[name]) for name in names] for row in rows)]
     return [f"| {' | '.join(line)} |" for line in cells]
 
 
-def _cell(value: object) -> str:
+def _cell_of_kip_page(value: object) -> str:
     if value is None:
         return "-"
     if not isinstance(value, (int, float)):

@@ -30,7 +30,9 @@ def leader_deaths_sentences(sql: LakeSql, clusters: Mapping[str, Row]) -> dict[s
     prices = sql(sql_texts()["leader_death_by_rule_and_day"])
     enabled = {row["cluster_id"]: row["elr"] for row in sql(_ENABLED)}
     return {
-        name: _sentences([row for row in prices if row["cluster_id"] == name and _is_own(row, own)], enabled.get(name))
+        name: _sentences(
+            [row for row in prices if row["cluster_id"] == name and _is_own_leader_death(row, own)], enabled.get(name)
+        )
         for name, own in clusters.items()
     }
 
@@ -40,7 +42,7 @@ _ENABLED: Final = """
 """
 
 
-def _is_own(row: Row, own: Row) -> bool:
+def _is_own_leader_death(row: Row, own: Row) -> bool:
     lag_time_ms = json.loads(row["params_json"])["replica_lag_time_max_ms"]
     return bool(row["rule"] == own["rule"] and lag_time_ms == own["lag_time_ms"])
 
@@ -48,12 +50,12 @@ def _is_own(row: Row, own: Row) -> bool:
 def _sentences(rows: list[Row], enabled: bool | None) -> list[str]:  # noqa: FBT001
     if not sum(row["offline_without_elr_us"] for row in rows):
         return []
-    alone, without, with_elr = (_seconds(sum(row[name] for row in rows)) for name in _SUMS)
+    alone, without, with_elr = (_seconds_of_leader_deaths(sum(row[name] for row in rows)) for name in _SUMS)
     off = f"Without eligible leader replicas, a leader's death would have left its partition offline for {without}"
     of_leader = f" (leader alone: {alone})" if alone != without else ""
     return [f"{off}{of_leader}.", f"With them: {with_elr}; {_HAS[enabled]}."]
 
 
-def _seconds(us: int) -> str:
+def _seconds_of_leader_deaths(us: int) -> str:
     seconds = int(us) / 1e6  # DuckDB gives decimals
     return f"{seconds:,.3f} partition-seconds" if round(seconds, 3) else "less than a millisecond" if us else "never"

@@ -182,7 +182,9 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
     """
     source = files("isr_batch.report")
     templates = jinja2.FunctionLoader(lambda name: (source / name).read_text(encoding="utf-8"))
-    page = jinja2.Environment(autoescape=True, finalize=_shown, undefined=jinja2.StrictUndefined, loader=templates)
+    page = jinja2.Environment(
+        autoescape=True, finalize=_shown_on_page, undefined=jinja2.StrictUndefined, loader=templates
+    )
     page.filters["code"] = lambda text: Markup(  # noqa: S704 (nothing but our tags is not escaped)
         re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(printable_lines(text))))
     )
@@ -192,8 +194,8 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
         silent_colour=SILENT,
         follower_colours=FOLLOWER_LINES,
         phase_colours=PHASE_COLOURS,
-        charts=_data({place: _themed(chart) for place, chart in charts.items()}),
-        scripts=_safe(_vega()),
+        charts=_data_of_page({place: {**chart, "config": THEME} for place, chart in charts.items()}),
+        scripts=_safe_on_page(_vega()),
         **content,
     )
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -239,24 +241,20 @@ def _vega() -> str:
     return str(script)
 
 
-def _themed(chart: Spec) -> Spec:
-    return {**chart, "config": THEME}
-
-
-def _data(charts: dict[str, Spec]) -> Markup:
+def _data_of_page(charts: dict[str, Spec]) -> Markup:
     # Names in it may hold anything: a tag would end the script, and `<!--` would keep it from ending.
-    return Markup(json.dumps(_shown(charts), separators=(",", ":")).replace("<", "\\u003c"))  # noqa: S704 (JSON without a tag)
+    return Markup(json.dumps(_shown_on_page(charts), separators=(",", ":")).replace("<", "\\u003c"))  # noqa: S704 (JSON without a tag)
 
 
-def _shown(value: object) -> object:
+def _shown_on_page(value: object) -> object:
     """Escape all its texts (`isr_batch.printable`)."""
     if isinstance(value, str):
         return value if isinstance(value, Markup) else printable_lines(value)
     if isinstance(value, dict):
-        return {name: _shown(part) for name, part in value.items()}
-    return [*map(_shown, value)] if isinstance(value, list | tuple) else value
+        return {name: _shown_on_page(part) for name, part in value.items()}
+    return [*map(_shown_on_page, value)] if isinstance(value, list | tuple) else value
 
 
-def _safe(script: str) -> Markup:
+def _safe_on_page(script: str) -> Markup:
     # Nothing else: `</` is also what a regular expression for `<` ends with.
     return Markup(re.sub(r"</(?=script)", r"<\\/", script, flags=re.IGNORECASE))  # noqa: S704 (a script that we ship)

@@ -67,7 +67,7 @@ def draw_pictures(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[DrawnP
     drawn: dict[str, list[DrawnPicture]] = {name: [] for name in ran}
     if not ran:
         return drawn
-    values = _values(ran)
+    values = _values_of_picture(ran)
     for picture in pictures(ran):
         of: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in sql(sql_of_picture(picture.name), **values):
@@ -79,7 +79,7 @@ def draw_pictures(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[DrawnP
     return drawn
 
 
-def _values(ran: Mapping[str, str]) -> dict[str, Sequence[tuple[str, ...]]]:
+def _values_of_picture(ran: Mapping[str, str]) -> dict[str, Sequence[tuple[str, ...]]]:
     return {"own": [*ran.items()], "rules": [(rule,) for rule in sorted(set(ran.values()))]}
 
 
@@ -114,7 +114,7 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
     own = "the rule that the brokers ran"
 
     def made(name: str, title: str, how: str, draw: Callable[[Rows], Spec]) -> Picture:
-        return Picture(name, title, how, lake_sql_for_spark(sql_of_picture(name), **_values(ran)), draw)
+        return Picture(name, title, how, lake_sql_for_spark(sql_of_picture(name), **_values_of_picture(ran)), draw)
 
     return [
         made(

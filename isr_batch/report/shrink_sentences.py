@@ -39,7 +39,7 @@ def shrink_sentences(
     who = " and ".join(f"broker {row['replica_id']}" for row in facts)
     when = f"{time_text(first['change_us'])}.{first['change_us'] // 1000 % 1000:03} {zone_name()}"
     headline = f"Broker {first['leader_id']} drops {who} from the ISR of {partition} at {when}"
-    sentences = [_follower(row, lag_time_ms) for row in facts]
+    sentences = [_follower_sentence(row, lag_time_ms) for row in facts]
     sentences += [f"{said} {', '.join(stands[stand])}." for stand, said in STANDS.items() if stands.get(stand)]
     sentences.append(
         f"The brokers ran {rule}; the line: {', '.join(lines)}."
@@ -49,7 +49,7 @@ def shrink_sentences(
     return headline, sentences
 
 
-def _follower(row: Row, lag_time_ms: int) -> str:
+def _follower_sentence(row: Row, lag_time_ms: int) -> str:
     verdict = f"{row['verdict']}, because {CAUSES_IN_STORY[row['primary_cause']]}"
     if row["depends_on"]:
         verdict += f" (possible, not certain: it depends on {DEPENDS_ON[row['depends_on']]})"

@@ -62,23 +62,27 @@ def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) 
     if not shown:
         return {}
     ran = [(rule,) for rule in sorted({one.rule for one in shown})]
-    facts = _by_id(sql(sql_of_picture("facts"), shrinks=shown))
-    lanes = _by_id(sql(sql_of_picture("lanes"), shrinks=shown, rules=ran))
+    facts = _shrinks_by_id(sql(sql_of_picture("facts"), shrinks=shown))
+    lanes = _shrinks_by_id(sql(sql_of_picture("lanes"), shrinks=shown, rules=ran))
     found = {}
     for one, incident in zip(shown, worst, strict=True):
         every = drops[incident_key(incident)]
         lane = swim_lane_on_page(
-            lanes[one.id], (one.from_us, one.until_us), (one.rule, one.change_us), _lag_time(one), rules[one.cluster_id]
+            lanes[one.id],
+            (one.from_us, one.until_us),
+            (one.rule, one.change_us),
+            _lag_time_of_shrinks(one),
+            rules[one.cluster_id],
         )
         headline, sentences = shrink_sentences(
             _with_causes(facts[one.id], one, every),
             f"{one.topic}-{one.partition_id}",
             one.rule,
-            _lag_time(one),
+            _lag_time_of_shrinks(one),
             lane.stands,
         )
         found[incident_key(incident)] = ShrinkOnPage(
-            headline, sentences, lane, [_drop(row) for row in every[:LISTED]], max(0, len(every) - LISTED)
+            headline, sentences, lane, [_drop_on_page(row) for row in every[:LISTED]], max(0, len(every) - LISTED)
         )
     return found
 
@@ -96,10 +100,10 @@ def _with_causes(facts: Sequence[Row], one: ShrinkInQuery, drops: Sequence[Row])
 def choose_shrinks_on_page(own: OwnShrinks, drops: Mapping[Key, list[Row]]) -> tuple[list[Row], list[ShrinkInQuery]]:
     """Choose the worst incidents, and a shrink of each."""
     worst = [one for one in incidents_worst_first(own.incidents) if one["rule"]][:MOST]
-    return worst, [_shown(number, one, drops[incident_key(one)]) for number, one in enumerate(worst)]
+    return worst, [_shown_shrinks(number, one, drops[incident_key(one)]) for number, one in enumerate(worst)]
 
 
-def _shown(number: int, incident: Row, drops: Sequence[Row]) -> ShrinkInQuery:
+def _shown_shrinks(number: int, incident: Row, drops: Sequence[Row]) -> ShrinkInQuery:
     place = (incident["topic"], incident["partition_id"], incident["example_us"], incident["rule"])
     same = [row for row in drops if (row["topic"], row["partition_id"], row["change_us"], row["rule"]) == place]
     first = same[0]
@@ -114,18 +118,18 @@ def _shown(number: int, incident: Row, drops: Sequence[Row]) -> ShrinkInQuery:
     )  # fmt: skip
 
 
-def _lag_time(one: ShrinkInQuery) -> int:
+def _lag_time_of_shrinks(one: ShrinkInQuery) -> int:
     return int(json.loads(one.params_json)[LAG_TIME])
 
 
-def _by_id(rows: Sequence[Row]) -> dict[int, list[Row]]:
+def _shrinks_by_id(rows: Sequence[Row]) -> dict[int, list[Row]]:
     found: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         found[row["id"]].append(row)
     return found
 
 
-def _drop(row: Row) -> dict[str, Any]:
+def _drop_on_page(row: Row) -> dict[str, Any]:
     back = None if row["restored_us"] is None else (row["restored_us"] - row["change_us"]) / 1e6
     return {
         zone_name(): f"{time_text(row['change_us'], '%H:%M:%S')}.{row['change_us'] // 1000 % 1000:03}",

@@ -41,7 +41,7 @@ def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> N
         covered = page_scope(sql)
     placed = [row for row in found.scores if row["detection_ms_p99"] is not None and row["exposure_follower_hours"]]
     chart = frontier_chart(
-        [_mark(row, named.grid) for row in placed],
+        [_mark_on_sweep_page(row, named.grid) for row in placed],
         "follower",
         budgets.mistakes_per_follower_day,
         budgets.detection_ms_p99,
@@ -53,33 +53,33 @@ def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> N
         name=named.name,
         scope=covered,
         budgets=budgets,
-        answers=[{**row, "whose": _whose(row, named.grid)} for row in found.advice],
+        answers=[{**row, "whose": _whose_sweep(row, named.grid)} for row in found.advice],
         unplaced=len(found.scores) - len(placed),
-        figures=[_figures(row, named.grid) for row in found.scores],
+        figures=[_figures_of_sweep(row, named.grid) for row in found.scores],
     )
 
 
-def _place(row: Row) -> str:
+def _place_on_sweep_page(row: Row) -> str:
     return f"{row['cluster_id']}, {row['topic_class']} topics"
 
 
-def _whose(row: Row, grid: SweepGrid) -> str:
+def _whose_sweep(row: Row, grid: SweepGrid) -> str:
     others = swept_params(row["other_params_json"], grid)
     chosen = f" {LAG_TIME}={row['recommended_lag_time_max_ms']}" if row["recommended_lag_time_max_ms"] else ""
-    return f"{_place(row)}, {row['rule']}{' ' if others else ''}{others}{chosen}"
+    return f"{_place_on_sweep_page(row)}, {row['rule']}{' ' if others else ''}{others}{chosen}"
 
 
-def _curve(row: Row, grid: SweepGrid) -> str:
+def _curve_of_sweep(row: Row, grid: SweepGrid) -> str:
     return f"{row['rule']} {swept_params(curve_of_advice(row)[-1], grid)}".rstrip()
 
 
-def _mark(row: Row, grid: SweepGrid) -> dict[str, Any]:
+def _mark_on_sweep_page(row: Row, grid: SweepGrid) -> dict[str, Any]:
     seen = row["spurious"] > 0
     high = row["mistakes_per_follower_day_high"]
     rate = row["mistakes_per_follower_day"] if seen else high
     return {
-        "place": _place(row),
-        "rule": _curve(row, grid),
+        "place": _place_on_sweep_page(row),
+        "rule": _curve_of_sweep(row, grid),
         "lag_time_s": row[LAG_TIME] / 1000,
         "detection_s": row["detection_ms_p99"] / 1000,
         "mistakes": rate,
@@ -90,10 +90,13 @@ def _mark(row: Row, grid: SweepGrid) -> dict[str, Any]:
     }
 
 
-def _figures(row: Row, grid: SweepGrid) -> dict[str, Any]:
-    labels = {"topics": f"{_place(row)}, {_curve(row, grid)}", "lag time, ms": f"{row[LAG_TIME]:,}"}
-    return labels | {title: _written(row[name]) for name, title in FIGURES.items()}
+def _figures_of_sweep(row: Row, grid: SweepGrid) -> dict[str, Any]:
+    labels = {
+        "topics": f"{_place_on_sweep_page(row)}, {_curve_of_sweep(row, grid)}",
+        "lag time, ms": f"{row[LAG_TIME]:,}",
+    }
+    return labels | {title: _written_sweep_page(row[name]) for name, title in FIGURES.items()}
 
 
-def _written(value: object) -> str | None:
+def _written_sweep_page(value: object) -> str | None:
     return None if value is None else f"{value:,}" if isinstance(value, int) else str(rounded(value))

@@ -96,11 +96,15 @@ def swim_lane_on_page(
     css = {name: f"f{number % COLOURS}" for number, name in enumerate(names)}
     css |= {"leader": "leader", "high watermark": "hw"}
     some_offset = any(row["value"] is not None for row in of["offset"])
-    curves = [_curves("offset", of["offset"], within, css, None)] if some_offset else []
+    curves = [_curves_on_swim_lane("offset", of["offset"], within, css, None)] if some_offset else []
     if of["lag"]:
-        curves.append(_curves("lag", of["lag"], within, css, lag_time_ms / 1000))
+        curves.append(_curves_on_swim_lane("lag", of["lag"], within, css, lag_time_ms / 1000))
     bars: list[dict[str, Any]] = [
-        {"name": line, "follower": None, "bars": [_bar(row, within) for row in of[lane] if row["line"] == line]}
+        {
+            "name": line,
+            "follower": None,
+            "bars": [_bar_on_swim_lane(row, within) for row in of[lane] if row["line"] == line],
+        }
         for lane in ("trouble", "fetch")
         for line in dict.fromkeys(row["line"] for row in of[lane])
     ]
@@ -117,7 +121,7 @@ def swim_lane_on_page(
     )  # fmt: skip
 
 
-def _bar(row: Row, within: Span) -> dict[str, Any]:
+def _bar_on_swim_lane(row: Row, within: Span) -> dict[str, Any]:
     x = share_of_timeline(row["from_us"], within)
     lasts = f"{(row['until_us'] - row['from_us']) / 1e6:.3g} s"
     what = row["verdict"] if row["cause"] is None else f"{row['verdict']}: {row['cause'].replace('_', ' ')}"
@@ -132,7 +136,7 @@ def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequen
     groups: dict[str, list[str]] = defaultdict(list)
     bars = {}
     for rule in (*rules, BROKERS):
-        of = [_bar(row, within) for row in away if row["line"] == rule]
+        of = [_bar_on_swim_lane(row, within) for row in away if row["line"] == rule]
         bars[repr(of) if rule != BROKERS else rule] = of
         groups[repr(of) if rule != BROKERS else rule].append(rule)
     return [
@@ -149,19 +153,19 @@ def _stands(away: Sequence[Row], change_us: int, lag_us: int, rules: Sequence[st
         spans[row["line"], row["follower"]].append((row["from_us"], row["until_us"]))
     found: dict[str, list[str]] = defaultdict(list)
     for rule in rules:
-        of = {_stand(spans[rule, follower], change_us, lag_us) for follower in left}
+        of = {_stand_on_swim_lane(spans[rule, follower], change_us, lag_us) for follower in left}
         if of:
             found[of.pop() if len(of) == 1 else "apart"].append(rule)
     return found
 
 
-def _stand(away: Sequence[Span], change_us: int, lag_us: int) -> str:
+def _stand_on_swim_lane(away: Sequence[Span], change_us: int, lag_us: int) -> str:
     if any(abs(out_us - change_us) <= lag_us for out_us, _ in away):
         return "made"
     return "out" if any(out_us < change_us < back_us for out_us, back_us in away) else "kept"
 
 
-def _curves(
+def _curves_on_swim_lane(
     title: str, rows: Sequence[Row], within: Span, css: dict[str, str], limit: float | None
 ) -> CurvesOfSwimLane:
     height, lag = HEIGHTS[title], title == "lag"
@@ -181,7 +185,7 @@ def _curves(
     lines = []
     for name in sorted({row["line"] for row in rows}, key=lambda name: (not css[name].startswith(("l", "h")), name)):
         points = [(row["from_us"], row["value"]) for row in rows if row["line"] == name]
-        path = _path(
+        path = _path_on_swim_lane(
             [(x(us), y(value)) for us, value in (_with_start_of_lag(points, within[0]) if lag else points)],
             steps=not lag,
         )
@@ -202,7 +206,7 @@ def _with_start_of_lag(points: Sequence[tuple[int, float]], from_us: int) -> lis
     return grown
 
 
-def _path(points: Sequence[tuple[float, float | None]], *, steps: bool) -> str:
+def _path_on_swim_lane(points: Sequence[tuple[float, float | None]], *, steps: bool) -> str:
     """Write an SVG path of steps or straight lines; redundant points are dropped, and None is a gap."""
     parts: list[str] = []
     last: float | None = None

@@ -112,7 +112,7 @@ def validate(lake: Lake) -> BrokerCheckSummary:
         refuted = engine.keep(ask_broker_check(engine, "refuted", tables))
         if engine.listed(engine("SELECT count(*) AS n FROM {refuted}", refuted=refuted))[0]["n"]:
             _mark_possible(engine, lake, refuted)
-        return _summary(engine)
+        return _summary_of_broker_check(engine)
 
 
 def _mark_possible(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
@@ -141,7 +141,7 @@ def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
 def own_rules(engine: LakeEngine) -> list[RuleRun]:
     """Return the rules of the releases that the brokers ran."""
     terms = _comparable_terms(engine, {name: engine.table(name) for name in HELD})
-    return [RuleRun(rule) for rule in _releases(engine, {"terms": terms})[1]]
+    return [RuleRun(rule) for rule in _releases_to_check(engine, {"terms": terms})[1]]
 
 
 def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows:
@@ -159,9 +159,9 @@ def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dic
     if changes is not None:
         tables["isr_changes"] = changes
     tables["terms"] = engine.keep(_comparable_terms(engine, tables))
-    tables["releases"], ran = _releases(engine, tables)
+    tables["releases"], ran = _releases_to_check(engine, tables)
     if not ran:
-        raise _nothing_to_compare(engine, lake, tables)
+        raise _nothing_to_check(engine, lake, tables)
     _require_replayed(engine, lake, ran)
     tables["leaders"] = engine.keep(ask_broker_check(engine, "leaders", tables))
     tables["own_terms"] = engine.keep(ask_broker_check(engine, "own_terms", tables))
@@ -182,7 +182,7 @@ def _comparable_terms(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
     return engine(text, **tables, terms=engine(JOINED, **tables))
 
 
-def _nothing_to_compare(engine: LakeEngine, lake: Lake, tables: dict[str, Rows]) -> NoInputError:
+def _nothing_to_check(engine: LakeEngine, lake: Lake, tables: dict[str, Rows]) -> NoInputError:
     clusters = engine.listed(engine("SELECT cluster_id, mapped FROM {mapped_clusters} ORDER BY 1", **tables))
     if not clusters:
         return NoInputError(
@@ -202,10 +202,10 @@ def _nothing_to_compare(engine: LakeEngine, lake: Lake, tables: dict[str, Rows])
 def summary(lake: Lake) -> BrokerCheckSummary:
     """Count ``replay_check`` by cluster, leader and kind."""
     with engine_for(lake, [REPLAY_CHECK.name]) as engine:
-        return _summary(engine)
+        return _summary_of_broker_check(engine)
 
 
-def _summary(engine: LakeEngine) -> BrokerCheckSummary:
+def _summary_of_broker_check(engine: LakeEngine) -> BrokerCheckSummary:
     return BrokerCheckSummary(
         engine.listed(ask_broker_check(engine, "summary", {"replay_check": engine.table(REPLAY_CHECK.name)}))
     )
@@ -216,7 +216,7 @@ def ask_broker_check(engine: LakeEngine, name: str, tables: dict[str, Rows]) -> 
     return engine(text_of("isr_batch.scoring", name, **_TEXTS), **tables)
 
 
-def _releases(engine: LakeEngine, tables: dict[str, Rows]) -> tuple[Rows, list[str]]:
+def _releases_to_check(engine: LakeEngine, tables: dict[str, Rows]) -> tuple[Rows, list[str]]:
     """Return, for each ``version`` of the brokers, the rule of its release (``ran``), and ``checks_per_lag_time``."""
     known = "SELECT DISTINCT broker_version FROM {terms} WHERE broker_version IS NOT NULL ORDER BY broker_version"
     versions = [row["broker_version"] for row in engine.listed(engine(known, **tables))]

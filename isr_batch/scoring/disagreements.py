@@ -46,7 +46,7 @@ def write_disagreements(lake: Lake, window: Window) -> int:
         Rows written.
     """
     # An event across midnight belongs to the day of its first shrink, which new shrinks on the other side may move.
-    around = Window(_moved(window.start, -1), _moved(window.end, 1))
+    around = Window(_moved_disagreements(window.start, -1), _moved_disagreements(window.end, 1))
     with engine_for(lake, TABLES) as engine:
         return engine.replace(RULE_DISAGREEMENTS, rule_disagreements(engine, around), around.condition, around.days)
 
@@ -290,5 +290,5 @@ def require_rules_to_disagree(lake: Lake, *rules: str) -> None:
         )
 
 
-def _moved(day: str | None, days: int) -> str | None:
+def _moved_disagreements(day: str | None, days: int) -> str | None:
     return str(date.fromisoformat(day) + timedelta(days=days)) if day else None

@@ -114,16 +114,16 @@ def _path(engine: LakeEngine) -> str:
 def _clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
     """Collect the controllers' statements about whole clusters, and determine whether these have the feature."""
     words: dict[str, list[ControllerWord]] = {}
-    facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables(engine)))}
-    for row in engine.listed(engine(_WORDS, **_tables(engine))):
+    facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables_of_eligible_leaders(engine)))}
+    for row in engine.listed(engine(_WORDS, **_tables_of_eligible_leaders(engine))):
         words.setdefault(row.pop("cluster_id"), []).append(ControllerWord(**row))
     return {
-        name: eligible_leader_cluster(sorted(words.get(name, []), key=_in_order), row, elr)
+        name: eligible_leader_cluster(sorted(words.get(name, []), key=_eligible_in_order), row, elr)
         for name, row in facts.items()
     }
 
 
-def _tables(engine: LakeEngine) -> dict[str, EngineRows]:
+def _tables_of_eligible_leaders(engine: LakeEngine) -> dict[str, EngineRows]:
     return {name: engine.table(name) for name in ("controller_records", "broker_events", "leader_epochs")}
 
 
@@ -174,11 +174,11 @@ def eligible_leader_cluster(words: Sequence[ControllerWord], facts: Mapping[str,
         # A new cluster and each snapshot write all features that are on. They are the best evidence for the time
         # before; a single record changes a cluster that had the feature off.
         before = bool(levels and levels[0].at_us in together and levels[0].value)
-        return ControlledCluster(sorted([*levels, *others], key=_in_order), "recorded", before)
+        return ControlledCluster(sorted([*levels, *others], key=_eligible_in_order), "recorded", before)
     if facts["major"] is not None and facts["major"] < FIRST_RELEASE:
         return ControlledCluster(others, "release", False)
     return ControlledCluster(others, facts["printed_in"] or "unknown", True if facts["printed_in"] else None)
 
 
-def _in_order(word: ControllerWord) -> tuple[int, int]:
+def _eligible_in_order(word: ControllerWord) -> tuple[int, int]:
     return word.at_us, word.number

@@ -45,7 +45,7 @@ class _Known:
         return min(wanted, len(term["assigned"]))
 
 
-class _State:
+class _IsrPathState:
     """The ISR of a rule, and its ELR by the cluster's own settings and as if it were on.
 
     Sets of brokers are bits, as in `isr_batch.scoring.elr`.
@@ -111,11 +111,11 @@ def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, ControlledCluster])
     run = itemgetter("rule", "params_json")
     found: list[dict[str, Any]] = []
     for _, of_run in groupby(sorted(listed, key=run), key=run):
-        found.extend(_of_run(list(of_run), clusters))
+        found.extend(_isr_path_of_run(list(of_run), clusters))
     return pa.Table.from_pylist(found, SPANS)
 
 
-def _of_run(rows: list[dict[str, Any]], clusters: Mapping[str, ControlledCluster]) -> Iterator[dict[str, Any]]:
+def _isr_path_of_run(rows: list[dict[str, Any]], clusters: Mapping[str, ControlledCluster]) -> Iterator[dict[str, Any]]:
     cluster = clusters[rows[0]["cluster_id"]]
     topic, partition_id = rows[0]["topic"], rows[0]["partition_id"]
     words = [
@@ -124,14 +124,14 @@ def _of_run(rows: list[dict[str, Any]], clusters: Mapping[str, ControlledCluster
     ]  # fmt: skip
     terms = sorted((row for row in rows if row["kind"] == "term"), key=itemgetter("at_us", "leader_epoch"))
     known, heard = _Known(cluster.enabled), 0
-    state = _State(broker for term in terms for broker in term["assigned"])
+    state = _IsrPathState(broker for term in terms for broker in term["assigned"])
     for term in terms:
-        of_term = [row for row in rows if row["kind"] != "term" and _is_of(row, term)]
+        of_term = [row for row in rows if row["kind"] != "term" and _is_of_isr_path(row, term)]
         changes = sorted((row for row in of_term if row["kind"] != "write"), key=_in_turn)
         writes = {row["at_us"]: row["end_us"] for row in of_term if row["kind"] == "write"}
         events: list[tuple[int, int, Any]] = [(at_us, 1, isr) for at_us, isr in _isr_commits(changes, term, writes)]
         while heard < len(words) and words[heard].at_us <= term["at_us"]:
-            _hear(words[heard], known, state)
+            _hear_of_isr(words[heard], known, state)
             heard += 1
         if term is terms[0]:
             state.begin(term["elr"], known)
@@ -140,10 +140,12 @@ def _of_run(rows: list[dict[str, Any]], clusters: Mapping[str, ControlledCluster
         while heard < len(words) and words[heard].at_us < term["end_us"]:
             events.append((words[heard].at_us, 0, words[heard]))
             heard += 1
-        yield from _merged(_of_term(term, sorted(events, key=itemgetter(0, 1)), known, state, cluster))
+        yield from _merged_isr_path(
+            _isr_path_of_term(term, sorted(events, key=itemgetter(0, 1)), known, state, cluster)
+        )
 
 
-def _is_of(change: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
+def _is_of_isr_path(change: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
     same = change["leader_epoch"] == term["leader_epoch"] and change["leader_id"] == term["leader_id"]
     return bool(same and term["at_us"] <= change["at_us"] <= term["end_us"])
 
@@ -195,7 +197,7 @@ def _answered_us(at_us: int, write_us: int, writes: Mapping[int, int]) -> int:
     return writes[asked_us] if at_us <= asked_us + STAMP_US else max(at_us + write_us, writes[asked_us])
 
 
-def _hear(word: ControllerWord, known: _Known, state: _State) -> None:
+def _hear_of_isr(word: ControllerWord, known: _Known, state: _IsrPathState) -> None:
     if word.kind == "elr_version":
         known.enabled = (word.value or 0) > 0
     elif word.kind == "min_isr" and word.topic is None:
@@ -214,11 +216,11 @@ def _hear(word: ControllerWord, known: _Known, state: _State) -> None:
             state.lose(word.broker_id)
 
 
-def _of_term(
+def _isr_path_of_term(
     term: Mapping[str, Any],
     events: Iterable[tuple[int, int, Any]],
     known: _Known,
-    state: _State,
+    state: _IsrPathState,
     cluster: ControlledCluster,
 ) -> Iterator[dict[str, Any]]:
     """Yield one row from each event to the next one, cut at midnights."""
@@ -231,12 +233,14 @@ def _of_term(
                 yield row | {"from_us": at_us, "until_us": cut_us}
             at_us = cut_us
         if isinstance(event, ControllerWord):
-            _hear(event, known, state)
+            _hear_of_isr(event, known, state)
         elif event is not None and then_us < term["end_us"]:
             state.change(event, known, known.min_isr(term))
 
 
-def _row(term: Mapping[str, Any], known: _Known, state: _State, cluster: ControlledCluster) -> dict[str, Any] | None:
+def _row(
+    term: Mapping[str, Any], known: _Known, state: _IsrPathState, cluster: ControlledCluster
+) -> dict[str, Any] | None:
     """Return a span without its time; None while all replicas are in the ISR, and one of them is the heir."""
     order = [replica for replica in term["assigned"] if replica not in known.inactive and replica != term["leader_id"]]
     isr = state.among(term["assigned"], state.isr)
@@ -265,7 +269,7 @@ def _row(term: Mapping[str, Any], known: _Known, state: _State, cluster: Control
     }  # fmt: skip
 
 
-def _merged(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _merged_isr_path(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Join equal consecutive rows of one day."""
     last: dict[str, Any] | None = None
     for row in rows:

@@ -105,15 +105,15 @@ def lag_time_advice(rows: Sequence[Row], budgets: SweepBudgets) -> list[Row]:
 
 def _answer(rows: list[Row], budgets: SweepBudgets) -> Row:
     """Answer for the rows of one curve, which are sorted by lag time."""
-    judged_rows = [(_mistakes(row, budgets), _detection(row, budgets), row) for row in rows]
+    judged_rows = [(_mistakes_in_advice(row, budgets), _detection_in_advice(row, budgets), row) for row in rows]
     fitting = [row for mistakes, detection, row in judged_rows if mistakes == detection == WITHIN]
     undecided = [row for mistakes, detection, row in judged_rows if OVER not in {mistakes, detection}]
     if fitting:
         row = fitting[0]
-        answer, why = RECOMMENDED, f"{_figures(row, budgets)}. {_next_smaller(row, judged_rows, budgets)}"
+        answer, why = RECOMMENDED, f"{_figures(row, budgets)}. {_next_smaller_advice(row, judged_rows, budgets)}"
     elif undecided:
         row = min(undecided, key=lambda row: (_needed_hours(row, budgets), row[LAG_TIME]))
-        answer, why = NOT_ENOUGH_DATA, _what_is_needed(row, budgets)
+        answer, why = NOT_ENOUGH_DATA, _needed_for_advice(row, budgets)
     else:
         row, why = _which_fails(judged_rows, budgets)
         answer = NONE_FITS
@@ -140,7 +140,7 @@ FIGURES: Final = (
 """Columns of ``sweep_advice`` that are copied from the row of the chosen lag time."""
 
 
-def _mistakes(row: Row, budgets: SweepBudgets) -> str:
+def _mistakes_in_advice(row: Row, budgets: SweepBudgets) -> str:
     if row["mistakes_per_follower_day"] is None:
         return OPEN
     if row["mistakes_per_follower_day_high"] <= budgets.mistakes_per_follower_day:
@@ -148,7 +148,7 @@ def _mistakes(row: Row, budgets: SweepBudgets) -> str:
     return OVER if row["mistakes_per_follower_day_low"] > budgets.mistakes_per_follower_day else OPEN
 
 
-def _detection(row: Row, budgets: SweepBudgets) -> str:
+def _detection_in_advice(row: Row, budgets: SweepBudgets) -> str:
     failures = row["genuine"] + row["never_removed"]
     if not failures:
         return OPEN
@@ -194,7 +194,7 @@ def _detection_figures(row: Row, budgets: SweepBudgets) -> str:
     )
 
 
-def _next_smaller(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> str:
+def _next_smaller_advice(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> str:
     smaller = [entry for entry in judged_rows if entry[2][LAG_TIME] < row[LAG_TIME]]
     if not smaller:
         return "No smaller one was tried"
@@ -203,15 +203,15 @@ def _next_smaller(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets
     return f"At {other[LAG_TIME]:,} ms: {figures(other, budgets)}"
 
 
-def _what_is_needed(row: Row, budgets: SweepBudgets) -> str:
+def _needed_for_advice(row: Row, budgets: SweepBudgets) -> str:
     lacking = []
-    if _mistakes(row, budgets) == OPEN:
+    if _mistakes_in_advice(row, budgets) == OPEN:
         lacking.append(
             f"{row['exposure_follower_hours']:,.4g} follower-hours seen, {_needed_hours(row, budgets):,.0f} needed"
             + _as_much_again(row, budgets)
             + (" without another mistake" if row["spurious"] else "")
         )
-    if _detection(row, budgets) == OPEN:
+    if _detection_in_advice(row, budgets) == OPEN:
         lacking.append("no follower failed for long enough to be detected")
         return f"At {row[LAG_TIME]:,} ms: {'; '.join(lacking)}. So far: {_mistake_figures(row, budgets)}"
     return f"At {row[LAG_TIME]:,} ms: {'; '.join(lacking)}. So far: {_figures(row, budgets)}"
@@ -241,12 +241,12 @@ def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudg
             f"({_mistake_figures(nearest, budgets)})"
         )
     if calm or not fast:
-        slow = min(calm or [row for _, _, row in judged_rows], key=_slowness)
+        slow = min(calm or [row for _, _, row in judged_rows], key=_slowness_in_advice)
         nearest = nearest or slow
         parts.append(f"Detection is over its budget at {slow[LAG_TIME]:,} ms ({_detection_figures(slow, budgets)})")
     assert nearest is not None
     return nearest, ". ".join(parts)
 
 
-def _slowness(row: Row) -> tuple[float, float]:
+def _slowness_in_advice(row: Row) -> tuple[float, float]:
     return row["never_removed"] / max(row["genuine"] + row["never_removed"], 1), row["detection_ms_p99"] or math.inf

@@ -37,11 +37,11 @@ RULE_OF_THREE: Final = 3.0
 _JUDGED: Final = "verdict IN ('spurious', 'genuine')"
 
 
-def _seconds(name: str) -> str:
+def _seconds_score(name: str) -> str:
     return f"sum({name}) / 1e6"
 
 
-def _percentile(name: str, share: float, verdict: str) -> str:
+def _percentile_score(name: str, share: float, verdict: str) -> str:
     return f"percentile(CASE WHEN verdict = '{verdict}' THEN {name} END, {share})"
 
 
@@ -58,13 +58,13 @@ AGGREGATES: Final = {
         "metadata_writes": "sum(isr_writes)",
         "refused_appends": "sum(refused_appends)",
         "never_acknowledged": "sum(never_acknowledged)",
-        "under_min_isr_seconds": _seconds("under_min_isr_us"),
-        "at_min_isr_seconds": _seconds("at_min_isr_us"),
-        "leader_alone_seconds": _seconds("leader_alone_us"),
-        "under_replicated_seconds": _seconds("under_replicated_us"),
-        "high_watermark_stalled_seconds": _seconds("high_watermark_stalled_us"),
+        "under_min_isr_seconds": _seconds_score("under_min_isr_us"),
+        "at_min_isr_seconds": _seconds_score("at_min_isr_us"),
+        "leader_alone_seconds": _seconds_score("leader_alone_us"),
+        "under_replicated_seconds": _seconds_score("under_replicated_us"),
+        "high_watermark_stalled_seconds": _seconds_score("high_watermark_stalled_us"),
         "acks_all_latency_ms_max": "max(acks_all_latency_max_us) FILTER (WHERE acknowledged_appends > 0) / 1e3",
-        "loss_exposed_seconds": _seconds("loss_exposed_us"),
+        "loss_exposed_seconds": _seconds_score("loss_exposed_us"),
         "loss_records_max": "max(loss_records_max)",
         "high_watermark_decreases": "sum(high_watermark_decreases)",
         "isr_members_below_high_watermark": "sum(members_below_high_watermark)",
@@ -83,10 +83,10 @@ AGGREGATES: Final = {
         "lost_if_leader_dies_records_max": "max(lost_records_max)",
         "lost_by_first_active_records_max": "max(lost_by_first_active_max)",
         "lost_by_longest_log_records_max": "max(lost_by_longest_log_max)",
-        "high_watermark_frozen_seconds": _seconds("frozen_us"),
+        "high_watermark_frozen_seconds": _seconds_score("frozen_us"),
         "visibility_age_ms_max": "max(visibility_age_max_us) / 1e3",
         "visibility_age_ms_mean": "sum(visibility_age_area) / nullif(sum(frozen_us), 0) * 1e9",
-        "hidden_record_seconds": _seconds("hidden_record_us"),
+        "hidden_record_seconds": _seconds_score("hidden_record_us"),
     },
     "followers": {
         "exposure_follower_hours": "sum(judged_us) / 3.6e9",
@@ -110,11 +110,11 @@ AGGREGATES: Final = {
             f"nullif(count_if({_JUDGED} AND true_lag_ms IS NOT NULL), 0)",
         "timely": f"count_if(verdict = 'genuine' AND true_lag_ms <= 1.5 * {LAG_TIME_MS})",
         "mistake_interval_ms_p50": "percentile(mistake_interval_ms, 0.5)",
-        "mistake_duration_ms_p50": _percentile("restored_ms", 0.5, "spurious"),
-        "mistake_duration_ms_p99": _percentile("restored_ms", 0.99, "spurious"),
+        "mistake_duration_ms_p50": _percentile_score("restored_ms", 0.5, "spurious"),
+        "mistake_duration_ms_p99": _percentile_score("restored_ms", 0.99, "spurious"),
         "mistake_duration_ms_max": "max(restored_ms) FILTER (WHERE verdict = 'spurious')",
-        "detection_ms_p50": _percentile("true_lag_ms", 0.5, "genuine"),
-        "detection_ms_p99": _percentile("true_lag_ms", 0.99, "genuine"),
+        "detection_ms_p50": _percentile_score("true_lag_ms", 0.5, "genuine"),
+        "detection_ms_p99": _percentile_score("true_lag_ms", 0.99, "genuine"),
         "detection_ms_max": "max(true_lag_ms) FILTER (WHERE verdict = 'genuine')",
         "flaps": f"count_if(restored_ms <= {LAG_TIME_MS})",
     },

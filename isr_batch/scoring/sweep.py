@@ -56,7 +56,7 @@ def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
         tables["eligible_leaders"] = eligible_leaders(engine, elr, tables)
         if "min_insync_replicas" not in named.grid.grid:
             tables = {name: _without_min_isr(engine, rows) for name, rows in tables.items()}
-        classes = _classes(engine, named.grid)
+        classes = _classes_of_sweep(engine, named.grid)
         by_class = {
             source: _with_class(engine, rows, classes)
             for source, rows in score_inputs(engine, Results(**tables)).items()
@@ -70,8 +70,8 @@ def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
     ]
     rows.sort(key=lambda row: (curve_of_advice(row), row[LAG_TIME]))
     answers = [{"sweep": named.name, **row} for row in lag_time_advice(rows, named.grid.budgets)]
-    _write(lake, SWEEP_SCORES, rows, named.name)
-    _write(lake, SWEEP_ADVICE, answers, named.name)
+    _write_sweep(lake, SWEEP_SCORES, rows, named.name)
+    _write_sweep(lake, SWEEP_ADVICE, answers, named.name)
     return Sweep(events_to_replay(lake), rows, answers)
 
 
@@ -103,7 +103,7 @@ def _log_hours(engine: LakeEngine) -> dict[str, float]:
     return {row["cluster_id"]: row["hours"] for row in engine.listed(engine(text, terms=terms))}
 
 
-def _classes(engine: LakeEngine, grid: SweepGrid) -> Rows:
+def _classes_of_sweep(engine: LakeEngine, grid: SweepGrid) -> Rows:
     """Return the class of each topic."""
     found = engine("SELECT DISTINCT topic FROM {terms} AS terms", terms=engine.table("leader_epochs", ["topic"]))
     topics = [row["topic"] for row in engine.listed(found)]
@@ -122,7 +122,7 @@ def _with_class(engine: LakeEngine, rows: Rows, classes: Rows) -> Rows:
     )  # fmt: skip
 
 
-def _write(lake: Lake, table: Table, rows: list[Row], name: str) -> None:
+def _write_sweep(lake: Lake, table: Table, rows: list[Row], name: str) -> None:
     with ArrowSql() as sql:
         values = pa.Table.from_pylist(rows, arrow_schema(table))
         replace_arrow(lake, sql, table, values, f"sweep = {sql_literal(name)}")

@@ -55,7 +55,7 @@ class SweepGrid(BaseModel):
     def _rules_known(cls, rules: list[str]) -> list[str]:
         if rules == ["all"]:
             return ALL_RULES
-        _refuse([f"no rule {rule}; {did_you_mean(rule, REGISTRY)}" for rule in rules if rule not in REGISTRY])
+        _refuse_grid([f"no rule {rule}; {did_you_mean(rule, REGISTRY)}" for rule in rules if rule not in REGISTRY])
         return list(dict.fromkeys(rules))
 
     @field_validator("grid")
@@ -80,7 +80,7 @@ class SweepGrid(BaseModel):
                     read[name].append(known[name].value(value))
                 except ValueError as error:
                     wrong.append(f"{given}: {error}")
-        _refuse(wrong)
+        _refuse_grid(wrong)
         return read
 
     @field_validator("topic_classes")
@@ -92,7 +92,7 @@ class SweepGrid(BaseModel):
                 re.compile(expression)
             except re.error as error:
                 wrong.append(f"{name}: {expression!r} is not a regular expression: {error}")
-        _refuse(wrong)
+        _refuse_grid(wrong)
         return classes
 
     def class_of(self, topic: str) -> str:
@@ -129,7 +129,9 @@ def load_grid(file: Path) -> NamedGrid:
     except yaml.YAMLError as error:
         raise UsageError(f"{file} is not YAML: {' '.join(str(error).split())}", hint) from error
     except ValidationError as error:
-        raise UsageError(f"{file}:" + "".join(f"\n  {_mistake(dict(e))}" for e in error.errors()), hint) from error
+        raise UsageError(
+            f"{file}:" + "".join(f"\n  {_mistake_in_grid(dict(e))}" for e in error.errors()), hint
+        ) from error
     count = sum(math.prod(map(len, _own_values(grid, rule).values())) for rule in grid.rules)
     if count > MOST_RUNS:
         raise UsageError(
@@ -173,12 +175,12 @@ def _params(rule: str) -> dict[str, Param]:
     return common | REGISTRY[rule].params
 
 
-def _refuse(wrong: list[str]) -> None:
+def _refuse_grid(wrong: list[str]) -> None:
     if wrong:
         raise ValueError("; ".join(wrong))
 
 
-def _mistake(error: dict[str, Any]) -> str:
+def _mistake_in_grid(error: dict[str, Any]) -> str:
     where = ".".join(map(str, error["loc"])) or "the file"
     if error["type"] == "extra_forbidden":
         model = SweepBudgets if len(error["loc"]) > 1 else SweepGrid

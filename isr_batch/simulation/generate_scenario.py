@@ -256,10 +256,10 @@ def _story_rows(name: str, story: ExampleTerm) -> dict[str, pa.Table]:
     tables = {FETCH_LOG.name: fetches, LEADER_EPOCHS.name: terms}
     if story.appends:
         tables[APPEND_LOG.name] = appends
-    return {table: _rows_of_story(name, story.replicas[0], columns) for table, columns in tables.items()}
+    return {table: _generated_rows_of_story(name, story.replicas[0], columns) for table, columns in tables.items()}
 
 
-def _rows_of_story(cluster_id: str, leader: int, columns: dict[str, list[Any]]) -> pa.Table:
+def _generated_rows_of_story(cluster_id: str, leader: int, columns: dict[str, list[Any]]) -> pa.Table:
     instants = pa.timestamp("us", "UTC")
     arrays = {name: pa.array(values, instants if name.endswith("_time") else None) for name, values in columns.items()}
     rows = len(next(iter(columns.values())))

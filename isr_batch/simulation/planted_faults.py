@@ -41,14 +41,14 @@ class PlantedFault:
 Maker = Callable[[np.random.Generator, int, int, int], PlantedFault]
 
 
-def _follower_at_random(random: np.random.Generator, leader: int) -> int:
+def _faulty_follower_at_random(random: np.random.Generator, leader: int) -> int:
     return (leader + int(random.integers(1, BROKERS))) % BROKERS
 
 
 def _paused_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Pause a follower: below the lag time, up to 1.5 times it (the phase of the check decides), and longer."""
     until_us = from_us + int(lag_us * random.choice([0.6, 1.25, 2.5]))
-    who = _follower_at_random(random, leader)
+    who = _faulty_follower_at_random(random, leader)
     step = (from_us, int(PAUSE_FOLLOWER), who, until_us)
     return PlantedFault("paused follower", who, from_us, until_us, "follower_stopped", (step,))
 
@@ -56,7 +56,7 @@ def _paused_follower(random: np.random.Generator, from_us: int, lag_us: int, lea
 def _dead_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Stop a follower for a long time, until it is replaced."""
     until_us = from_us + 20 * lag_us
-    who = _follower_at_random(random, leader)
+    who = _faulty_follower_at_random(random, leader)
     step = (from_us, int(PAUSE_FOLLOWER), who, until_us)
     return PlantedFault("dead follower", who, from_us, until_us, "follower_stopped", (step,))
 
@@ -64,7 +64,7 @@ def _dead_follower(random: np.random.Generator, from_us: int, lag_us: int, leade
 def _slow_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Slow a follower's writes below the produce rate, in small fetches, so that it fetches all the time."""
     until_us = from_us + 3 * lag_us
-    who = _follower_at_random(random, leader)
+    who = _faulty_follower_at_random(random, leader)
     steps = (
         (from_us, int(QUOTA), who, 1),
         (from_us, int(PACE), who, lag_us // 100),
@@ -77,7 +77,7 @@ def _slow_follower(random: np.random.Generator, from_us: int, lag_us: int, leade
 def _slow_followers(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Slow all followers, one more than the other: with acks=all, nothing that the faster one lacks is acknowledged."""
     until_us = from_us + 4 * lag_us
-    who = _follower_at_random(random, leader)
+    who = _faulty_follower_at_random(random, leader)
     slower = next(other for other in range(BROKERS) if other not in {leader, who})
     steps = []
     for follower, pace_us in ((who, lag_us // 100), (slower, lag_us // 70)):
@@ -92,7 +92,7 @@ def _lossy_link(random: np.random.Generator, from_us: int, lag_us: int, leader: 
     A request waits for data for half a second, so a link that is bad for slightly longer delays just one. If that takes
     longer than the lag time, the leader does not hear from a follower that was caught up before.
     """
-    who = _follower_at_random(random, leader)
+    who = _faulty_follower_at_random(random, leader)
     steps = []
     at_us = from_us
     for away in random.permutation([0.3, 0.7, 1.3, 1.7]):
@@ -105,7 +105,7 @@ def _lossy_link(random: np.random.Generator, from_us: int, lag_us: int, leader: 
 def _replication_quota(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Throttle a follower: it fetches rarely, and gets one record at a time."""
     until_us = from_us + 3 * lag_us
-    who = _follower_at_random(random, leader)
+    who = _faulty_follower_at_random(random, leader)
     steps = (
         (from_us, int(QUOTA), who, 1),
         (from_us, int(LINK), who, lag_us // 10),
@@ -142,7 +142,7 @@ def _leader_change(random: np.random.Generator, from_us: int, lag_us: int, leade
     """Move the leadership to another broker and back."""
     until_us = from_us + lag_us
     steps = (
-        (from_us, int(CHANGE_LEADER), _follower_at_random(random, leader), 0),
+        (from_us, int(CHANGE_LEADER), _faulty_follower_at_random(random, leader), 0),
         (until_us, int(CHANGE_LEADER), leader, 0),
     )
     return PlantedFault("leader change", leader, from_us, until_us, "", steps)
@@ -150,7 +150,7 @@ def _leader_change(random: np.random.Generator, from_us: int, lag_us: int, leade
 
 def _restarted_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Restart a follower with a controlled shutdown: the controller removes it from the ISR until it is back."""
-    who = _follower_at_random(random, leader)
+    who = _faulty_follower_at_random(random, leader)
     until_us = from_us + 2 * lag_us
     steps = (
         (from_us, int(ELIGIBILITY), who, 0),

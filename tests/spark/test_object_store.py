@@ -161,13 +161,13 @@ from isr_batch.lake import lease
 from isr_batch.lake.lake import Lake
 from isr_batch.session import start_session
 from isr_batch.settings import load_settings
-spark, write, many = start_session(load_settings(None).spark), lease._write_turn, 4
+spark, write, many = start_session(load_settings(None).spark), lease._write_turn_of_lease, 4
 everybody_looked, everybody_wrote = threading.Barrier(many), threading.Barrier(many)
 def together(lake, number, *, given_back):
     if not given_back:
         everybody_looked.wait()
     write(lake, number, given_back=given_back)
-lease._write_turn = together
+lease._write_turn_of_lease = together
 def one(name):
     try:
         with lease.leased(Lake(spark, sys.argv[1], name)):

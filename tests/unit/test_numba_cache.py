@@ -112,14 +112,17 @@ def test_a_session_has_no_folder_that_others_know_before() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_first_compilation_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_first_compilation_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     numba_cache._say_compiling.cache_clear()
     with caplog.at_level(logging.INFO):
         assert njit(lambda x: x)(1) == 1
         assert "compiling" not in caplog.text
         assert [kept(), kept("udfs.kernel.isr"), kept()] == [False, False, True]
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["compiling kernels, once after an install or an upgrade: half a minute or more"]
+    assert said == [
+        "compiling all rules, once after an install or an upgrade: half a minute or more, before the first row",
+        "compiling kernels, once after an install or an upgrade: some seconds",
+    ]
 
 
 SPREAD = """
@@ -163,7 +166,7 @@ def test_garbage_is_collected_after_a_compilation_if_it_was_before(
     monkeypatch: pytest.MonkeyPatch, *, collects: bool
 ) -> None:
     seen = []
-    monkeypatch.setattr(numba_cache, "_say_compiling", lambda: seen.append(gc.isenabled()))
+    monkeypatch.setattr(numba_cache, "_say_compiling", lambda _what: seen.append(gc.isenabled()))
     try:
         (gc.enable if collects else gc.disable)()
         assert not kept()

@@ -134,7 +134,7 @@ def test_a_picture_of_such_a_topic(tmp_path: Path, suffix: str) -> None:
 
 
 def test_a_report() -> None:
-    shown = page._shown({"titles": [NAME], "row": ({"topic": NAME},), "number": 1})
+    shown = page._shown_on_page({"titles": [NAME], "row": ({"topic": NAME},), "number": 1})
     assert shown == {
         "titles": [SHOWN.replace(r"\x0a", "\n")],
         "row": [{"topic": SHOWN.replace(r"\x0a", "\n")}],

@@ -133,7 +133,7 @@ class _Term:
             last_us = max((int(rows[kind][-1, _TIME[kind]]) for kind in TIMELINES if len(rows[kind])), default=0)
             # There may be more rows of the last instant, and the shrink is written after it.
             until_us = max(self.decided_us, last_us - 1 - int(self.identity["lag_times_us"].max()))
-        spans = list(_spans_by_day(self._spans(rows["partition"], rows["change"]), until_us))
+        spans = list(_spans_around_shrinks_by_day(self._spans(rows["partition"], rows["change"]), until_us))
         for kind in TIMELINES:
             chosen[kind] += self._choose(kind, rows[kind], spans, until_us)
             if not ended:
@@ -158,9 +158,9 @@ class _Term:
         away = np.flatnonzero(isr != self.everybody)
         if len(away):
             for run in range(self.runs):
-                if not _has_run(runs[away], run).any():
+                if not _has_run_around_shrink(runs[away], run).any():
                     continue
-                rows = away[0] + np.flatnonzero(_has_run(runs[away[0] :], run))
+                rows = away[0] + np.flatnonzero(_has_run_around_shrink(runs[away[0] :], run))
                 is_away = isr[rows] != self.everybody
                 begins.append(times_us[rows][is_away])
                 ends.append(np.append(times_us[rows[1:]], NEVER_US)[is_away])
@@ -208,7 +208,7 @@ class _Term:
         return np.array(rows, np.int64).reshape(-1, len(REPLICA_COLUMNS))
 
 
-def _spans_by_day(spans: Iterator[Span], until_us: int) -> Iterator[Span]:
+def _spans_around_shrinks_by_day(spans: Iterator[Span], until_us: int) -> Iterator[Span]:
     """Cut spans at midnight, and leave out those that begin later than ``until_us``."""
     for begin_us, end_us in spans:
         while begin_us <= min(end_us, until_us):
@@ -222,7 +222,7 @@ def _rows_until(rows: Int64Array, kind: str, time_us: int) -> int:
     return int(np.searchsorted(rows[:, _TIME[kind]], time_us, "right"))
 
 
-def _has_run(runs: Int64Array, run: int) -> npt.NDArray[np.bool_]:
+def _has_run_around_shrink(runs: Int64Array, run: int) -> npt.NDArray[np.bool_]:
     return (runs >> _STRETCH == run // _STRETCH) & (runs >> run % _STRETCH & 1 == 1)
 
 

@@ -46,7 +46,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """The follower has everything below the high watermark (0.9: unchanged)."""
+    """The follower has everything below the high watermark (0.9: as before)."""
     return follower.log_end_offset >= leader.high_watermark
 
 
@@ -58,7 +58,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the ISR alone (0.9: unchanged)."""
+    """The high watermark waits for the ISR alone (0.9: as before)."""
     return follower.in_isr != 0
 
 

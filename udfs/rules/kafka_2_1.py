@@ -36,7 +36,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error (2.1: unchanged).
+    """Update the state of a follower by a fetch that was read without error (2.1: as before).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
     log end at its previous fetch proves that it was caught up then. The time never goes back.
@@ -72,7 +72,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The log ends differ (2.1: new), and the follower was not caught up within the lag time."""
+    """The log ends differ (new in 2.1), and the follower was not caught up within the lag time."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
@@ -87,7 +87,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the ISR, and for followers caught up within the lag time (2.1: unchanged)."""
+    """The high watermark waits for the ISR, and for followers caught up within the lag time (2.1: as before)."""
     return follower.in_maximal_isr != 0 or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 

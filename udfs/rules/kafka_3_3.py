@@ -50,7 +50,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error (3.3: unchanged).
+    """Update the state of a follower by a fetch that was read without error (3.3: as before).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
     log end at its previous fetch proves that it was caught up then. The time never goes back.
@@ -78,7 +78,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The log ends differ, and the follower was not caught up within the lag time (3.3: unchanged)."""
+    """The log ends differ, and the follower was not caught up within the lag time (3.3: as before)."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
@@ -87,7 +87,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """The follower is eligible (3.3: new), and has all below the high watermark and the start of the leader's epoch."""
+    """The follower is eligible (new in 3.3), and has all below the high watermark and start of the leader's epoch."""
     return follower.eligible != 0 and follower.log_end_offset >= max(
         leader.high_watermark, leader.leader_epoch_start_offset
     )

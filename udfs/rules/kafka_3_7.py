@@ -35,7 +35,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error (3.7: unchanged).
+    """Update the state of a follower by a fetch that was read without error (3.7: as before).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
     log end at its previous fetch proves that it was caught up then. The time never goes back.
@@ -50,7 +50,7 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """A failed fetch changes nothing; the leader's log end at the previous fetch never goes back (3.7: unchanged)."""
+    """A failed fetch changes nothing; the leader's log end at the previous fetch never goes back (3.7: as before)."""
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset
@@ -63,7 +63,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The log ends differ, and the follower was not caught up within the lag time (3.7: unchanged)."""
+    """The log ends differ, and the follower was not caught up within the lag time (3.7: as before)."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
@@ -72,7 +72,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """The follower is eligible, and has all below the high watermark and the leader epoch's start (3.7: unchanged)."""
+    """The follower is eligible, and has all below the high watermark and the leader epoch's start (3.7: as before)."""
     return follower.eligible != 0 and follower.log_end_offset >= max(
         leader.high_watermark, leader.leader_epoch_start_offset
     )
@@ -80,7 +80,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def caught_up(follower, leader, now_ms, params):
-    """The follower's log ends where the leader's does, or it was caught up within the lag time (3.7: unchanged)."""
+    """The follower's log ends where the leader's does, or it was caught up within the lag time (3.7: as before)."""
     return (
         follower.log_end_offset == leader.log_end_offset
         or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
@@ -89,7 +89,7 @@ def caught_up(follower, leader, now_ms, params):
 
 @kernel
 def eligible(follower):
-    """It is neither fenced nor shutting down, and has fetched from this leader (3.7: unchanged since KIP-903)."""
+    """It is neither fenced nor shutting down, and has fetched from this leader (3.7: as since KIP-903)."""
     return follower.eligible != 0 and follower.log_end_offset >= 0
 
 

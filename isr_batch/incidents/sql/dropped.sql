@@ -2,18 +2,23 @@
 -- rule; for clusters without broker logs, the shrinks of the rule. reassigned: the controller took the replica out of the
 -- partition's assignment, or gave it a new one without it. Without the metadata log the assignment may only be the replicas that
 -- were seen in the term, so that a broker which leads nothing any more may be gone instead. suspect, suspect_broker, strength: by the lines of server.log.
--- Where the leader's server.log does not cover a removal, and neither an election, nor the end of a broker, nor the metadata log
--- shows the controller's hand, made_by is leader if the replay makes the same shrink just before, else unknown.
+-- Where the leader's server.log has a line then that nothing reads and there is no metadata log, or where it does not cover a removal, and
+-- neither an election, nor the end of a broker, nor the metadata log shows the controller's hand, made_by is leader if the replay makes the same shrink just before, else unknown.
 WITH server AS (
   SELECT cluster_id, broker_id, min(from_time) AS from_time, max(until_time) AS until_time
   FROM coverage WHERE log = 'server' GROUP BY ALL
 ),
 observed AS (
   SELECT
-    o.*, o.made_by = 'controller' AND s.broker_id IS NULL
+    o.*, o.made_by = 'controller'
       AND o.cluster_id NOT IN (SELECT cluster_id FROM mapped_clusters)
       AND o.cluster_id NOT IN (SELECT cluster_id FROM controller_records WHERE kind = 'partition')
-      AND NOT EXISTS (
+      AND if(s.broker_id IS NOT NULL, EXISTS (
+        FROM shrink_evidence AS e
+        WHERE e.made_by = 'unknown' AND (e.cluster_id, e.topic, e.partition_id, e.replica_id)
+          = (o.cluster_id, o.topic, o.partition_id, o.replica_id)
+          AND e.change_time BETWEEN o.change_time - INTERVAL 1 second AND o.change_time + INTERVAL 1 second
+      ), NOT EXISTS (
         FROM leader_epochs AS t
         WHERE (t.cluster_id, t.topic, t.partition_id) = (o.cluster_id, o.topic, o.partition_id)
           AND o.change_time BETWEEN t.start_time - INTERVAL 1 second AND t.start_time + INTERVAL 1 second
@@ -22,7 +27,7 @@ observed AS (
         FROM broker_events AS e
         WHERE e.kind IN ('fenced', 'shutting_down') AND e.cluster_id = o.cluster_id AND e.broker_id = o.replica_id
           AND o.change_time BETWEEN e.event_time - INTERVAL 1 second AND e.event_time + INTERVAL 1 minute
-      ) AS is_unsure
+      )) AS is_unsure
   FROM observed_isr_changes AS o
   LEFT JOIN server AS s ON s.cluster_id = o.cluster_id AND s.broker_id = o.leader_id
     AND o.change_time BETWEEN s.from_time AND s.until_time

@@ -1,7 +1,7 @@
 """Warn about missing or contradictory logs in a folder: `look` before a run, and `run` in its answer and report."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -12,6 +12,9 @@ from isr_batch.ingest.folder.broker_ids import NO_PROPERTIES, Refused
 from isr_batch.ingest.folder.log_folder import SNAPSHOT, LogFolder
 from isr_batch.ingest.folder.partition_listing import listing_sentence, read_listing
 
+_SHOWN = 300
+"""Characters of a line in a warning."""
+
 
 def folder_warnings(found: LogFolder) -> list[str]:
     """List in sentences what makes the results doubtful or poorer, by the first and last lines of each file."""
@@ -20,6 +23,12 @@ def folder_warnings(found: LogFolder) -> list[str]:
         *_warnings_of_releases(found),
         *_warnings_of_missing_logs(found),
     ]
+
+
+def unread_lines_seen(found: LogFolder) -> list[str]:
+    """Do the same as `unread_sentence` with the first and last lines of each file."""
+    files = [file for file in found.files if file.kind in BROKER_KINDS]
+    return unread_sentence([*dict.fromkeys((file.name, *line) for file in files for line in found.seen(file).unread)])
 
 
 def refusal_sentence(refused: Refused) -> str:
@@ -43,6 +52,17 @@ def assumed_lag_time_sentence(ms: int) -> str:
         f"No log has replica.lag.time.max.ms: {ms:,}, Kafka's default, is assumed; add server.properties to the "
         "brokers' folders if it differs."
     )
+
+
+def unread_sentence(lines: Sequence[tuple[str, int | None, str]]) -> list[str]:
+    """Warn about lines on an ISR that nothing reads, each with its file, number and text; nothing without any."""
+    if not lines:
+        return []
+    file, number, text = lines[0]
+    where = f"{file}, near its end" if number is None else f"{file}:{number}"
+    many, it_is = ("A line", "It is") if len(lines) == 1 else (f"{len(lines):,} lines", "The first is")
+    unknown = "whether a leader or the controller removed a replica then is not known either"
+    return [f"{many} about an ISR in a form that is not known: {unknown}. {it_is} {where}: {text[:_SHOWN]}"]
 
 
 def _warnings_of_doubtful_files(found: LogFolder) -> Iterator[Refused]:

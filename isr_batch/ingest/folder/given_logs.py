@@ -24,7 +24,7 @@ _COPIED_BYTES = 1 << 22
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class _Budget:
+class _GivenLogsBudget:
     """Limits on the bytes and files that are copied: those of one archive."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def given_logs(places: Sequence[str]) -> Iterator[Path]:
     named = [stream for stream in streams if stream]
     if sum(source == STDIN for _, source in named) > 1 or len({name for name, _ in named}) < len(named):
         raise UsageError("each stream needs its own name, and only one can be stdin", _HOW)
-    budget = _Budget()
+    budget = _GivenLogsBudget()
     with tempfile.TemporaryDirectory(prefix="isr-batch-logs-") as top:
         folder = Path(top) / (PurePosixPath(places[0]).name if not named else "logs")
         folder.mkdir()
@@ -90,7 +90,7 @@ def _stream(place: str) -> tuple[str, str] | None:
     return (found[1], found[2]) if found else None
 
 
-def _copy_stream(source: str, folder: Path, budget: _Budget) -> None:
+def _copy_stream(source: str, folder: Path, budget: _GivenLogsBudget) -> None:
     folder.mkdir()
     to = folder / "stdout.log"
     if source == STDIN:
@@ -105,7 +105,7 @@ def _copy_stream(source: str, folder: Path, budget: _Budget) -> None:
         raise NoInputError(f"{source} cannot be read: {error.strerror}", _HOW) from error
 
 
-def _copy_store(address: str, folder: Path, budget: _Budget) -> None:
+def _copy_store(address: str, folder: Path, budget: _GivenLogsBudget) -> None:
     """Copy the files below an address; credentials are those of the environment."""
     from isr_batch.lake.delta_files.stores import store_of  # with Spark, which a folder need not wait for
 

@@ -94,7 +94,7 @@ def fingerprint_files(engine: Engine, files: list[LogFile], beginnings: list[lis
     """
     if not files:
         return []
-    listed = _table(
+    listed = _table_of_lines(
         _FILES,
         [(n, file.path, lengths, file.layout.to_text(), file.default, file.source)
          for n, (file, lengths) in enumerate(zip(files, beginnings, strict=True))],
@@ -176,14 +176,14 @@ def read_lines(engine: Engine, files: list[LogFile]) -> Rows:
 
 def ranges_of(files: list[LogFile]) -> pa.Table:
     """List the ranges in which files are read, for `lines_of_ranges`."""
-    return _table(_PARTS, [
+    return _table_of_lines(_PARTS, [
         (file.broker_id, file.name, file.path, *part, file.layout.to_text(), file.default, file.kind, file.alone,
          file.source, file.first)
         for file in files for part in _ranges_of_file(file)
     ])  # fmt: skip
 
 
-def _table(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
+def _table_of_lines(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
 

@@ -40,7 +40,7 @@ def file_rows(found: LogFolder) -> list[dict[str, Any]]:
         rows.append({
             "file": file.name, "broker": file.broker_id, "logs": ", ".join(kinds[file.name]),
             "layout": str(file.layout) if file.kind in BROKER_KINDS else "",
-            "from": _time_to_the_second(seen.first), "until": _last_time_of_log(seen),
+            "from": _time_in_overview(seen.first), "until": _last_time_of_log(seen),
             "mb": round(Path(file_on_disk(file.path)).stat().st_size / 1e6, 1),
         })  # fmt: skip
     return rows
@@ -71,17 +71,21 @@ def capabilities(found: LogFolder) -> Iterator[Capability]:
         if file.kind == REQUEST and has_follower_fetch(file.path):
             fetched.add(file.broker_id)
     if fetched:
-        yield Capability("replay", f"the partitions that broker {_broker_list(fetched)} leads, under every rule", "")
+        yield Capability(
+            "replay", f"the partitions that broker {_brokers_in_overview(fetched)} leads, under every rule", ""
+        )
     without = set(logs) - fetched
     if without:
         what = _analysable_by_logs(set().union(*(logs[broker] for broker in without)))
         yield Capability(
-            f"broker {_broker_list(without)}", f"no follower fetches: {what}", "docs/getting-logs.md: request log"
+            f"broker {_brokers_in_overview(without)}",
+            f"no follower fetches: {what}",
+            "docs/getting-logs.md: request log",
         )
     lacking = {b for b in fetched if STATE_CHANGE not in logs[b]}
     if lacking:
         yield Capability(
-            f"broker {_broker_list(lacking)}", "no state-change.log: leader epochs are inferred from fetches",
+            f"broker {_brokers_in_overview(lacking)}", "no state-change.log: leader epochs are inferred from fetches",
             "add state-change.log, or the output of kafka-topics --describe",
         )  # fmt: skip
     if found.of_kind(METADATA):
@@ -103,12 +107,12 @@ def _analysable_by_logs(logs: set[str]) -> str:
 
 def _last_time_of_log(seen: SeenByLook) -> str:
     # The end of a compressed file is not examined.
-    return f"after {_time_to_the_second(seen.last)}" if seen.goes_on and seen.last else _time_to_the_second(seen.last)
+    return f"after {_time_in_overview(seen.last)}" if seen.goes_on and seen.last else _time_in_overview(seen.last)
 
 
-def _time_to_the_second(stamp: str | None) -> str:
+def _time_in_overview(stamp: str | None) -> str:
     return (stamp or "")[:19]
 
 
-def _broker_list(numbers: set[int]) -> str:
+def _brokers_in_overview(numbers: set[int]) -> str:
     return ", ".join(map(str, sorted(numbers)))

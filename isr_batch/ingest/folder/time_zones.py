@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 
-from isr_batch.broker_lines.forms import BEGINS_TERM, CAUGHT_UP
+from isr_batch.broker_lines.forms import CAUGHT_UP, FOLLOWER, LEADER
 from isr_batch.broker_lines.kinds import SERVER, STATE_CHANGE
 from isr_batch.errors import UsageError
 from isr_batch.ingest.folder.log_folder import LogFile
@@ -30,8 +30,9 @@ _AGREE = 0.9
 _NEAR_MS = 5_000
 """Largest difference between brokers' lines about a leader epoch in one time zone, with slightly different clocks."""
 _STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)[,.](\d{3})\]")
-_CAUGHT_UP, _BEGUN = re.compile(CAUGHT_UP), re.compile(BEGINS_TERM)
-_MARKS = {SERVER: b"lastCaughtUpTimeMs: ", STATE_CHANGE: b"starts at leader epoch"}
+_CAUGHT_UP = re.compile(CAUGHT_UP)
+_TERMS = "|".join({LEADER.mark, FOLLOWER.mark})
+_MARKS = {SERVER: re.compile(b"lastCaughtUpTimeMs: "), STATE_CHANGE: re.compile(_TERMS.encode())}
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,16 @@ def time_zone_shifts(files: Iterable[LogFile]) -> list[Shift]:
         Log files, whose layouts include the time zones that the operator gave.
     """
     behind: dict[int, list[int]] = defaultdict(list)
-    begun: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+    begun: dict[tuple[str, ...], dict[int, int]] = defaultdict(dict)
     for file in files:
         if file.broker_id is None or file.kind not in _MARKS:
             continue
         for ms, line in _lines_with_mark(file, _MARKS[file.kind]):
             if file.kind == SERVER:
                 behind[file.broker_id] += [ms - int(text) for text in _CAUGHT_UP.findall(line)]
-            elif found := _BEGUN.search(line):
-                begun[found[1], found[2]].setdefault(file.broker_id, ms)
+            elif term := LEADER.read(line) or FOLLOWER.read(line):
+                key = term["topic"], term["partition_id"], term["leader_epoch"]
+                begun[key].setdefault(file.broker_id, ms)
     found_out = [shift for broker_id, ahead in sorted(behind.items()) if (shift := _from_utc(broker_id, ahead))]
     for shift in found_out:
         for at in begun.values():
@@ -108,22 +110,22 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
     )
 
 
-def _lines_with_mark(file: LogFile, mark: bytes) -> Iterator[tuple[int, str]]:
+def _lines_with_mark(file: LogFile, mark: re.Pattern[bytes]) -> Iterator[tuple[int, str]]:
     lines: list[str] = []
     read, tail = 0, b""
     try:
         for chunk in content_chunks(file.path):
             text = tail + chunk
             cut = text.rfind(b"\n") + 1
-            if mark in text:
-                lines += [line.decode("utf-8", "replace") for line in text[:cut].split(b"\n") if mark in line]
+            if mark.search(text):
+                lines += [line.decode("utf-8", "replace") for line in text[:cut].split(b"\n") if mark.search(line)]
             tail = text[cut:] if len(text) - cut <= LOOK_AT_BYTES else b""
             read += len(chunk)
             if read > LOOK_AT_BYTES or len(lines) > MAX_LINES:
                 break
     except BadFileError:
         pass  # reported when the lines are read
-    if mark in tail:
+    if mark.search(tail):
         lines.append(tail.decode("utf-8", "replace"))
     if not lines:
         return
@@ -141,7 +143,7 @@ def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
     if not quarters or times < _AGREE * len(ahead_ms):
         return None
     shift = Shift(broker_id, quarters * 15, "")
-    how = f"{_hours_in_words(shift.minutes)} {'ahead of' if quarters > 0 else 'behind'} lastCaughtUpTimeMs"
+    how = f"{_zone_hours_in_words(shift.minutes)} {'ahead of' if quarters > 0 else 'behind'} lastCaughtUpTimeMs"
     return Shift(
         broker_id, shift.minutes,
         f"the timestamps of broker {broker_id} are {how} at {'all ' if times == len(ahead_ms) else ''}{times} dropped "
@@ -149,7 +151,7 @@ def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
     )  # fmt: skip
 
 
-def _between_brokers(begun: dict[tuple[str, str], dict[int, int]], known: Container[int]) -> list[Shift]:
+def _between_brokers(begun: dict[tuple[str, ...], dict[int, int]], known: Container[int]) -> list[Shift]:
     """Compare the brokers' lines about the same leader epochs with those of the broker that has most of them.
 
     If there is a broker whose zone is known, compare with its lines instead.
@@ -174,11 +176,11 @@ def _between_brokers(begun: dict[tuple[str, str], dict[int, int]], known: Contai
             found.append(Shift(
                 broker_id, most * 15,
                 f"broker {broker_id} logs the same {times} leader epochs "
-                f"{_hours_in_words(most * 15)} {way} broker {reference}",
+                f"{_zone_hours_in_words(most * 15)} {way} broker {reference}",
             ))  # fmt: skip
     return found
 
 
-def _hours_in_words(minutes: int) -> str:
+def _zone_hours_in_words(minutes: int) -> str:
     hours, rest = divmod(abs(minutes), 60)
     return " ".join([*([f"{hours} h"] if hours else []), *([f"{rest} min"] if rest else [])])

@@ -91,10 +91,10 @@ def _lines_to_copy(file: LogFile) -> Iterator[tuple[pa.StringArray, pa.BooleanAr
         if file.layout.whole_seconds:  # as requests without milliseconds are not read
             kept = pc.and_(kept, pc.not_equal(log, REQUEST))
         kept = pc.fill_null(kept, False)
-        yield pc.if_else(kept, values, _lines_emptied(values, log)), kept
+        yield pc.if_else(kept, values, _anonymized_empty_lines(values, log)), kept
 
 
-def _lines_emptied(values: pa.StringArray, log: pa.StringArray) -> pa.StringArray:
+def _anonymized_empty_lines(values: pa.StringArray, log: pa.StringArray) -> pa.StringArray:
     head = pc.struct_field(pc.extract_regex(values, _HEAD), "head")
     loggers = pa.array([f"left out ({_LOGGERS.get(each, '')})" for each in log.to_pylist()])
     return pc.fill_null(pc.binary_join_element_wise(head, loggers, ""), "")

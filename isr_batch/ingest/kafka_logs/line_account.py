@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.broker_lines.server_log import UNKNOWN_FORMS
+from isr_batch.broker_lines.unread import MUST_BE_READ
 from isr_batch.errors import AccountError
 from isr_batch.ingest.folder import log_folder
 from isr_batch.ingest.folder.log_folder import LogFolder
@@ -74,7 +74,7 @@ def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, re
     lines : LinesOfInterest
         Lines of the other logs.
     refused_lines : pa.Table
-        Refused lines of the other logs: log, source_file, source_line (null for a whole file) and reason.
+        Refused lines of the other logs: log, source_file, source_line (null for a whole file), reason and rows_kept.
     """
     refused: Counter[tuple[str, str]] = Counter()
     classes: Counter[str] = Counter()
@@ -83,7 +83,8 @@ def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, re
             refused[log_folder.REQUEST, row["reason"]] += row["lines"]
         elif row["kind"] != FILE:
             classes[row["kind"]] += row["lines"]
-    single = refused_lines.filter(pc.is_valid(refused_lines["source_line"]))
+    lost = pc.and_(pc.is_valid(refused_lines["source_line"]), pc.invert(refused_lines["rows_kept"]))
+    single = refused_lines.filter(lost)
     counted = single.group_by(["log", "reason"]).aggregate([("source_line", "count")])
     for row in counted.to_pylist():
         refused[row["log"], row["reason"]] += row["source_line_count"]
@@ -91,6 +92,7 @@ def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, re
     for row in lines.files.to_pylist():
         came[row["kind"]] += row["lines"]
 
+    unknown_forms = {lines_of.reason for lines_of in MUST_BE_READ}
     account = []
     for kind in log_folder.KINDS:
         of_kind = found.of_kind(kind)
@@ -101,7 +103,7 @@ def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, re
             account += _request_tallies(classes)
         else:
             bad_lines = {reason: n for (log, reason), n in refused.items() if log == kind}
-            used = lines.used[kind] - sum(n for reason, n in bad_lines.items() if reason in UNKNOWN_FORMS)
+            used = lines.used[kind] - sum(n for reason, n in bad_lines.items() if reason in unknown_forms)
             account.append(Tally(kind, USED, "of interest", used))
             account.append(Tally(kind, SKIPPED, "of no interest", came[kind] - used - sum(bad_lines.values())))
         account += [Tally(kind, REFUSED, reason, n) for (log, reason), n in sorted(refused.items()) if log == kind]

@@ -4,15 +4,19 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from isr_batch.broker_lines import server_log
 from isr_batch.broker_lines.kinds import GC, METADATA, SERVER, STATE_CHANGE
+from isr_batch.broker_lines.unread import UNREAD_ISR, UNREAD_SHRINK, unreadable_lines
 from isr_batch.ingest.engine.engine import Engine, Rows
 from isr_batch.ingest.engine.in_spark import Query
 from isr_batch.ingest.folder.broker_ids import Refused
+from isr_batch.ingest.folder.folder_warnings import unread_sentence
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
 from isr_batch.ingest.requests.request_log import FILE, REFUSED
 from isr_batch.lake import sizes
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.inputs import QUARANTINE
 
 ROWS = pa.schema([
     ("source_file", pa.string()), ("source_line", pa.int64()), ("reason", pa.string()), ("detail", pa.string()),
@@ -30,7 +34,7 @@ def refused_folders(refused: Sequence[Refused]) -> pa.Table:
 
 
 def refused_lines(sql: ArrowSql, lines: LinesOfInterest) -> pa.Table:
-    """Make rows, with the columns of `ROWS` and ``log``, for the refused lines of all logs except request logs."""
+    """Make rows, with the columns of `ROWS` and ``log``, for lines of all logs except request logs."""
     return sql(
         f"""
         WITH refused AS (
@@ -50,14 +54,23 @@ def refused_lines(sql: ArrowSql, lines: LinesOfInterest) -> pa.Table:
             FROM records WHERE malformed
             UNION ALL BY NAME SELECT * FROM unreadable
         )
-        SELECT log, source_file, source_line, reason, detail, raw, false AS rows_kept FROM refused
+        SELECT log, source_file, source_line, reason, detail, raw, coalesce(rows_kept, false) AS rows_kept
+        FROM refused
         """,
         server=lines.server,
         state_changes=lines.state_changes,
         of_jvms=lines.of_jvms,
         records=lines.records,
-        unreadable=server_log.unreadable_lines(sql, lines.server, lines.state_changes),
+        unreadable=unreadable_lines(sql, lines.server, lines.state_changes),
     ).cast(pa.schema([pa.field("log", pa.string()), *ROWS]))
+
+
+def warnings_of_unread_lines(lake: Lake, cluster_id: str) -> list[str]:
+    """Warn about the lines on an ISR in the logs of a cluster that nothing reads."""
+    columns = ("source_file", "source_line", "raw")
+    reasons = [UNREAD_ISR.reason, UNREAD_SHRINK.reason]
+    rows = read_columns(lake, QUARANTINE.name, columns, {"cluster_id": cluster_id, "reason": reasons}).to_pylist()
+    return unread_sentence(sorted((row["source_file"], row["source_line"], row["raw"]) for row in rows))
 
 
 REFUSED_REQUESTS = Query(

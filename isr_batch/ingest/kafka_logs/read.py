@@ -37,6 +37,7 @@ from isr_batch.ingest.terms import (
     session_partitions,
 )
 from isr_batch.ingest.terms.broker_settings import broker_settings
+from isr_batch.ingest.terms.parsed_logs import ParsedLogs
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.tables import inputs as contracts
 from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
@@ -126,13 +127,13 @@ class KafkaLogs:
                     days | set(row["days"] or ()),
                 )
         return {
-            name: {"first_time": _instant(first_us), "last_time": _instant(last_us),
+            name: {"first_time": _instant_of_read_logs(first_us), "last_time": _instant_of_read_logs(last_us),
                    "days": sorted({_EPOCH.date() + timedelta(max(day, _FIRST_DAY)) for day in days})}
             for name, (first_us, last_us, days) in spans.items()
         }  # fmt: skip
 
 
-def _instant(us: int) -> datetime:
+def _instant_of_read_logs(us: int) -> datetime:
     return _EPOCH + max(timedelta(microseconds=us), timedelta(_FIRST_DAY))
 
 
@@ -343,7 +344,7 @@ def _sources_of_terms(  # noqa: PLR0913, PLR0917 all that is read
     of_interest: LinesOfInterest,
     found: log_folder.LogFolder,
     oldest: str | None,
-) -> tuple[leader_epochs.Sources, list[partition_listing.Listing]]:
+) -> tuple[ParsedLogs, list[partition_listing.Listing]]:
     """Collect the sources of terms, and the listings; a damaged listing is added to the refused files."""
     listings = []
     for file in found.of_kind(log_folder.SNAPSHOT):
@@ -369,7 +370,7 @@ def _sources_of_terms(  # noqa: PLR0913, PLR0917 all that is read
         listed=_table_of_pairs(listed_min_isr, topic=pa.string(), min_insync_replicas=pa.int32()),
     )
     settings = broker_settings(sql, server, list(found.brokers.values()), found.given, oldest)
-    sources = leader_epochs.Sources(
+    sources = ParsedLogs(
         sql, engine, fetches, from_controller, topics, server, state_changes, records, settings, min_isr
     )  # fmt: skip
     return sources, listings
@@ -380,7 +381,7 @@ def _table_of_pairs(rows: list[tuple[str, Any]], **types: pa.DataType) -> pa.Tab
 
 
 def _begun_before(
-    sources: leader_epochs.Sources,
+    sources: ParsedLogs,
     stretches: list[coverage.Stretch],
     starts: pa.Table,
     seen: list[dict[str, Any]],

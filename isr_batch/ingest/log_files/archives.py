@@ -51,7 +51,7 @@ def archive_members(path: str) -> list[str]:
         If the archive is damaged, or exceeds a limit.
     """
     try:
-        return [f"{path}{_MEMBER}{name}" for name in _opened(path).members]
+        return [f"{path}{_MEMBER}{name}" for name in _opened_archive(path).members]
     except DAMAGED as error:
         raise BadFileError("truncated or corrupt archive", str(error)) from error
     except OSError as error:
@@ -69,18 +69,18 @@ def open_member(path: str) -> tuple[IO[bytes], int]:
     BadFileError
         If the archive exceeds a limit; other problems raise one of `DAMAGED`, or OSError.
     """
-    archive = _opened(file_on_disk(path))
+    archive = _opened_archive(file_on_disk(path))
     name = member_name(path)
     return archive.open(name), archive.share(name)
 
 
-def _opened(path: str) -> "_Archive":
+def _opened_archive(path: str) -> "_Archive":
     stat = os.stat(path)  # noqa: PTH116 (as the readers of files, it takes a path as text)
-    return _open(path, stat.st_size, stat.st_mtime_ns, threading.get_ident())
+    return _open_archive(path, stat.st_size, stat.st_mtime_ns, threading.get_ident())
 
 
 @lru_cache(maxsize=2)
-def _open(path: str, size: int, _changed: int, _thread: int) -> "_Archive":
+def _open_archive(path: str, size: int, _changed: int, _thread: int) -> "_Archive":
     return _Zip(path, size) if path.endswith(".zip") else _Tar(path, size)
 
 

@@ -133,7 +133,7 @@ def is_export_file(path: str) -> bool:
 def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
     try:
         unpacked = 0
-        for chunk in _packed(path) if is_packed(path) else _plain(path, start, end):
+        for chunk in _packed_content(path) if is_packed(path) else _plain_content(path, start, end):
             if start + unpacked == 0 and chunk.startswith(UTF_16):
                 raise BadFileError("text in UTF-16", "write it in UTF-8: iconv -f UTF-16 -t UTF-8 FILE")
             if start + unpacked == 0 and b"\0" in chunk.partition(b"\n")[0]:
@@ -141,20 +141,20 @@ def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
             unpacked += len(chunk)
             yield chunk
     except _DAMAGED as error:
-        raise BadFileError(f"truncated or corrupt {_kind(path)} file", str(error)) from error
+        raise BadFileError(f"truncated or corrupt {_kind_of_content(path)} file", str(error)) from error
     except OSError as error:
         if error.errno is None:  # Arrow's codecs, bz2
-            raise BadFileError(f"truncated or corrupt {_kind(path)} file", str(error)) from error
+            raise BadFileError(f"truncated or corrupt {_kind_of_content(path)} file", str(error)) from error
         raise BadFileError(UNREADABLE, error.strerror) from error
 
 
-def _kind(path: str) -> str:
+def _kind_of_content(path: str) -> str:
     kinds = {".gz": "gzip", ".zst": "zstd", ".xz": "xz", ".bz2": "bzip2"}
     name = next((kind for suffix, kind in kinds.items() if path.endswith(suffix)), "archive")
     return "archive" if member_name(path) and not path.endswith(PACKED) else name
 
 
-def _plain(path: str, start: int, end: int | None) -> Iterator[bytes]:
+def _plain_content(path: str, start: int, end: int | None) -> Iterator[bytes]:
     with Path(path).open("rb") as stream:
         at = stream.seek(start)
         while chunk := stream.read(CHUNK_BYTES if end is None else min(CHUNK_BYTES, end - at)):
@@ -162,7 +162,7 @@ def _plain(path: str, start: int, end: int | None) -> Iterator[bytes]:
             yield chunk
 
 
-def _packed(path: str) -> Iterator[bytes]:
+def _packed_content(path: str) -> Iterator[bytes]:
     with ExitStack() as opened:
         if member := member_name(path):
             stream, most = open_member(path)

@@ -113,8 +113,8 @@ def event_fields(events: Sequence[Mapping[str, object]]) -> tuple[EventFields, S
     stamp, form = _stamp_field({path: texts for path, texts in columns.items() if 2 * len(texts) >= len(events)})
     if not message or form is None:
         return None
-    chosen = {name: _chosen(field, columns, message) for name, field in _FIELDS.items()}
-    chosen["logger"] = chosen["logger"] or _chosen(_LOGGERS_BY_CONTENT, columns, message)
+    chosen = {name: _chosen_event_path(field, columns, message) for name, field in _FIELDS.items()}
+    chosen["logger"] = chosen["logger"] or _chosen_event_path(_LOGGERS_BY_CONTENT, columns, message)
     return EventFields(message, stamp, **chosen), form
 
 
@@ -128,9 +128,9 @@ def fields_with_form(
     return (fields, form) if form else None
 
 
-def _chosen(field: _Field, columns: Mapping[str, Sequence[str]], message: str) -> str:
+def _chosen_event_path(field: _Field, columns: Mapping[str, Sequence[str]], message: str) -> str:
     named = (path for path in paths_named(columns, field.names) if path != message)
-    return next((path for path in named if _share(field.fits, columns[path]) >= _FITS), "")
+    return next((path for path in named if _share_of_events(field.fits, columns[path]) >= _FITS), "")
 
 
 def _stamp_field(columns: Mapping[str, Sequence[str]]) -> tuple[str, StampForm | None]:
@@ -145,10 +145,10 @@ def _stamp_field(columns: Mapping[str, Sequence[str]]) -> tuple[str, StampForm |
 
 def form_of(texts: Sequence[str]) -> StampForm | None:
     """Find the form of most of these times."""
-    return next((f for f in EVENT_FORMS if _share(re.compile(f.pattern).fullmatch, texts) >= _FITS), None)
+    return next((f for f in EVENT_FORMS if _share_of_events(re.compile(f.pattern).fullmatch, texts) >= _FITS), None)
 
 
-def _share(fits: Callable[[str], object], texts: Sequence[str]) -> float:
+def _share_of_events(fits: Callable[[str], object], texts: Sequence[str]) -> float:
     return sum(bool(fits(text)) for text in texts) / max(len(texts), 1)
 
 

@@ -62,7 +62,7 @@ def is_export(head: bytes) -> bool:
             lines = [line for line in rest.split("\n")[:_LINES_LOOKED_AT] if line.strip()]
             return 2 * len(json_objects(lines)) <= len(lines)
         return not rest.strip() and bool(_events_of(only))
-    return bool(_delimiter(first)) and not BEGINS_AS_LOG.match(first)
+    return bool(_delimiter_of_export(first)) and not BEGINS_AS_LOG.match(first)
 
 
 class ConvertedExports:
@@ -107,20 +107,20 @@ class ConvertedExports:
         chunks = chain([head], chunks)
         try:
             if head.decode("utf-8-sig", "replace").lstrip()[:1] in {"[", "{"}:
-                head = _document(chunks)
-                events = iter(_events_in(head))
+                head = _document_of_export(chunks)
+                events = iter(_events_in_export(head))
             else:
-                events = _events_of_table(chunks)
+                events = _events_of_table_export(chunks)
             some = list(islice(events, _LOOKED_AT))
             if not some:  # not an export; problems are found as in any other file
                 return [self._append(head)]
             named = _field_of_lines(some)
-            order = _Order(some, named)
+            order = _ExportOrder(some, named)
             places = []
             events = chain(some, events)
             while batch := list(islice(events, _EVENTS_AT_ONCE)):
                 order.note(batch)
-                wanted = [{**event, LINE: _value(event, named)} for event in batch] if named else batch
+                wanted = [{**event, LINE: _value_in_export(event, named)} for event in batch] if named else batch
                 text = "".join(f"{_ENCODER.encode(event)}\n" for event in wanted)
                 places.append(self._append(text.encode(errors="replace")))
         except (csv.Error, RecursionError) as error:
@@ -143,7 +143,7 @@ def most_bytes() -> int:
     return max(memory_bytes() // 20, 1 << 27)
 
 
-def _delimiter(header: str) -> str:
+def _delimiter_of_export(header: str) -> str:
     """Return the delimiter of a CSV header; empty if the text is not a header."""
     names = re.fullmatch(
         r'\ufeff?"?[\w@. \[\]/-]+"?(?:([,;\t])"?[\w@. \[\]/-]+"?(?:\1"?[\w@. \[\]/-]+"?)*)?\r?', header
@@ -153,7 +153,7 @@ def _delimiter(header: str) -> str:
     return names[1] or ("," if re.fullmatch(r'"?[@_]?\w+"?\r?', header) else "")
 
 
-class _Stream(io.RawIOBase):
+class _ExportStream(io.RawIOBase):
     """Bytes that come in chunks, as a stream."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
@@ -170,19 +170,19 @@ class _Stream(io.RawIOBase):
         return size
 
 
-def _events_of_table(chunks: Iterator[bytes]) -> Iterator[Event]:
-    text = io.TextIOWrapper(io.BufferedReader(_Stream(chunks), _HEAD), "utf-8-sig", "replace", newline="")
+def _events_of_table_export(chunks: Iterator[bytes]) -> Iterator[Event]:
+    text = io.TextIOWrapper(io.BufferedReader(_ExportStream(chunks), _HEAD), "utf-8-sig", "replace", newline="")
     header = next(filter(str.strip, text), "").lstrip()  # as `is_export` finds it
     csv.field_size_limit(1 << 27)
-    rows = csv.reader(chain([header], text), delimiter=_delimiter(header.rstrip("\n")) or ",")
+    rows = csv.reader(chain([header], text), delimiter=_delimiter_of_export(header.rstrip("\n")) or ",")
     names = next(rows)
     nested = any("." in name for name in names)
     for row in filter(None, rows):
         event: Event = dict(zip(names, row, strict=False))
-        yield _nested(event) if nested else event
+        yield _nested_export(event) if nested else event
 
 
-def _document(chunks: Iterator[bytes]) -> bytes:
+def _document_of_export(chunks: Iterator[bytes]) -> bytes:
     content, size, most = [], 0, most_bytes()
     for chunk in chunks:
         content.append(chunk)
@@ -192,12 +192,12 @@ def _document(chunks: Iterator[bytes]) -> bytes:
     return b"".join(content)
 
 
-def _events_in(document: bytes) -> list[Event]:
-    documents = _documents(document.decode("utf-8-sig", "replace"))
+def _events_in_export(document: bytes) -> list[Event]:
+    documents = _documents_of_export(document.decode("utf-8-sig", "replace"))
     return _events_of(documents[0] if len(documents) == 1 else documents)
 
 
-def _documents(text: str) -> list[object]:
+def _documents_of_export(text: str) -> list[object]:
     """Parse concatenated JSON documents."""
     decoder, documents, at = json.JSONDecoder(), [], 0
     while begin := _NOT_SPACE.search(text, at):
@@ -209,7 +209,7 @@ def _documents(text: str) -> list[object]:
     return documents
 
 
-def _nested(row: Mapping[str, object]) -> Event:
+def _nested_export(row: Mapping[str, object]) -> Event:
     """Convert columns with dots in their names back to nested objects."""
     event: Event = {}
     for name, value in row.items():
@@ -225,13 +225,13 @@ def _nested(row: Mapping[str, object]) -> Event:
 def _events_of(document: object, deep: int = 0) -> list[Event]:
     """Find the events in a document: its longest list of objects, of rows, or of streams of lines."""
     if isinstance(document, list):
-        for known in (_of_stream, _of_table):
+        for known in (_of_stream, _events_of_export_table):
             parts = [known(each) for each in document]
             if parts and None not in parts:
                 return [event for part in parts if part for event in part]
         if all(isinstance(each, dict) for each in document):
             return document
-        rows = [_of_fields(each) for each in document]
+        rows = [_event_of_export_fields(each) for each in document]
         return [row for row in rows if row] if all(row is not None for row in rows) else []
     if not isinstance(document, dict) or deep > _DEEP:
         return []
@@ -248,7 +248,7 @@ def _of_stream(each: object) -> list[Event] | None:
     return [{**each["stream"], LINE: pair[1]} for pair in pairs]
 
 
-def _of_table(each: object) -> list[Event] | None:
+def _events_of_export_table(each: object) -> list[Event] | None:
     """Return the rows of an Azure table, which has lists of values, and their names in ``columns``."""
     if not isinstance(each, dict):
         return None
@@ -261,7 +261,7 @@ def _of_table(each: object) -> list[Event] | None:
     return [dict(zip(names, row, strict=False)) for row in rows]
 
 
-def _of_fields(each: object) -> Event | None:
+def _event_of_export_fields(each: object) -> Event | None:
     """Return a CloudWatch row as an event; it is a list of ``field`` and ``value``."""
     if not isinstance(each, list):
         return None
@@ -285,30 +285,30 @@ _STAMP: Final = 40
 """Length up to which a text is only a timestamp."""
 
 
-class _Order:
+class _ExportOrder:
     """Finds from the times of the first and the last event whether the latest comes first."""
 
     def __init__(self, some: Sequence[Event], named: str | None) -> None:
-        if named is None or not begins_with_time(str(_value(some[0], named))):
+        if named is None or not begins_with_time(str(_value_in_export(some[0], named))):
             fields = event_fields(some)
             named = fields[0].stamp if fields else None
         self.named = named
         self.first = self.last = ""
 
     def note(self, events: Sequence[Event]) -> None:
-        self.first = self.first or next(filter(None, (_digits(event, self.named) for event in events)), "")
-        self.last = next(filter(None, (_digits(event, self.named) for event in reversed(events))), self.last)
+        self.first = self.first or next(filter(None, (_digits_in_export(event, self.named) for event in events)), "")
+        self.last = next(filter(None, (_digits_in_export(event, self.named) for event in reversed(events))), self.last)
 
     def is_latest_first(self) -> bool:
         return self.first > self.last
 
 
-def _digits(event: Event, named: str | None) -> str:
+def _digits_in_export(event: Event, named: str | None) -> str:
     """Return the digits of an event's time; empty if they are too few."""
-    text = re.sub(r"\D", "", str(_value(event, named or "") or "")[:_STAMP])[:17]
+    text = re.sub(r"\D", "", str(_value_in_export(event, named or "") or "")[:_STAMP])[:17]
     return text if len(text) >= len("1763742612") else ""
 
 
-def _value(event: Event, path: str) -> object:
+def _value_in_export(event: Event, path: str) -> object:
     """Read a field of an event by its path; a column of a table may have a slash in its name."""
     return event[path] if path in event else json_value_at(event, path)

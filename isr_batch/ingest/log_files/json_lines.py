@@ -22,33 +22,33 @@ def read_json_fields(values: pa.StringArray, paths: Sequence[str]) -> list[pa.St
     is_object = pc.starts_with(values, "{")
     objects = values.filter(pc.fill_null(is_object, False))
     if len(objects) == len(values):
-        return _fields(objects, paths)
+        return _json_fields(objects, paths)
     place = np.full(len(values), -1)
     place[np.asarray(pc.fill_null(is_object, False))] = np.arange(len(objects))
     indices = pa.array(place, mask=place < 0)
-    return [column.take(indices) for column in _fields(objects, paths)]
+    return [column.take(indices) for column in _json_fields(objects, paths)]
 
 
-def _fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArray]:
+def _json_fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArray]:
     if not len(objects):
         return [pa.nulls(0, pa.string()) for _ in paths]
     ends = pa.array([0, len(objects)], pa.int32())
     text = pc.binary_join(pa.ListArray.from_arrays(ends, objects), "\n")[0].as_buffer()
-    schema = _schema(paths, load_json_line(objects[0].as_py()))
+    schema = _json_schema(paths, load_json_line(objects[0].as_py()))
     options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
         read = arrow_json.read_json(
             pa.BufferReader(text), arrow_json.ReadOptions(block_size=text.size + 1, use_threads=False), options
         ).combine_chunks()
         if read.num_rows == len(objects):
-            return [_as_text(_column(read, path)) for path in paths]
+            return [_json_as_text(_json_column(read, path)) for path in paths]
     except pa.ArrowInvalid:
         pass  # a damaged line, or a number instead of text
     parsed = [load_json_line(each) for each in objects.to_pylist()]
     return [pa.array([json_text_at(each, path) for each in parsed], pa.string()) for path in paths]
 
 
-def _schema(paths: Sequence[str], first: object) -> pa.Schema:
+def _json_schema(paths: Sequence[str], first: object) -> pa.Schema:
     """Return the types of the fields: numbers if the first object has numbers, or else text."""
     tree: dict[str, Any] = {}
     for path in paths:
@@ -64,7 +64,7 @@ def _schema(paths: Sequence[str], first: object) -> pa.Schema:
     return pa.schema([(name, type_of(node)) for name, node in tree.items()])
 
 
-def _column(table: pa.Table, path: str) -> pa.Array:
+def _json_column(table: pa.Table, path: str) -> pa.Array:
     first, *rest = path.split("/")
     column = table.column(first)
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -82,7 +82,7 @@ _MOST_SECONDS = 10**11
 _SIX_DIGITS = pa.decimal128(24, 6)
 
 
-def _as_text(column: pa.Array) -> pa.StringArray:
+def _json_as_text(column: pa.Array) -> pa.StringArray:
     if not pa.types.is_floating(column.type):
         return column if pa.types.is_string(column.type) else column.cast(pa.string())
     text = column.cast(_SIX_DIGITS).cast(pa.string())  # without an exponent, unlike 1.763742612613e+09

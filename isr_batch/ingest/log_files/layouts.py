@@ -170,18 +170,20 @@ def layout_of(
         if coloured or any("\x1b" in line for line in lines):
             coloured = True
             lines = [COLOUR.sub("", line) for line in lines]
-    found = _inner(lines, stamp_format, given)
+    found = _inner_layout(lines, stamp_format, given)
     if isinstance(found, UnreadableLayout):
         return found
     return replace(found, prefixes=tuple(names), coloured=coloured)
 
 
-def _inner(lines: Sequence[str], stamp_format: str | None, given: EventFields | None) -> Layout | UnreadableLayout:
+def _inner_layout(
+    lines: Sequence[str], stamp_format: str | None, given: EventFields | None
+) -> Layout | UnreadableLayout:
     events = _events(lines, given)
     if events is None:
-        return _plain(lines, stamp_format)
+        return _plain_layout(lines, stamp_format)
     others = [line for line in lines if not line.startswith("{")]
-    rest = _plain(others, stamp_format)
+    rest = _plain_layout(others, stamp_format)
     if isinstance(events, UnreadableLayout) or isinstance(
         rest, UnreadableLayout
     ):  # the lines of a start script may be unreadable
@@ -190,29 +192,31 @@ def _inner(lines: Sequence[str], stamp_format: str | None, given: EventFields | 
     return replace(events, other=rest, whole_seconds=events.whole_seconds or (rest.whole_seconds and has_requests))
 
 
-def _plain(lines: Sequence[str], stamp_format: str | None) -> Layout | UnreadableLayout:
+def _plain_layout(lines: Sequence[str], stamp_format: str | None) -> Layout | UnreadableLayout:
     best: Layout | None = None
     most, rest = 0, []
     forms = [stamp_form(stamp_format)] if stamp_format else list(FORMS)
     for form in forms:
         begins = re.compile(rf"(?:\[?{_LEVEL}\]?[ \t]+)?{_BRACKETS}[\[(]?{form.text}[\])]?[ \t,]")
         those = [line for line in lines if begins.match(line)]
-        last = _matches(LOGGER_LAST, form, those)
-        others = {match.string for match in _matches(LOGGER_FIRST, form, those) if is_kafkas_logger(match["logger"])}
+        last = _layout_matches(LOGGER_LAST, form, those)
+        others = {
+            match.string for match in _layout_matches(LOGGER_FIRST, form, those) if is_kafkas_logger(match["logger"])
+        }
         others -= {match.string for match in last}
         if min(len(last), len(others)) < prefixes.SOME * len(those):
             others = set()
         for name in ARRANGEMENTS:
-            matches = _matches(name, form, those)
+            matches = _layout_matches(name, form, those)
             fits = len(matches) + (sum(line in others for line in those) if name == LOGGER_LAST else 0)
             # An arrangement with a logger is preferred to one without, because it reads more of a line.
             if fits > most and fits >= _FITS * len(those):
                 best, most = _layout(name, form, matches, those), fits
-                read = {match.string for match in [*matches, *_matches(NO_LOGGER, form, those)]} - others
+                read = {match.string for match in [*matches, *_layout_matches(NO_LOGGER, form, those)]} - others
                 rest = [line for line in lines if line not in read]
                 break
     if best:
-        other = _plain(rest, stamp_format)
+        other = _plain_layout(rest, stamp_format)
         if isinstance(other, UnreadableLayout):
             return best
         return replace(best, other=other, whole_seconds=best.whole_seconds or other.whole_seconds)
@@ -228,7 +232,7 @@ def _plain(lines: Sequence[str], stamp_format: str | None) -> Layout | Unreadabl
     return UnreadableLayout("no readable time stamps", lines[0][:60] if lines else "no lines")
 
 
-def _matches(name: str, form: StampForm, lines: Sequence[str]) -> "list[re.Match[str]]":
+def _layout_matches(name: str, form: StampForm, lines: Sequence[str]) -> "list[re.Match[str]]":
     compiled = re.compile(ARRANGEMENTS[name].replace("STAMP", form.text))
     return [match for line in lines if (match := compiled.match(line))]
 
@@ -236,7 +240,9 @@ def _matches(name: str, form: StampForm, lines: Sequence[str]) -> "list[re.Match
 def _layout(name: str, form: StampForm, matches: "Sequence[re.Match[str]]", stamped: Sequence[str]) -> Layout:
     bracketed = [re.match(THREAD, match["message"]) for match in matches]
     threads = sum(bool(found) and not _NOT_A_THREAD.match(found[0]) for found in bracketed if found)
-    whole = not any(re.search(r"[.,]\d{1,9}$|:\d{3,9}$|\d{9}$", _without_zone(match["stamp"])) for match in matches)
+    whole = not any(
+        re.search(r"[.,]\d{1,9}$|:\d{3,9}$|\d{9}$", _stamp_without_zone(match["stamp"])) for match in matches
+    )
     own = name in {LOGGER_LAST, NO_LOGGER} and all(_OWN.match(line) for line in stamped)
     shortened = name == LOGGER_LAST and not any("." in match["logger"] for match in matches)
     has_thread = name in {LOGGER_LAST, NO_LOGGER} and threads >= _FITS * len(matches)
@@ -247,7 +253,7 @@ def _layout(name: str, form: StampForm, matches: "Sequence[re.Match[str]]", stam
     )  # fmt: skip
 
 
-def _without_zone(stamp: str) -> str:
+def _stamp_without_zone(stamp: str) -> str:
     return re.sub(r" ?(Z|UTC|GMT|[+-]\d\d(:?\d\d)?)$", "", stamp) if re.search(r"\d:\d\d:\d\d", stamp) else stamp
 
 
@@ -265,5 +271,5 @@ def _events(lines: Sequence[str], given: EventFields | None) -> Layout | Unreada
         )
     fields, form = found
     stamps = [str(text) for each in objects if (text := json_value_at(each, fields.stamp)) is not None]
-    whole = not any(re.search(r"[.,]\d|^1\d{12}", _without_zone(s)) for s in stamps) and fields.stamp != SECONDS
+    whole = not any(re.search(r"[.,]\d|^1\d{12}", _stamp_without_zone(s)) for s in stamps) and fields.stamp != SECONDS
     return Layout(arrangement=JSON, stamp=form.name, fields=fields, is_own=False, whole_seconds=whole)

@@ -11,12 +11,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.broker_lines.forms import LAG_TIME, SERVER_LINES, SETTING, STATE_CHANGE_LINES, VERSION, WRITER
+from isr_batch.broker_lines.forms import (
+    LAG_TIME,
+    OLD_WORDS,
+    SERVER_LINES,
+    STATE_CHANGE_LINES,
+    VERSION,
+    WRITER,
+)  # fmt: skip
 from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE, LogKindFinder
+from isr_batch.broker_lines.unread import UNREAD_ISR, UNREAD_SHRINK
 from isr_batch.ingest.log_files.archives import file_on_disk
 from isr_batch.ingest.log_files.content import content_chunks, is_export_file, is_packed
 from isr_batch.ingest.log_files.events import EventFields
-from isr_batch.ingest.log_files.layout_converter import LayoutConverter
+from isr_batch.ingest.log_files.layout_converter import LayoutConverter, LinesInKafkasLayout
 from isr_batch.ingest.log_files.layouts import Layout, UnreadableLayout, layout_of
 from isr_batch.ingest.log_files.limits import BadFileError
 
@@ -26,12 +34,12 @@ LAYOUT_LINES = 400
 
 _AT_INFO = r"^\[[^\]]*\] INFO "
 _WRITER = re.compile(WRITER)
-_VERSION = re.compile(VERSION.pattern)
+_OF_ISR = f"{UNREAD_ISR.resembles}|{UNREAD_SHRINK.resembles}"
 STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3})\]")
 OF_USE = {
     REQUEST: " Completed request:",
     STATE_CHANGE: f"state.change.logger|{STATE_CHANGE_LINES}",
-    SERVER: f"{SERVER_LINES}|{SETTING.pattern}",
+    SERVER: SERVER_LINES,
 }
 """Patterns of the lines of interest, by log."""
 
@@ -56,6 +64,8 @@ class SeenByLook:
     """server.log has a line at INFO, the level at which leaders log shrinks."""
     has_lag_time: bool = False
     """A line prints replica.lag.time.max.ms."""
+    unread: list[tuple[int | None, str]] = field(default_factory=list)
+    """Lines about an ISR that nothing reads, each with its number, if it is among the first lines."""
 
     @property
     def broker_id(self) -> int | None:
@@ -109,7 +119,7 @@ def _look(
     path: str, default: str, stamp_format: str | None, events: EventFields | None, key: tuple[int, int] | None
 ) -> Look:
     size = key[0] if key else 0
-    parts, goes_on = _parts(path, size)
+    parts, goes_on = _parts_to_look_at(path, size)
     head = [line for line in parts[0][:LAYOUT_LINES] if line.strip()] if parts else []
     if not head:
         bad = _reason_not_read(path) or BadFileError("binary file" if size else "empty file", "")
@@ -120,19 +130,24 @@ def _look(
     named: set[str] = set()
     if layout.has_sources:
         every = LayoutConverter(layout)
-        for part in _all_lines(path):
+        for part in _all_lines_to_look_at(path):
             named |= every.source_names(pa.array(part, pa.string()))
     sources: dict[str | None, SeenByLook] = {}
     for name in sorted(named) if len(named) > 1 else [None]:
         converter, seen = LayoutConverter(layout, name), SeenByLook(goes_on=goes_on and len(named) < 2)  # noqa: PLR2004
         seen.whole = len(named) > 1 or not (goes_on or len(parts) > 1)
-        for part in _all_lines(path) if len(named) > 1 else parts:
-            _note(seen, converter.convert(pa.array(part, pa.string()), np.arange(len(part))).values, default)
+        first: int | None = 1
+        for part in _all_lines_to_look_at(path) if len(named) > 1 else parts:
+            lines = converter.convert(pa.array(part, pa.string()), np.arange(len(part)))
+            _note_in_look(seen, lines.values, default)
+            _note_unread(seen, lines, first)
+            # The second part is the end of the file.
+            first = first + len(part) if first and len(named) > 1 else None
         sources[name] = seen
     return Look(path, layout, size, sources)
 
 
-def _note(seen: SeenByLook, values: pa.StringArray, default: str) -> None:
+def _note_in_look(seen: SeenByLook, values: pa.StringArray, default: str) -> None:
     codes = LogKindFinder(default).codes(values)
     for code, kind in enumerate(BROKER_KINDS):
         count = int((codes == code).sum())
@@ -153,23 +168,38 @@ def _note(seen: SeenByLook, values: pa.StringArray, default: str) -> None:
     seen.of_use = +seen.of_use
 
 
+def _note_unread(seen: SeenByLook, lines: LinesInKafkasLayout, first: int | None) -> None:
+    """Note lines about an ISR that nothing reads; ``first`` is the number of the first line."""
+    about = np.flatnonzero(pc.fill_null(pc.match_substring_regex(lines.values, _OF_ISR), False))
+    said = lines.values.take(pa.array(about))
+    for old, new in OLD_WORDS:
+        said = pc.replace_substring_regex(said, old, new)
+    unread = np.zeros(len(about), bool)
+    for lines_of in (UNREAD_ISR, UNREAD_SHRINK):
+        resembles = pc.match_substring_regex(said, lines_of.resembles)
+        unread |= np.asarray(pc.and_not(resembles, pc.match_substring_regex(said, lines_of.read)))
+    for at in about[unread].tolist():
+        number = None if first is None else first + int(lines.numbers[at])
+        seen.unread.append((number, lines.values[at].as_py()))
+
+
 def _note_brokers(seen: SeenByLook, values: pa.StringArray) -> None:
     for line in values.to_pylist():
         found = _WRITER.search(line)
         if found:
             seen.brokers[int(next(filter(None, found.groups())))] += 1
-        elif (version := _VERSION.search(line)) is not None:
-            seen.versions.add(version[1])
+        elif (version := VERSION.read(line)) is not None:
+            seen.versions.add(version["version"])
 
 
-def _parts(path: str, size: int) -> tuple[list[list[str]], bool]:
+def _parts_to_look_at(path: str, size: int) -> tuple[list[list[str]], bool]:
     """Read lines from the beginning, and from the end if uncompressed; return whether the file continues after them."""
     head, goes_on = _first_lines(path)
     parts = [head]
     if goes_on and not is_packed(path) and not is_export_file(path):
         with Path(path).open("rb") as stream:
             stream.seek(max(size - HEAD_BYTES, HEAD_BYTES))
-            parts.append(_lines(stream.read(HEAD_BYTES))[1:])
+            parts.append(_lines_to_look_at(stream.read(HEAD_BYTES))[1:])
         goes_on = False
     return [part for part in parts if part], goes_on
 
@@ -195,24 +225,24 @@ def _first_lines(path: str) -> tuple[list[str], bool]:
     goes_on = len(read) > HEAD_BYTES
     if b"\0" in read[:4096]:
         return [], goes_on
-    lines = _lines(read[:HEAD_BYTES])
+    lines = _lines_to_look_at(read[:HEAD_BYTES])
     return (lines[:-1] if goes_on and len(lines) > 1 else lines), goes_on
 
 
-def _lines(data: bytes) -> list[str]:
+def _lines_to_look_at(data: bytes) -> list[str]:
     return data.decode("utf-8-sig", "replace").replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
-def _all_lines(path: str) -> Iterable[list[str]]:
+def _all_lines_to_look_at(path: str) -> Iterable[list[str]]:
     pending = b""
     try:
         for chunk in content_chunks(path):
             pending += chunk
             cut = pending.rfind(b"\n")
             if cut >= 0:
-                yield _lines(pending[:cut])
+                yield _lines_to_look_at(pending[:cut])
                 pending = pending[cut + 1 :]
     except BadFileError:
         pass  # reported when the lines are read
     if pending:
-        yield _lines(pending)
+        yield _lines_to_look_at(pending)

@@ -61,7 +61,7 @@ def words_of_kafka() -> frozenset[str]:
     texts = [_MORE_WORDS]
     for value in [*vars(forms).values(), *vars(metadata_log).values(), *vars(gc_log).values()]:
         if isinstance(value, forms.Form):
-            texts += [value.mark, value.pattern]
+            texts.append(value.pattern)
         elif isinstance(value, str):
             texts.append(value)
         elif isinstance(value, dict):

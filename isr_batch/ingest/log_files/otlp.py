@@ -19,12 +19,12 @@ def lines_of_otlp(chunks: Iterator[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         *lines, pending = (pending + chunk).split(b"\n")
         if lines:
-            yield b"".join(map(_expanded, lines))
+            yield b"".join(map(_expanded_otlp, lines))
     if pending:
-        yield _expanded(pending)
+        yield _expanded_otlp(pending)
 
 
-def _expanded(line: bytes) -> bytes:
+def _expanded_otlp(line: bytes) -> bytes:
     try:
         events = list(_events(json.loads(line)))
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
@@ -34,22 +34,22 @@ def _expanded(line: bytes) -> bytes:
 
 def _events(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for of_resource in batch["resourceLogs"]:
-        resource = _attributes(of_resource.get("resource", {}))
+        resource = _otlp_attributes(of_resource.get("resource", {}))
         for of_scope in of_resource.get("scopeLogs", []):
             scope = of_scope.get("scope", {}).get("name")
             for record in of_scope.get("logRecords", []):
                 # The time at which a collector saw an event may be hours after it: it is not taken.
                 event = {"timestamp": record.get("timeUnixNano"), "severity": record.get("severityText"),
-                         "logger": scope, "body": _value(record.get("body", {})), "attributes": _attributes(record),
-                         "resource": resource}  # fmt: skip
+                         "logger": scope, "body": _otlp_value(record.get("body", {})),
+                         "attributes": _otlp_attributes(record), "resource": resource}  # fmt: skip
                 yield {name: value for name, value in event.items() if value not in (None, "", "0", 0, {})}
 
 
-def _attributes(of: Mapping[str, Any]) -> dict[str, Any]:
-    return {each["key"]: _value(each.get("value", {})) for each in of.get("attributes", [])}
+def _otlp_attributes(of: Mapping[str, Any]) -> dict[str, Any]:
+    return {each["key"]: _otlp_value(each.get("value", {})) for each in of.get("attributes", [])}
 
 
-def _value(typed: Mapping[str, Any]) -> Any:  # noqa: ANN401 any JSON
+def _otlp_value(typed: Mapping[str, Any]) -> Any:  # noqa: ANN401 any JSON
     if "kvlistValue" in typed:
-        return {each["key"]: _value(each.get("value", {})) for each in typed["kvlistValue"].get("values", [])}
+        return {each["key"]: _otlp_value(each.get("value", {})) for each in typed["kvlistValue"].get("values", [])}
     return next((typed[name] for name in _SCALARS if name in typed), None)

@@ -96,7 +96,7 @@ def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: i
 def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
     """Remove a prefix; a line without it stays unchanged."""
     if name.startswith(ENVELOPE):
-        return _unwrapped(name.removeprefix(ENVELOPE).strip(), values)
+        return _without_prefix_envelope(name.removeprefix(ENVELOPE).strip(), values)
     pattern = _NAMED[name].pattern
     found = pc.extract_regex(values, pattern)
     rest = pc.coalesce(pc.struct_field(found, "rest"), values)
@@ -134,7 +134,7 @@ def envelope_prefix(lines: Sequence[str]) -> str:
     return f"{ENVELOPE} {json.dumps(fields)}"
 
 
-def _unwrapped(fields: str, values: pa.StringArray) -> StrippedOfPrefix:
+def _without_prefix_envelope(fields: str, values: pa.StringArray) -> StrippedOfPrefix:
     field, source = json.loads(fields)
     columns = read_json_fields(values, [field, source] if source else [field])
     text = columns[0]

@@ -110,7 +110,7 @@ def stamp_zone(text: str) -> tzinfo:
     UsageError
         When it is not a time zone.
     """
-    offset = _offset_us(text)
+    offset = _stamp_offset_us(text)
     try:
         return ZoneInfo(text) if offset is None else timezone(timedelta(microseconds=offset))
     except (KeyError, ValueError, OSError) as error:
@@ -119,7 +119,7 @@ def stamp_zone(text: str) -> tzinfo:
         raise UsageError(f"{text} is not a time zone", hint) from error
 
 
-def _offset_us(text: str) -> int | None:
+def _stamp_offset_us(text: str) -> int | None:
     if text in {"Z", "UTC", "GMT"}:
         return 0
     found = re.fullmatch(r"([+-])(\d\d):?(\d\d)?", text)
@@ -143,10 +143,10 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
     for unit in form.groups & _SINCE_1970:
         found = pc.struct_field(pc.extract_regex(stamps, f"^{form.pattern}$"), unit)
         if unit == "s":
-            return _printed(
+            return _printed_stamp(
                 pc.round(pc.multiply(found.cast(pa.float64()), 1000)).cast(pa.int64()).cast(pa.timestamp("ms"))
             )
-        return _printed(found.cast(pa.int64()).cast(pa.timestamp(unit)).cast(pa.timestamp("ms"), safe=False))
+        return _printed_stamp(found.cast(pa.int64()).cast(pa.timestamp(unit)).cast(pa.timestamp("ms"), safe=False))
     parts = pc.extract_regex(stamps, f"^{form.pattern}$")
     valid = pc.is_valid(parts)
 
@@ -169,30 +169,32 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
     has_offset = offsets is not None and pc.any(pc.greater(pc.binary_length(offsets), 0)).as_py()
     if not has_offset and zone is None:
         return pc.if_else(valid, pc.binary_join_element_wise(text, fraction, ","), None)
-    naive = _parsed(pc.binary_join_element_wise(text, fraction, "."))
+    naive = _parsed_stamps(pc.binary_join_element_wise(text, fraction, "."))
     us = naive.cast(pa.timestamp("us")).cast(pa.int64())
     if has_offset:
         assert offsets is not None
         encoded = pc.dictionary_encode(pc.fill_null(offsets, ""))
-        known = pa.array([_offset_us(text) if text else None for text in encoded.dictionary.to_pylist()], pa.int64())
+        known = pa.array(
+            [_stamp_offset_us(text) if text else None for text in encoded.dictionary.to_pylist()], pa.int64()
+        )
         shift = known.take(encoded.indices)
     else:
         shift = pa.nulls(len(stamps), pa.int64())
     if zone is not None and shift.null_count:
         local = _zone_shift_us(us, stamp_zone(zone))
         shift = pc.coalesce(shift, local)
-    return _printed(pc.subtract(us, pc.fill_null(shift, 0)).cast(pa.timestamp("us")).cast(pa.timestamp("ms")))
+    return _printed_stamp(pc.subtract(us, pc.fill_null(shift, 0)).cast(pa.timestamp("us")).cast(pa.timestamp("ms")))
 
 
-def _parsed(texts: pa.StringArray) -> pa.TimestampArray:
+def _parsed_stamps(texts: pa.StringArray) -> pa.TimestampArray:
     """Parse timestamps; null for dates that do not exist."""
     try:
         return texts.cast(pa.timestamp("ms"))
     except pa.ArrowInvalid:
-        return pa.array([_one(text) for text in texts.to_pylist()], pa.timestamp("ms"))
+        return pa.array([_one_stamp(text) for text in texts.to_pylist()], pa.timestamp("ms"))
 
 
-def _one(text: str | None) -> datetime | None:
+def _one_stamp(text: str | None) -> datetime | None:
     try:
         return datetime.fromisoformat(text) if text else None
     except ValueError:
@@ -212,5 +214,5 @@ def _zone_shift_us(us: pa.Int64Array, zone: tzinfo) -> pa.Int64Array:
     return pa.array(offsets, pa.int64()).take(encoded.indices)
 
 
-def _printed(times: pa.TimestampArray) -> pa.StringArray:
+def _printed_stamp(times: pa.TimestampArray) -> pa.StringArray:
     return pc.replace_substring(pc.strftime(times, "%Y-%m-%d %H:%M:%S"), ".", ",")

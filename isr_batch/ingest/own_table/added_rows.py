@@ -196,14 +196,10 @@ class AddedRows:
             self.lake.by_delta_rs(self.table.name).store.files().delete_file(file.path)
 
 
-def _arrow_day(day: str) -> pa.Scalar:
-    return pa.scalar(day).cast(pa.date32())
-
-
 def _stored_rows_of_cluster(
     files: ds.Dataset | pa.Table, cluster_id: str, day: str | None, names: list[str]
 ) -> pa.Table:
     of_cluster = ds.field("cluster_id") == cluster_id
     if day is not None:
-        of_cluster &= ds.field("event_date") == _arrow_day(day)
+        of_cluster &= ds.field("event_date") == pa.scalar(day).cast(pa.date32())
     return (ds.dataset(files) if isinstance(files, pa.Table) else files).to_table(names, of_cluster)

@@ -119,17 +119,17 @@ def _find_mapped_column(schema: pa.Schema, name: str) -> tuple[str, pa.DataType]
     return column, kind
 
 
-def _is_text_type(kind: pa.DataType) -> bool:
+def _is_text_column(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
-        return _is_text_type(kind.value_type)
+        return _is_text_column(kind.value_type)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _is_fractional_type(kind: pa.DataType) -> bool:
+def _is_fractional_column(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def _is_list_type(kind: pa.DataType) -> bool:
+def _is_list_column(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
@@ -142,7 +142,7 @@ def _value_as_sql(given: ColumnSource, column: str, kind: pa.DataType) -> str:
         return _integer_as_sql(column, kind)
     if isinstance(given, NumbersSource):
         return _integers_as_sql(column, kind)
-    if _is_text_type(kind) or pa.types.is_integer(kind):
+    if _is_text_column(kind) or pa.types.is_integer(kind):
         return f"CAST({column} AS VARCHAR)"
     raise _unfit_column(kind, "text")
 
@@ -153,7 +153,7 @@ def _unfit_column(kind: pa.DataType, what: str) -> SchemaError:
 
 def _exact_as_sql(column: str, kind: pa.DataType) -> str:
     """Write SQL that reads text or fractional numbers as decimals, without loss of precision."""
-    if not _is_text_type(kind):
+    if not _is_text_column(kind):
         return f"TRY_CAST({column} AS DECIMAL(38, 9))"
     return (
         f"CASE WHEN regexp_full_match({column}, {quoted(_NUMBER)}) THEN TRY_CAST(trim({column}) AS DECIMAL(38, 9)) END"
@@ -163,16 +163,16 @@ def _exact_as_sql(column: str, kind: pa.DataType) -> str:
 def _integer_as_sql(column: str, kind: pa.DataType) -> str:
     if pa.types.is_integer(kind):
         return f"TRY_CAST({column} AS BIGINT)"
-    if _is_text_type(kind) or _is_fractional_type(kind):
+    if _is_text_column(kind) or _is_fractional_column(kind):
         exact = _exact_as_sql(column, kind)
         return f"CASE WHEN {exact} = floor({exact}) THEN TRY_CAST({exact} AS BIGINT) END"
     raise _unfit_column(kind, "a whole number")
 
 
 def _integers_as_sql(column: str, kind: pa.DataType) -> str:
-    if _is_list_type(kind):
+    if _is_list_column(kind):
         numbers = f"list_transform({column}, lambda x: TRY_CAST({_integer_as_sql('x', kind.value_type)} AS INTEGER))"
-    elif _is_text_type(kind):
+    elif _is_text_column(kind):
         digits = f"regexp_extract_all({column}, '\\d+')"
         numbers = (
             f"CASE WHEN regexp_full_match({column}, {quoted(_LIST)}) "
@@ -188,18 +188,18 @@ def _instant_as_sql(given: InstantSource, column: str, kind: pa.DataType) -> str
     if given.unit is None:
         if pa.types.is_timestamp(kind):
             zoned = f"CAST({column} AS TIMESTAMPTZ)" if kind.unit == "ns" else column
-            return f"epoch_us({_instant_in_zone(column, given.time_zone) if kind.tz is None else zoned})"
-        if pa.types.is_integer(kind) or _is_text_type(kind) or _is_fractional_type(kind):
+            return f"epoch_us({_column_instant_in_zone(column, given.time_zone) if kind.tz is None else zoned})"
+        if pa.types.is_integer(kind) or _is_text_column(kind) or _is_fractional_column(kind):
             raise UsageError(f"is {kind}: give its unit, {{column: ..., unit: s, ms, us, ns or iso}}")
         raise _unfit_column(kind, "a time")
     if given.unit == "iso":
-        if not _is_text_type(kind):
+        if not _is_text_column(kind):
             raise _unfit_column(kind, "text with a time")
         return _instant_of_text_as_sql(column, given.time_zone)
     if pa.types.is_integer(kind):
         whole = f"CAST({column} AS BIGINT)"
         return f"TRY({whole} // 1000)" if given.unit == "ns" else f"TRY({whole} * {_US_OF_UNIT[given.unit]})"
-    if _is_text_type(kind) or _is_fractional_type(kind):
+    if _is_text_column(kind) or _is_fractional_column(kind):
         exact = _exact_as_sql(column, kind)
         if given.unit == "ns":
             return f"TRY(CAST(CAST(floor({exact}) AS HUGEINT) // 1000 AS BIGINT))"
@@ -207,7 +207,7 @@ def _instant_as_sql(given: InstantSource, column: str, kind: pa.DataType) -> str
     raise _unfit_column(kind, f"a time in {given.unit}")
 
 
-def _instant_in_zone(naive: str, time_zone: str | None) -> str:
+def _column_instant_in_zone(naive: str, time_zone: str | None) -> str:
     naive = f"CAST({naive} AS TIMESTAMP)"
     return naive if time_zone in (None, "UTC") else f"timezone({quoted(time_zone or '')}, {naive})"
 
@@ -223,5 +223,5 @@ def _instant_of_text_as_sql(column: str, time_zone: str | None) -> str:
     return (
         f"CASE WHEN regexp_full_match({text}, {quoted(_INSTANT)}) THEN "
         f"CASE WHEN regexp_matches({text}, {quoted(_OFFSET)}) THEN {zoned} "
-        f"ELSE epoch_us({_instant_in_zone(naive, time_zone)}) END END"
+        f"ELSE epoch_us({_column_instant_in_zone(naive, time_zone)}) END END"
     )

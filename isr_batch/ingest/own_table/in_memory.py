@@ -88,15 +88,14 @@ def input_tables(
         rows = [no_rows(each.checked.table)]
         for cluster_id in clusters:
             rows += _rows_by_day(
-                sql, read, section, RowsOfCluster(each.checked, cluster_id, _source_of_log_ends(mapping))
+                sql,
+                read,
+                section,
+                RowsOfCluster(each.checked, cluster_id, "appends" if mapping.appends else "inferred"),
             )
         nullable = pa.schema([field.with_nullable(True) for field in rows[0].schema])
         lake.put(each.checked.table, pa.concat_tables(part.cast(nullable) for part in rows))
     return lake
-
-
-def _source_of_log_ends(mapping: TableMapping) -> str:
-    return "appends" if mapping.appends else "inferred"
 
 
 def _rows_by_day(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, target: RowsOfCluster) -> list[pa.Table]:

@@ -32,7 +32,7 @@ from isr_batch.ingest.own_table.leader_epochs import look_up_epochs
 from isr_batch.ingest.own_table.read_source import (
     Input,
     ReadTable,
-    quarantine_rows,
+    quarantine_rows_of_source,
     split_refused,
     with_dictionaries,
 )
@@ -100,7 +100,7 @@ def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) ->
         sizes = kept.groupBy("cluster_id", "day", "kind").agg(F.sum("rows").alias("rows")).toArrow().to_pylist()
     refused = kept.where(F.col("kind") == REFUSED).select("packet").toArrow()["packet"].to_pylist()
     none = first.checked.schema.empty_table()
-    bad = pa.concat_tables([quarantine_rows(none, first.checked, ""), *map(_rows_of_packet, refused)])
+    bad = pa.concat_tables([quarantine_rows_of_source(none, first.checked, ""), *map(_rows_of_packet, refused)])
     sizes = [row for row in sizes if row["kind"] == GIVEN]
     clean = sum(row["rows"] for row in sizes)
     left_out = rows_in - clean - bad.num_rows
@@ -172,7 +172,7 @@ def _packets_of_checked_rows(
             for answer in sql.batches(checked.text, ROWS_AT_ONCE, rows=pa.table(batch)):
                 clean, bad = split_refused(answer)
                 if bad.num_rows:
-                    yield _packet_of_bucket("", _NO_DAY, 0, REFUSED, quarantine_rows(bad, checked, name))
+                    yield _packet_of_bucket("", _NO_DAY, 0, REFUSED, quarantine_rows_of_source(bad, checked, name))
                 rows = with_dictionaries(clean.select(checked.columns), checked)
                 for cluster_id, of_cluster in _checked_rows_by_cluster(rows, checked):
                     yield from _packets_by_day_and_bucket(cluster_id, of_cluster, checked, buckets, GIVEN)

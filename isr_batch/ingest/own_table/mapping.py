@@ -26,7 +26,7 @@ INSTANTS: Final = ("arrival_time", "handled_time", "processed_time", "released_t
 """Instants of a fetch, in order."""
 
 
-def _known_time_zone(name: str) -> str:
+def _known_time_zone_of_mapping(name: str) -> str:
     if name not in available_timezones():
         raise ValueError(f"no such time zone; {did_you_mean(name, sorted(available_timezones()))[:80]}")
     return name
@@ -134,7 +134,7 @@ class InstantSource(ColumnSource):
 
     constant: None = None
     unit: Unit | None = None
-    time_zone: Annotated[str, AfterValidator(_known_time_zone)] | None = None
+    time_zone: Annotated[str, AfterValidator(_known_time_zone_of_mapping)] | None = None
     """Time zone of text and timestamps without an offset; by default UTC."""
 
 

@@ -219,7 +219,7 @@ def _read_mapped_table(sql: ArrowSql, given: Input, items: Sequence[Item]) -> Re
             for batch in sql.batches(given.checked.text, ROWS_AT_ONCE, rows=rows):
                 good, bad = split_refused(batch)
                 clean.append(with_dictionaries(good.select(given.checked.columns), given.checked))
-                refused.append(quarantine_rows(bad, given.checked, given.quarantine_name(items)))
+                refused.append(quarantine_rows_of_source(bad, given.checked, given.quarantine_name(items)))
         except ValueError as error:
             what = f"{given.section} of {given.source.place}: {str(error).partition(chr(10))[0]}"
             raise UsageError(what, HINT) from error
@@ -244,7 +244,7 @@ def split_refused(batch: pa.RecordBatch) -> tuple[pa.Table, pa.Table]:
     return rows.filter(pc.invert(is_bad)), rows.filter(is_bad)
 
 
-def quarantine_rows(bad: pa.Table, checked: Checked, name: str) -> pa.Table:
+def quarantine_rows_of_source(bad: pa.Table, checked: Checked, name: str) -> pa.Table:
     """Convert refused rows to rows of quarantine."""
     if "cluster_id" in bad.column_names:
         cluster = pc.fill_null(bad["cluster_id"].cast(pa.string()), UNKNOWN_CLUSTER)

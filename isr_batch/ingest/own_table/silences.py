@@ -23,12 +23,11 @@ SILENCES: Final = pa.schema([
 LEAST_US: Final = 2 * SECOND_US
 CADENCES_A_SILENCE: Final = 3
 """Minimum length of a silence, in multiples of the usual interval; a shorter gap may just be irregular fetching."""
-CADENCES_A_LAG_TIME: Final = 3
 WITNESSES: Final = 2
 """Followers that must have stopped fetching from a leader; if only one has, its fetcher thread may have died."""
 
 
-class _Spans(NamedTuple):
+class _SilenceSpans(NamedTuple):
     """Spans of time in which each fetch follows another within a second, sorted by start.
 
     A follower that fetched in a span is considered stopped if it has not fetched for ``patience_us``.
@@ -50,7 +49,7 @@ class _Spans(NamedTuple):
         return int(self.patience_us[running].min()) if running.any() else None
 
 
-_Pairs = dict[tuple[int, int], _Spans]
+_Pairs = dict[tuple[int, int], _SilenceSpans]
 """Spans by leader and follower."""
 
 
@@ -134,13 +133,6 @@ def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table |
     return found.cast(SILENCES)
 
 
-def thin_pairs(broker_days: pa.Table, lag_time_ms: int) -> pa.Table:
-    """Find the days on which a pair fetched too rarely to show a stop: leader_id, replica_id, event_date."""
-    longest_us = max(SECOND_US, lag_time_ms * 1000 // CADENCES_A_LAG_TIME)
-    thin = pc.fill_null(pc.greater(broker_days["cadence_us"], longest_us), fill_value=True)
-    return broker_days.filter(thin).select(["leader_id", "replica_id", "event_date"])
-
-
 def _pairs_of_broker_days(broker_days: pa.Table) -> _Pairs:
     order = [(name, "ascending") for name in ("leader_id", "replica_id", "first_us")]
     if not broker_days.num_rows:
@@ -155,7 +147,7 @@ def _pairs_of_broker_days(broker_days: pa.Table) -> _Pairs:
     }
 
 
-def _spans_of_pair(days: pa.Table) -> _Spans:
+def _spans_of_pair(days: pa.Table) -> _SilenceSpans:
     """Return the spans of a pair, which continue across midnight if its fetches do."""
     pauses = days["pauses"].combine_chunks()
     paused_us, back_us = (pauses.flatten().field(name).to_numpy() for name in ("from_us", "until_us"))
@@ -167,18 +159,18 @@ def _spans_of_pair(days: pa.Table) -> _Spans:
     )
     apart = begins[1:] - ends[:-1] >= SECOND_US
     first, last = np.flatnonzero(np.append(True, apart)), np.flatnonzero(np.append(apart, True))
-    return _Spans(begins[first], ends[last], np.maximum.reduceat(patience_us, first))
+    return _SilenceSpans(begins[first], ends[last], np.maximum.reduceat(patience_us, first))
 
 
-def _spans_of_pairs(spans: Collection[_Spans]) -> _Spans:
+def _silence_spans_of_pairs(spans: Collection[_SilenceSpans]) -> _SilenceSpans:
     from_us, until_us, patience_us = (np.concatenate(values) for values in zip(*spans, strict=True))
     order = np.argsort(from_us, kind="stable")
-    return _Spans(from_us[order], until_us[order], patience_us[order])
+    return _SilenceSpans(from_us[order], until_us[order], patience_us[order])
 
 
 def _periods_without_fetches(pairs: _Pairs, leader: int) -> list[tuple[int, int]]:
     """Return the periods between the last fetch of any follower from a leader and the next fetch of any follower."""
-    spans = _spans_of_pairs([of_pair for (led_by, _), of_pair in pairs.items() if led_by == leader])
+    spans = _silence_spans_of_pairs([of_pair for (led_by, _), of_pair in pairs.items() if led_by == leader])
     last_us, first_us = np.maximum.accumulate(spans.until_us)[:-1], spans.from_us[1:]
     long = first_us - last_us >= spans.patience_us.min()
     holes = zip(last_us[long].tolist(), first_us[long].tolist(), strict=True)
@@ -195,7 +187,7 @@ def _kind_of_silence(
     """Classify a period without fetches from a leader."""
     half_us = (until_us - from_us) / 2  # not the whole time, because clocks of brokers differ
     others = [of_pair for (led_by, _), of_pair in pairs.items() if led_by != leader]
-    if not others or _spans_of_pairs(others).longest_hole_us(from_us, until_us) >= half_us:
+    if not others or _silence_spans_of_pairs(others).longest_hole_us(from_us, until_us) >= half_us:
         return "quiet"
     run = stopped = active = 0
     for (led_by, replica), of_pair in pairs.items():
@@ -205,7 +197,7 @@ def _kind_of_silence(
         active += 1
         elsewhere = [spans for (other, follower), spans in pairs.items() if follower == replica and other != leader]
         if elsewhere:
-            fetches = _spans_of_pairs(elsewhere)
+            fetches = _silence_spans_of_pairs(elsewhere)
             if fetches.longest_hole_us(from_us, until_us) < half_us:
                 run += 1
             else:

@@ -36,28 +36,28 @@ _OLD_REPLICA, _OLD_PARTITIONS = "; ReplicaId: ", "; RequestInfo: "
 _APIS = {"FETCH": FETCH, str(FETCH): FETCH, "PRODUCE": PRODUCE_API, str(PRODUCE_API): PRODUCE_API}
 
 
-def _ascii_pattern(text: str) -> re.Pattern[str]:
+def _request_text_pattern(text: str) -> re.Pattern[str]:
     return re.compile(text, re.ASCII)
 
 
-_API = _ascii_pattern(r"^(?:RequestHeader\(apiKey=|\{api_key=)(\w+), ?api_?[vV]ersion=")
-_OLD_ASKED = _ascii_pattern(
+_API = _request_text_pattern(r"^(?:RequestHeader\(apiKey=|\{api_key=)(\w+), ?api_?[vV]ersion=")
+_OLD_ASKED = _request_text_pattern(
     r"^Name: FetchRequest; Version: \d+; CorrelationId: -?\d+; ClientId: .*; ReplicaId: (-?\d+); MaxWait: (\d+) ms; "
     r"MinBytes: -?\d+ bytes(?:; MaxBytes: ?-?\d+ bytes)?; RequestInfo: (.*)$"
 )
-_OLD_PARTITION = _ascii_pattern(r"\(\[([\w.-]+),(\d+)\],PartitionFetchInfo\((-?\d+),-?\d+\)\)")
-_OLD_PARTITIONS_ASKED = _ascii_pattern(rf"(?:{_OLD_PARTITION.pattern}(?:,(?!$)|$))*")
-_CORRELATION = _ascii_pattern(r"orrelation_?[iI]d[=:] ?(\d{1,9})\b")
-_CLIENT = _ascii_pattern(r"[cC]lient_?[iI]d[=:] ?([\w.-]+)")
-_API_VERSION = _ascii_pattern(
+_OLD_PARTITION = _request_text_pattern(r"\(\[([\w.-]+),(\d+)\],PartitionFetchInfo\((-?\d+),-?\d+\)\)")
+_OLD_PARTITIONS_ASKED = _request_text_pattern(rf"(?:{_OLD_PARTITION.pattern}(?:,(?!$)|$))*")
+_CORRELATION = _request_text_pattern(r"orrelation_?[iI]d[=:] ?(\d{1,9})\b")
+_CLIENT = _request_text_pattern(r"[cC]lient_?[iI]d[=:] ?([\w.-]+)")
+_API_VERSION = _request_text_pattern(
     r"^(?:RequestHeader\(apiKey=\w+, apiVersion=|\{api_key=\d+,api_version=|Name: FetchRequest; Version: )(\d{1,4})\b"
 )
 _NUMBER = r"(\d+(?:\.\d+)?(?:E-?\d+)?)"
-_DURATIONS = _ascii_pattern(
+_DURATIONS = _request_text_pattern(
     rf"^{_NUMBER},requestQueueTime:{_NUMBER},localTime:{_NUMBER},remoteTime:{_NUMBER},(?:throttleTime:{_NUMBER},)?"
     rf"responseQueueTime:{_NUMBER},sendTime:{_NUMBER}\b.*$"
 )
-_DECIMAL_COMMA = _ascii_pattern(r"(Time:|^)(\d+),(?=\d)")
+_DECIMAL_COMMA = _request_text_pattern(r"(Time:|^)(\d+),(?=\d)")
 
 
 def _listed_in_text(match: re.Match[str]) -> str:
@@ -67,24 +67,24 @@ def _listed_in_text(match: re.Match[str]) -> str:
 
 
 Step = tuple[re.Pattern[str] | str, str | Callable[[re.Match[str]], str]]
-_LISTED = _ascii_pattern(r"([\w.-]+)-(\d+)=(\d+)")
+_LISTED = _request_text_pattern(r"([\w.-]+)-(\d+)=(\d+)")
 _NO_TAGS: Step = (",_tagged_fields={}", "")
 # A pattern costs some ten times as much as a text, and a template for the groups of a match as much again.
 _ASKED: tuple[Step, ...] = (
     _NO_TAGS,
-    (_ascii_pattern(r",rack_id=.*$"), "}"),  # the last member, and whatever a user made of it
+    (_request_text_pattern(r",rack_id=.*$"), "}"),  # the last member, and whatever a user made of it
     ("max_wait_time=", "max_wait_ms="),
     (
-        _ascii_pattern(r",epoch=(-?\d+),topics="),
+        _request_text_pattern(r",epoch=(-?\d+),topics="),
         lambda m: f",session_epoch={m[1]},topics=",
     ),  # of the session: up to 2.0
     ("forgetten_topics_data=", "forgotten_topics_data="),  # so 1.1 to 2.0 spell it
-    (_ascii_pattern(r"partitionSizes=\[((?:[\w.-]+-\d+=\d+(?:,(?!\])|(?=\])))*)\]"), _listed_in_text),
+    (_request_text_pattern(r"partitionSizes=\[((?:[\w.-]+-\d+=\d+(?:,(?!\])|(?=\])))*)\]"), _listed_in_text),
     ("topic_data=[", "topics=["),
     (",data=[", ",partitions=["),
     ("record_set=null", "records_size_in_bytes=0"),
     (
-        _ascii_pattern(r"record_set=java\.nio\.\w+\[pos=0 lim=(\d+) cap=\d+\]"),
+        _request_text_pattern(r"record_set=java\.nio\.\w+\[pos=0 lim=(\d+) cap=\d+\]"),
         lambda m: f"records_size_in_bytes={m[1]}",
     ),
 )
@@ -93,24 +93,24 @@ _ANSWERED: tuple[Step, ...] = (
     ("record_set=[]", "records_size_in_bytes=0"),
     ("record_set=null", "records_size_in_bytes=0"),
     (
-        _ascii_pattern(r"record_set=FileRecords\(file=[^(){}]*, start=(\d+), end=(\d+)\)"),
+        _request_text_pattern(r"record_set=FileRecords\(file=[^(){}]*, start=(\d+), end=(\d+)\)"),
         lambda m: f"records_start={m[1]},records_end={m[2]}",
     ),
-    (_ascii_pattern(r"record_set=\w+Records\(size=(\d+)[^(){}]*\)"), lambda m: f"records_size_in_bytes={m[1]}"),
+    (_request_text_pattern(r"record_set=\w+Records\(size=(\d+)[^(){}]*\)"), lambda m: f"records_size_in_bytes={m[1]}"),
     # 1.0 and 1.1 print records of a file as an object without a name, and records turned into an older format are
     # listed one by one, without a size: a byte, for "some".
     (
-        _ascii_pattern(r"record_set=org\.apache\.kafka\.common\.record\.FileRecords@[0-9a-f]+"),
+        _request_text_pattern(r"record_set=org\.apache\.kafka\.common\.record\.FileRecords@[0-9a-f]+"),
         "records_size_in_bytes=1",
     ),
-    (_ascii_pattern(r"record_set=\[\(record=[^\[\]{}]*\]"), "records_size_in_bytes=1"),
+    (_request_text_pattern(r"record_set=\[\(record=[^\[\]{}]*\]"), "records_size_in_bytes=1"),
     ("{partition_header={", "{"),
     ("},records_", ",records_"),
     # Why an append was refused, in words.
-    (_ascii_pattern(r"\{batch_index=\d+,batch_index_error_message=[^{}]*\},?"), ""),
-    (_ascii_pattern(r",record_errors=\[\],error_message=[^{}]*\}"), "}"),
+    (_request_text_pattern(r"\{batch_index=\d+,batch_index_error_message=[^{}]*\},?"), ""),
+    (_request_text_pattern(r",record_errors=\[\],error_message=[^{}]*\}"), "}"),
     (
-        _ascii_pattern(r",_tagged_fields=\{0=(\{epoch=-?\d+,end_offset=-?\d+\})\}"),
+        _request_text_pattern(r",_tagged_fields=\{0=(\{epoch=-?\d+,end_offset=-?\d+\})\}"),
         lambda m: f",diverging_epoch={m[1]}",
     ),
 )

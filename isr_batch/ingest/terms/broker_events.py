@@ -8,7 +8,7 @@ from isr_batch.broker_lines import metadata_log, server_log
 from isr_batch.broker_lines.log_sql import BUCKET_US
 from isr_batch.ingest.requests.coverage import Stretch
 from isr_batch.ingest.requests.request_summary import SILENCE_US, WAITED_US
-from isr_batch.ingest.terms.leader_epochs import Sources
+from isr_batch.ingest.terms.parsed_logs import ParsedLogs
 from isr_batch.lake.arrow_sql import ArrowSql
 
 _AFTER_SILENCE_US = 500_000
@@ -19,7 +19,7 @@ _TOGETHER_US = 100_000
 _NONE = pa.table({name: pa.array([], pa.int64()) for name in ("broker_id", "from_us", "until_us")})
 
 
-def broker_silences(sources: Sources, pauses: pa.Table, activity: pa.Table, signs: pa.Table) -> pa.Table:
+def broker_silences(sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, signs: pa.Table) -> pa.Table:
     """Find silences, when a broker processed nothing although it should have: broker_id, process, from_us, until_us.
 
     Any of these shows a silence:
@@ -36,7 +36,7 @@ def broker_silences(sources: Sources, pauses: pa.Table, activity: pa.Table, sign
 
     Parameters
     ----------
-    sources : Sources
+    sources : ParsedLogs
     pauses : pa.Table
         Result of `isr_batch.ingest.requests.request_summary.request_pauses`.
     activity : pa.Table
@@ -84,7 +84,7 @@ def broker_silences(sources: Sources, pauses: pa.Table, activity: pa.Table, sign
     )
 
 
-def checks_seen(sources: Sources, silent: pa.Table) -> pa.Table:
+def checks_seen(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
     """Find the isr-expiration checks that logged Shrinking lines: broker_id, process, at_us, silent_from_us, period_ms.
 
     ``silent_from_us`` is the start of the silence that ended just before the check, if there was one.
@@ -136,7 +136,7 @@ def checks_of_shrinks(sql: ArrowSql, shrinks: pa.Table, settings: pa.Table, sile
 
 
 def broker_processes(
-    sources: Sources, pauses: pa.Table, activity: pa.Table, checks: pa.Table, before: Sequence[Stretch] = ()
+    sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, checks: pa.Table, before: Sequence[Stretch] = ()
 ) -> pa.Table:
     """Describe each broker process: broker_id, process, last_led_us, broker_version, check_origin.
 
@@ -229,7 +229,7 @@ def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
     )
 
 
-def broker_events(sources: Sources, silent: pa.Table, checks: pa.Table) -> pa.Table:
+def broker_events(sources: ParsedLogs, silent: pa.Table, checks: pa.Table) -> pa.Table:
     """Build the columns of broker_events: broker_id, kind, at_us, end_us; ``checks`` is from `check_events`.
 
     States are those of the metadata log; without it, those that the brokers log of themselves.

@@ -7,7 +7,7 @@ import pyarrow as pa
 from isr_batch.broker_lines.forms import REGISTRATION
 from isr_batch.broker_lines.log_sql import rows_of
 from isr_batch.ingest.folder.partition_listing import Listed
-from isr_batch.ingest.terms.leader_epochs import Sources
+from isr_batch.ingest.terms.parsed_logs import ParsedLogs
 
 _TOPIC, _BROKER = 2, 4
 _NOBODY = -1
@@ -21,12 +21,12 @@ _LISTED = pa.schema([
 ])  # fmt: skip
 
 
-def controller_records(sources: Sources, listed: Iterable[Listed] = (), begins_us: int = 0) -> pa.Table:
+def controller_records(sources: ParsedLogs, listed: Iterable[Listed] = (), begins_us: int = 0) -> pa.Table:
     """Build the columns of controller_records; times are still microseconds.
 
     Parameters
     ----------
-    sources : Sources
+    sources : ParsedLogs
     listed : iterable of Listed
         Partitions of listings.
     begins_us : int
@@ -62,7 +62,7 @@ def controller_records(sources: Sources, listed: Iterable[Listed] = (), begins_u
     )  # fmt: skip
 
 
-def _partition_states(sources: Sources) -> pa.Table:
+def _partition_states(sources: ParsedLogs) -> pa.Table:
     """List the state of a partition after each record. A record only names the fields that it changes."""
     upto = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     last = "last_value({} IGNORE NULLS) OVER upto"
@@ -131,7 +131,7 @@ def _partition_states(sources: Sources) -> pa.Table:
     )
 
 
-def _records_of_settings(sources: Sources) -> pa.Table:
+def _records_of_settings(sources: ParsedLogs) -> pa.Table:
     """List the records that set features and min.insync.replicas, except settings of a single broker."""
     features = " ".join(f"WHEN '{name}' THEN '{kind}'" for name, kind in _FEATURES.items())
     return sources.sql(
@@ -151,7 +151,7 @@ def _records_of_settings(sources: Sources) -> pa.Table:
     )
 
 
-def _unclean_restarts(sources: Sources) -> pa.Table:
+def _unclean_restarts(sources: ParsedLogs) -> pa.Table:
     """Find brokers that register again without a controlled shutdown since their previous registration.
 
     The controller itself decides by a file that a clean shutdown leaves on the broker, but no record has its content.

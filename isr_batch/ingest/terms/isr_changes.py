@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from isr_batch.broker_lines.metadata_log import metadata_brokers
+from isr_batch.broker_lines.unread import unread_isr_lines
 from isr_batch.ingest.folder.log_folder import SERVER
 from isr_batch.ingest.requests.coverage import Stretch
 from isr_batch.ingest.requests.in_force import epochs_in_force, with_log_stretch
-from isr_batch.ingest.terms.leader_epochs import Sources
+from isr_batch.ingest.terms.parsed_logs import ParsedLogs
 from isr_batch.lake.arrow_sql import ArrowSql
 
 _RECORD_EARLY_US, _RECORD_LATE_US = 1_000_000, 5_000_000
@@ -28,7 +29,7 @@ _POSITION = "(CAST(made_again_by(again_us, at_us) AS BIGINT) << 32) + partition_
 _STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, source_line"
 
 
-def isr_shrinks_by_term(sources: Sources, terms: pa.Table, stretches: Sequence[Stretch] = ()) -> pa.Table:
+def isr_shrinks_by_term(sources: ParsedLogs, terms: pa.Table, stretches: Sequence[Stretch] = ()) -> pa.Table:
     """List the Shrinking lines with the term they were logged in: leader_id, leader_epoch, at_us and the line's values.
 
     ``answered_us`` is the time of the line that answers the ISR write: "ISR updated", or, where a shrink begins a new
@@ -116,7 +117,7 @@ def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table
     )
 
 
-def isr_changes_recorded_until(sources: Sources, log_ends_us: int) -> int | None:
+def isr_changes_recorded_until(sources: ParsedLogs, log_ends_us: int) -> int | None:
     """Find the time up to which the metadata log has every ISR change, in epoch microseconds; None without such a log.
 
     A dump may be older than the logs. Since 3.3 an active controller writes a record twice a second, so if the last
@@ -138,7 +139,7 @@ def isr_changes_recorded_until(sources: Sources, log_ends_us: int) -> int | None
 
 
 def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
-    sources: Sources, shrinks: pa.Table, terms: pa.Table, begun: pa.Table, files: pa.Table, *, controller_known: bool
+    sources: ParsedLogs, shrinks: pa.Table, terms: pa.Table, begun: pa.Table, files: pa.Table, *, controller_known: bool
 ) -> pa.Table:
     """Build the columns of observed_isr_changes; times are still microseconds.
 
@@ -209,11 +210,11 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
     )
 
 
-def _with_maker(sources: Sources, changes: pa.Table, files: pa.Table, controller_known: bool) -> pa.Table:  # noqa: FBT001 as given
+def _with_maker(sources: ParsedLogs, changes: pa.Table, files: pa.Table, controller_known: bool) -> pa.Table:  # noqa: FBT001 as given
     """List the replicas that left without a Shrinking line, with ``made_by``.
 
-    Where the leader's server.log is missing, the controller's records decide: it removes a replica from the ISR if
-    its broker is fenced or shuts down, and when it elects another leader.
+    Where the leader's server.log is missing, or has a line about the ISR that nothing reads, the controller's records
+    decide: it removes a replica from the ISR if its broker is fenced or shuts down, and when it elects another leader.
     """
     return sources.sql(
         f"""
@@ -224,7 +225,10 @@ def _with_maker(sources: Sources, changes: pa.Table, files: pa.Table, controller
             WHERE kind = '{SERVER}' AND informs AND first_us IS NOT NULL GROUP BY broker_id
         )
         SELECT d.*, CASE WHEN {controller_known} AND d.leader_id = d.leader_before
-            AND NOT coalesce(d.at_us BETWEEN s.first_us AND s.last_us, false)
+            AND (NOT coalesce(d.at_us BETWEEN s.first_us AND s.last_us, false) OR EXISTS (
+                FROM unread u WHERE u.broker_id = d.leader_id
+                    AND coalesce((u.topic, u.partition_id) = (d.topic, d.partition_id), true)
+                    AND d.at_us BETWEEN u.stamp_us - {_RECORD_EARLY_US} AND u.stamp_us + {_RECORD_LATE_US}))
             AND coalesce(b.kind, 'unfenced') = 'unfenced' THEN 'leader' ELSE 'controller' END AS made_by
         FROM dropped d LEFT JOIN spans s ON s.broker_id = d.leader_id
         ASOF LEFT JOIN states b ON b.broker_id = d.replica_id AND d.at_us + 1000 >= b.at_us
@@ -232,6 +236,7 @@ def _with_maker(sources: Sources, changes: pa.Table, files: pa.Table, controller
         changes=changes,
         files=files,
         states=metadata_brokers(sources.sql, sources.metadata),
+        unread=unread_isr_lines(sources.sql, sources.server),
     )
 
 
@@ -249,7 +254,7 @@ def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.T
     )
 
 
-def _changes_in_requests(sources: Sources, terms: pa.Table, begun: pa.Table) -> pa.Table:
+def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) -> pa.Table:
     """List the changes in LeaderAndIsr requests, by comparing the ISR in a request with the last known ISR before it.
 
     The requests are logged at TRACE. Without them, a leader's next line has the ISR that it changes: replicas
@@ -311,7 +316,7 @@ def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Ta
     )
 
 
-def _from_leaders(sources: Sources, terms: pa.Table) -> pa.Table:
+def _from_leaders(sources: ParsedLogs, terms: pa.Table) -> pa.Table:
     """List the partition states that leaders logged, by the earliest line of each, in place of a metadata log.
 
     ``begins``: a term whose line has no partition epoch (2.5 to 3.2), or that is only known from a request. The next

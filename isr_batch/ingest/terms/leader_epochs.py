@@ -1,22 +1,17 @@
 """Build table leader_epochs: each leader's terms, from its own state-change log, before 2.5 also its server.log."""
 
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 import pyarrow as pa
 
-from isr_batch.broker_lines import forms, metadata_log, server_log, server_log_zookeeper
+from isr_batch.broker_lines import forms, server_log
 from isr_batch.broker_lines.log_sql import rows_of
-from isr_batch.ingest.engine.engine import Engine, Rows
-from isr_batch.ingest.requests.in_force import EARLY_US, topics_made_again
-from isr_batch.ingest.terms.min_isr import min_isr_of_terms, min_isr_settings
+from isr_batch.ingest.requests.in_force import EARLY_US
+from isr_batch.ingest.terms.min_isr import min_isr_of_terms
+from isr_batch.ingest.terms.parsed_logs import NOTED_WITHIN_US, ParsedLogs
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
 from udfs.batches.listed_partitions import FETCHED, LISTED, listed_by_fetches
-
-NOTED_WITHIN_US = 5_000_000
-LINE_LATE_US = 1_000_000
-"""The line about the start of a term may be logged this much later than the end of the request that started it."""
 
 UNKNOWN_LEADER = UNKNOWN_EPOCH = -1
 
@@ -40,101 +35,8 @@ _SHOWN = arrow_columns(
 _OF_FETCHES = (*FETCHED, "error_code", "partitions")
 
 
-@dataclass(frozen=True)
-class Sources:
-    """The parsed log files: followers' fetches as rows of ``engine``, and lines of interest of other logs in Arrow.
-
-    ``from_controller`` is the result of `leader_and_isr.accepted_requests`; ``topics`` has topic_id and topic;
-    ``min_isr`` has the values of min.insync.replicas that were set. Inputs of several tables are parsed on first use.
-    """
-
-    sql: ArrowSql
-    engine: Engine
-    fetches: Rows
-    from_controller: pa.Table
-    topics: pa.Table
-    server: pa.Table
-    state_changes: pa.Table
-    metadata: pa.Table
-    settings: pa.Table
-    min_isr: pa.Table
-
-    @cached_property
-    def shrinks(self) -> pa.Table:
-        """`server_log.shrink_lines`; the leader is the broker whose log has the line."""
-        return server_log.shrink_lines(self.sql, self.server).drop_columns(["leader_id"])
-
-    @cached_property
-    def isr_updates(self) -> pa.Table:
-        """Rows of `forms.ISR_UPDATED`."""
-        return rows_of(self.sql, self.server, forms.ISR_UPDATED)
-
-    @cached_property
-    def isr_writes(self) -> pa.Table:
-        """`server_log_zookeeper.zookeeper_isr_writes`."""
-        return server_log_zookeeper.zookeeper_isr_writes(self.sql, self.server)
-
-    @cached_property
-    def led(self) -> pa.Table:
-        """Rows of `forms.LEADER`."""
-        return rows_of(self.sql, self.state_changes, forms.LEADER)
-
-    @cached_property
-    def stayed(self) -> pa.Table:
-        """Rows of `forms.STILL_LEADER`."""
-        return rows_of(self.sql, self.state_changes, forms.STILL_LEADER, forms.STILL_LEADER_NOW)
-
-    @cached_property
-    def accepted(self) -> pa.Table:
-        """`server_log_zookeeper.accepted`, and requests without a line in state-change.log.
-
-        The time of such a request is the start of the term in server.log, or, if that is missing, the end of the
-        request.
-        """
-        return self.sql(
-            f"""
-            WITH unnoted AS (
-                SELECT o.* FROM from_controller o ANTI JOIN accepted a ON o.broker_id = a.broker_id
-                    AND o.topic = a.topic AND o.partition_id = a.partition_id AND o.leader_epoch = a.leader_epoch
-                    AND abs(o.stamp_us - a.stamp_us) <= {NOTED_WITHIN_US}
-            )
-            SELECT * FROM accepted
-            UNION ALL BY NAME
-            SELECT o.* REPLACE (CASE WHEN leads AND l.stamp_us >= o.stamp_us - {NOTED_WITHIN_US} THEN l.stamp_us
-                ELSE o.stamp_us END AS stamp_us)
-            FROM unnoted o ASOF LEFT JOIN begun l ON o.broker_id = l.broker_id AND o.topic = l.topic
-                AND o.partition_id = l.partition_id AND o.leader_epoch = l.leader_epoch
-                AND o.stamp_us + {LINE_LATE_US} >= l.stamp_us
-            """,
-            accepted=server_log_zookeeper.zookeeper_accepted(self.sql, self.state_changes),
-            from_controller=self.from_controller,
-            begun=rows_of(self.sql, self.server, forms.START_OFFSET),
-        )
-
-    @cached_property
-    def made_again(self) -> pa.Table:
-        """`isr_batch.ingest.requests.in_force.topics_made_again`."""
-        return topics_made_again(self.sql, self.led, self.accepted, self.deleted)
-
-    @cached_property
-    def deleted(self) -> pa.Table:
-        """`metadata_log.with_deletions` of the rows of `forms.DELETED`."""
-        logged = rows_of(self.sql, self.server, forms.DELETED)
-        return metadata_log.with_deletions(self.sql, logged, self.metadata, self.topics)
-
-    @cached_property
-    def min_isr_settings(self) -> pa.Table:
-        """`isr_batch.ingest.terms.min_isr.min_isr_settings`."""
-        return min_isr_settings(self.sql, self.server, self.metadata, self.settings, self.min_isr)
-
-    @cached_property
-    def history(self) -> pa.Table:
-        """`metadata_log.partition_history`."""
-        return metadata_log.metadata_partitions(self.sql, self.metadata, self.topics)
-
-
 def leader_epochs(
-    sources: Sources, starts: pa.Table, begun: pa.Table, followers: pa.Table, processes: pa.Table
+    sources: ParsedLogs, starts: pa.Table, begun: pa.Table, followers: pa.Table, processes: pa.Table
 ) -> pa.Table:
     """List all terms: columns of leader_epochs, with ``start_us``, ``end_us``, ``next_us`` and ``in_force_us``.
 
@@ -143,7 +45,7 @@ def leader_epochs(
 
     Parameters
     ----------
-    sources : Sources
+    sources : ParsedLogs
     starts : pa.Table
         Result of `term_starts`.
     begun : pa.Table
@@ -218,7 +120,7 @@ def leader_epochs(
     ).cast(TERMS)
 
 
-def term_starts(sources: Sources) -> pa.Table:
+def term_starts(sources: ParsedLogs) -> pa.Table:
     """List when each broker began to lead (``leads``) or to follow a partition, and when its log was deleted.
 
     ``new_leader_id`` is -1 if it is not logged, and null after a deletion, when the broker knows nothing about
@@ -258,7 +160,7 @@ def term_starts(sources: Sources) -> pa.Table:
     )
 
 
-def _with_offsets(spans: pa.Table, sources: Sources) -> pa.Table:
+def _with_offsets(spans: pa.Table, sources: ParsedLogs) -> pa.Table:
     """Fill in start_offset and start_high_watermark from fetches where no line has them.
 
     The log end offset is at least the highest fetch offset of any follower before the term. The high watermark is at
@@ -298,7 +200,7 @@ def _with_offsets(spans: pa.Table, sources: Sources) -> pa.Table:
     )
 
 
-def _offsets_shown(sources: Sources, incomplete: pa.Table) -> pa.Table:
+def _offsets_shown(sources: ParsedLogs, incomplete: pa.Table) -> pa.Table:
     """Find the offsets of these terms that fetches show.
 
     Returns
@@ -343,7 +245,7 @@ def _offsets_at_term_start(sql: ArrowSql, listed: pa.Table, topics: pa.Table, te
     )
 
 
-def _terms_with_min_isr_and_replicas(spans: pa.Table, sources: Sources, followers: pa.Table) -> pa.Table:
+def _terms_with_min_isr_and_replicas(spans: pa.Table, sources: ParsedLogs, followers: pa.Table) -> pa.Table:
     return sources.sql(
         """
         SELECT * EXCLUDE (at_start, replicas, fetched) REPLACE (at_start AS min_insync_replicas),
@@ -361,7 +263,7 @@ def _terms_with_min_isr_and_replicas(spans: pa.Table, sources: Sources, follower
     )
 
 
-def _metadata_delays(sources: Sources) -> pa.Table:
+def _metadata_delays(sources: ParsedLogs) -> pa.Table:
     """Compute the median delay from a controller's record to the leader's line: broker_id, metadata_delay_ms."""
     return sources.sql(
         f"""
@@ -376,7 +278,7 @@ def _metadata_delays(sources: Sources) -> pa.Table:
     )
 
 
-def _assignments(sources: Sources, spans: pa.Table) -> pa.Table:
+def _assignments(sources: ParsedLogs, spans: pa.Table) -> pa.Table:
     """Find the last replicas that were assigned in each term: broker_id, topic, partition_id, stamp_us, replicas."""
     return sources.sql(
         """

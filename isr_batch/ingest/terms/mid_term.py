@@ -360,14 +360,14 @@ def mid_term_fetcher(topic: str, partition: int, fetchers: int) -> int:
     number into 0.
     """
     java_hash = 0
-    for unit in _units(topic):
+    for unit in _utf16_units_of_topic(topic):
         java_hash = (31 * java_hash + unit) & 0xFFFF_FFFF
     number = (31 * java_hash + partition) & 0xFFFF_FFFF
     signed = number - (1 << 32) if number >= 1 << 31 else number
     return (0 if signed == -(1 << 31) else abs(signed)) % fetchers
 
 
-def _units(text: str) -> list[int]:
+def _utf16_units_of_topic(text: str) -> list[int]:
     """Split a text into UTF-16 code units, on which Java computes its hash."""
     data = text.encode("utf-16-be")
     return [data[i] << 8 | data[i + 1] for i in range(0, len(data), 2)]

@@ -15,8 +15,8 @@ from isr_batch.ingest.engine.engine import Engine, Rows
 from isr_batch.ingest.requests.coverage import GAP_US, Stretch, with_stretch_number
 from isr_batch.ingest.requests.log_end_offsets import PARTITION
 from isr_batch.ingest.terms import mid_term
-from isr_batch.ingest.terms.leader_epochs import Sources
 from isr_batch.ingest.terms.mid_term import INFERRED, LOGGED, Begun, partition_of
+from isr_batch.ingest.terms.parsed_logs import ParsedLogs
 from isr_batch.ingest.terms.partition_lines import PartitionEvidence
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
@@ -47,7 +47,7 @@ FOLLOWERS = pa.schema([
 ])  # fmt: skip
 
 
-def followers_seen_mid_term(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[str, Any]]:
+def followers_seen_mid_term(sources: ParsedLogs, stretches: Sequence[Stretch]) -> list[dict[str, Any]]:
     """Count the fetches of each follower by leader, partition, leader epoch and stretch.
 
     Returns
@@ -116,7 +116,7 @@ def vouched_for(
         of_broker[stretch.broker_id].append(stretch)
     kept = []
     for row in led:
-        found = _stretch_of(row, of_broker[row["leader_id"]]) if stretches else (0, None)
+        found = _stretch_of_mid_term(row, of_broker[row["leader_id"]]) if stretches else (0, None)
         if found is None:
             continue
         number, until_us = found
@@ -127,7 +127,7 @@ def vouched_for(
     return kept
 
 
-def _stretch_of(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
+def _stretch_of_mid_term(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
     """Find the stretch in which a term begins, and where a gap cuts it; None if it begins outside all stretches.
 
     The last stretch may end long before the broker's other logs, because the request log was switched off or is

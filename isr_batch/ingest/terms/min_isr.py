@@ -27,7 +27,7 @@ def min_isr_settings(
     server, metadata : pa.Table
         Lines of server.log, and records of the metadata log.
     settings, min_isr : pa.Table
-        Result of `isr_batch.ingest.terms.leader_epochs.Sources`.
+        Result of `isr_batch.ingest.terms.parsed_logs.ParsedLogs`.
 
     Returns
     -------

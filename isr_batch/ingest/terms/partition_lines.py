@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from isr_batch.ingest.folder.partition_listing import Listed
 from isr_batch.ingest.requests.coverage import Stretch
-from isr_batch.ingest.terms.leader_epochs import Sources
 from isr_batch.ingest.terms.mid_term import LOGGED, SNAPSHOT, UNKNOWN_EPOCH, IsrReport, Partition, partition_of
+from isr_batch.ingest.terms.parsed_logs import ParsedLogs
 
 
 @dataclass
@@ -82,13 +82,13 @@ class Earlier(NamedTuple):
 
 
 def gather_partition_lines(
-    sources: Sources, starts: pa.Table, earlier: Earlier, stretches: Sequence[Stretch]
+    sources: ParsedLogs, starts: pa.Table, earlier: Earlier, stretches: Sequence[Stretch]
 ) -> PartitionEvidence:
     """Collect all evidence about leaders, replicas and ISRs.
 
     Parameters
     ----------
-    sources : Sources
+    sources : ParsedLogs
     starts : pa.Table
         Result of `isr_batch.ingest.terms.leader_epochs.term_starts`.
     earlier : Earlier
@@ -108,7 +108,7 @@ def gather_partition_lines(
     return evidence
 
 
-def _add_lines_of_server_log(evidence: PartitionEvidence, sources: Sources) -> None:
+def _add_lines_of_server_log(evidence: PartitionEvidence, sources: ParsedLogs) -> None:
     shrinks = sources.shrinks.to_pylist()
     for row in shrinks:
         evidence.shrinks[row["broker_id"], partition_of(row)].append(row)
@@ -119,7 +119,7 @@ def _add_lines_of_server_log(evidence: PartitionEvidence, sources: Sources) -> N
         _add_partition_line(evidence, row, None, row["isr"])
 
 
-def _add_lines_of_state_changes(evidence: PartitionEvidence, sources: Sources, starts: pa.Table) -> None:
+def _add_lines_of_state_changes(evidence: PartitionEvidence, sources: ParsedLogs, starts: pa.Table) -> None:
     stayed = sources.stayed.to_pylist()
     for row in stayed:
         _add_partition_line(evidence, row, None, row["isr"])
@@ -130,7 +130,7 @@ def _add_lines_of_state_changes(evidence: PartitionEvidence, sources: Sources, s
             evidence.isr[partition_of(row)].append(IsrReport(row["stamp_us"], None, tuple(row["isr"] or ()), LOGGED))
 
 
-def _add_metadata_records(evidence: PartitionEvidence, sources: Sources) -> None:
+def _add_metadata_records(evidence: PartitionEvidence, sources: ParsedLogs) -> None:
     history = sources.history.to_pylist()
     for row in sorted(history, key=lambda row: row["position"]):
         key = partition_of(row)

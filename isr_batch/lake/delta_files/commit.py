@@ -73,7 +73,7 @@ def renew_constraints(table: Table, there: DeltaTable) -> None:
 def added(file: FileOfWorker, table: Table, *, moved: bool = False) -> AddAction:
     """Return the action that adds a file; ``moved`` if its rows come from removed files."""
     instants = {column.name for column in table.columns if column.type == "TIMESTAMP"}
-    least, most = ({name: _in_log(value, up) if name in instants else value for name, value in of.items()}
+    least, most = ({name: _instant_in_commit(value, up) if name in instants else value for name, value in of.items()}
                    for of, up in ((file.least, 0), (file.most, 999)))  # fmt: skip
     statistics = {"numRecords": file.rows, "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}
     day = dict.fromkeys(table.partitioned_by, file.day)
@@ -91,6 +91,6 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _in_log(us: int, up: int) -> str:
+def _instant_in_commit(us: int, up: int) -> str:
     """Format an instant for the statistics in Delta's log, rounded down or up to milliseconds."""
     return f"{np.datetime64((us + up) // 1000, 'ms')}Z"

@@ -201,7 +201,7 @@ QUARANTINE = Table(
             reason STRING NOT NULL -- what is wrong, as one of a fixed set of texts
             detail STRING -- further detail, such as the wrong value
             raw STRING -- the line itself, cut to 500 characters
-            rows_kept BOOLEAN NOT NULL -- true for a warning: the line was read, and its rows are in the tables
+            rows_kept BOOLEAN NOT NULL -- true for a warning: the rows of the line, if it has any, are in the tables
             ingest_run STRING NOT NULL -- run that refused it
         """),
     ),

@@ -15,8 +15,14 @@ from pyspark.sql import SparkSession
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.explain.shrink_data import LAST_FETCHES, explain_shrink
 from isr_batch.explain.shrink_text import FetchInText, OtherRuleInText
-from isr_batch.explain.swimlane import draw_swimlane, fetch_phases_on_lane, require_swimlane_file
-from isr_batch.explain.swimlane_data import BROKERS, isr_spans_on_lane, swimlane_scene, swimlane_span
+from isr_batch.explain.swimlane import draw_swimlane, require_swimlane_file
+from isr_batch.explain.swimlane_data import (
+    BROKERS,
+    fetch_phases_on_lane,
+    isr_spans_on_lane,
+    swimlane_scene,
+    swimlane_span,
+)  # fmt: skip
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES

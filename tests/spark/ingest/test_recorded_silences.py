@@ -9,16 +9,16 @@ from isr_batch.ingest.own_table.broker_days import DAY_SECONDS, SECOND_US, Fetch
 from isr_batch.ingest.own_table.silences import LEAST_US, leader_silences, quiet_where_logs_grew
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.user_sql import _view_for_query
+from isr_batch.lake.user_sql import _view_for_user_sql
 
 
 @pytest.mark.parametrize("cluster", ["leader-stop", "follower-stop", "restart", "quiet"])
 def test_one_instant_shows_the_silences_of_the_logs(sample_lake: Lake, cluster: str) -> None:
     def rows(table: str, *columns: str) -> pa.Table:
-        of_view = {"fetch_log": _view_for_query(sample_lake, "fetch_log")} if table == "fetches" else {}
+        of_view = {"fetch_log": _view_for_user_sql(sample_lake, "fetch_log")} if table == "fetches" else {}
         text = f"SELECT {', '.join(columns)} FROM {table} WHERE cluster_id = '{cluster}'"
         with ArrowSql() as sql:
-            return sql(text, **of_view, **{table: _view_for_query(sample_lake, table)})
+            return sql(text, **of_view, **{table: _view_for_user_sql(sample_lake, table)})
 
     fetches = rows("fetches", "leader_id", "replica_id", "unix_micros(handled_time) AS handled_us", "topic",
                    "partition_id", "fetch_offset", "leader_log_end_offset")  # fmt: skip

@@ -10,10 +10,10 @@ from isr_batch.broker_lines.forms import (
     LEADER,
     START_OFFSET,
     STILL_LEADER,
-    STILL_LEADER_NOW,
     TOPIC_ID,
 )
 from isr_batch.broker_lines.log_sql import rows_of
+from isr_batch.broker_lines.unread import unreadable_lines
 from isr_batch.ingest.folder.settings_files import Broker, ClusterSettings
 from isr_batch.ingest.terms.broker_settings import broker_settings
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -44,7 +44,7 @@ def test_shrinking_lines_of_every_release(sql: ArrowSql) -> None:
     assert [(r["high_watermark"], r["leader_log_end_offset"]) for r in rows] == [(None, None)] * 3 + [(3, 9)] * 4
     dropped = [tuple(d.values()) for r in rows for d in r["dropped"]]
     assert dropped == [(3, None, None)] * 3 + [(3, 5, None), (3, 5, 77), (3, None, None), (3, 5, 77)]
-    assert server_log.unreadable_lines(sql, server, lines()).num_rows == 0
+    assert unreadable_lines(sql, server, lines()).num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_shrinking_lines_of_every_release(sql: ArrowSql) -> None:
 def test_a_shrinking_line_of_an_unknown_form_is_unreadable(sql: ArrowSql, odd: str) -> None:
     server = lines(SHRINKS["1.0"], odd)
     assert server_log.shrink_lines(sql, server).num_rows == 1
-    (row,) = server_log.unreadable_lines(sql, server, lines()).to_pylist()
+    (row,) = unreadable_lines(sql, server, lines()).to_pylist()
     assert (row["source_line"], row["reason"]) == (2, "Shrinking ISR line of an unknown form")
     assert odd in row["raw"]
 
@@ -102,7 +102,7 @@ def test_terms(sql: ArrowSql) -> None:
 def test_a_term_with_an_impossible_number_is_unreadable(sql: ArrowSql, odd: str) -> None:
     told = lines(odd)
     assert rows_of(sql, told, LEADER).num_rows == rows_of(sql, told, FOLLOWER).num_rows == 0
-    (row,) = server_log.unreadable_lines(sql, lines(), told).to_pylist()
+    (row,) = unreadable_lines(sql, lines(), told).to_pylist()
     assert row["reason"] == "leader or follower line of an unknown form"
 
 
@@ -145,7 +145,7 @@ def test_a_leader_that_stays(sql: ArrowSql) -> None:
         "removingReplicas=[], addingReplicas=[], leader=1, leaderRecoveryState=RECOVERED, leaderEpoch=4, "
         "partitionEpoch=6) since it is the leader"
     )
-    rows = rows_of(sql, lines(before, now), STILL_LEADER, STILL_LEADER_NOW).to_pylist()
+    rows = rows_of(sql, lines(before, now), STILL_LEADER).to_pylist()
     names = ("topic", "partition_id", "leader_id", "leader_epoch", "isr", "partition_epoch", "replicas")
     assert [tuple(row[name] for name in names) for row in rows] == [("t-x", 1, 1, 4, [1, 2], 6, [1, 2, 3])] * 2
 

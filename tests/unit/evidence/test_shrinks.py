@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isr_batch.broker_lines.forms import SHRINK
-from isr_batch.broker_lines.log_sql import log_sql, unread_lines
+from isr_batch.broker_lines.log_sql import log_sql
+from isr_batch.broker_lines.unread import MUST_BE_READ, unread_lines
 from isr_batch.evidence.evidence_table import SCHEMA
 from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, of_brokers, of_folder
 
@@ -97,7 +97,7 @@ def test_every_release_prints_a_shrink_that_is_read(line: str, offsets: tuple[in
 def test_a_shrinking_line_of_an_unknown_form_is_listed() -> None:
     lines = of_brokers(b1=[(0, "[Partition t-0 broker=1] Shrinking ISR to 1")])
     with log_sql() as sql:
-        assert unread_lines(sql, lines, SHRINK)["source_line"].to_pylist() == [1]
+        assert unread_lines(sql, lines, MUST_BE_READ[0])["source_line"].to_pylist() == [1]
     assert rows(lines) == []
 
 

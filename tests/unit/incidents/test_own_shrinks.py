@@ -71,8 +71,16 @@ def test_a_removal_that_no_log_explains_is_not_the_controllers(log: Log) -> None
         "Of 2 followers that your brokers dropped or may have dropped, none of the 1 that can be judged was healthy.",
         "1 was really stopped or behind: broker 3 at 00:00:14 (1, or its link to broker 2).",
         "1 was removed by the controller: broker 3 at 00:00:40 (1).",
-        "1 replica left an ISR at a time without the leader's server.log: it or the controller removed them.",
+        (
+            "1 replica left an ISR at a time for which the leader's server.log is missing or not understood: it or the "
+            "controller removed them."
+        ),
     ]
+    # server.log has a line about the ISR then that is not understood.
+    log.add("shrink_evidence", **{name: KEY[name] for name in ("cluster_id", "topic", "partition_id")}, leader_id=1,
+            replica_id=3, change_time=at(40), made_by="unknown")  # fmt: skip
+    assert made()[2] == ("unknown", "unknown")
+    log.rows["shrink_evidence"] = []
     log.add("broker_events", cluster_id="c", broker_id=1, kind="fenced", event_time=at(29.5), end_time=at(29.5))
     assert made()[1] == ("controller", "excluded")
     log.add("controller_records", cluster_id="c", kind="partition", record_time=at(0), record_offset=1)

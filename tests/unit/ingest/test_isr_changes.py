@@ -9,6 +9,7 @@ import pyarrow as pa
 from isr_batch.broker_lines.metadata_log import parse_metadata
 from isr_batch.ingest.requests.coverage import Stretch
 from isr_batch.ingest.terms import isr_changes, leader_epochs
+from isr_batch.ingest.terms.parsed_logs import ParsedLogs
 from isr_batch.lake.arrow_sql import ArrowSql
 from tests.log_tables import SECOND, TOPIC_ID, lines, record, record_lines, sources
 
@@ -24,7 +25,7 @@ def term(epoch: int, start: float, isr: list[int] | None = None) -> dict[str, An
 
 
 def observed(
-    known: leader_epochs.Sources, terms: list[dict[str, Any]], begun: list[dict[str, Any]] | None = None, *,
+    known: ParsedLogs, terms: list[dict[str, Any]], begun: list[dict[str, Any]] | None = None, *,
     controller: bool = False, server_log: Sequence[float] = (0, 100),
 ) -> list[tuple[Any, ...]]:  # fmt: skip
     table = pa.Table.from_pylist(terms, leader_epochs.TERMS)

@@ -356,7 +356,7 @@ def test_brokers_whose_clocks_are_in_different_zones_are_found_out(tmp_path: Pat
         role = "Leader" if broker == 1 else "Follower"
         lines = [
             f"[2026-11-21 {hour}:30:{second:02},0{broker}0] INFO [Broker id={broker}] {role} t-{second} starts at "
-            "leader epoch 3 from offset 0 (state.change.logger)"
+            "leader epoch 3 from offset 0 with high watermark 0 ISR [1,2] (state.change.logger)"
             for second in range(10)
         ]  # fmt: skip
         (tmp_path / f"broker-{broker}" / "state-change.log").write_text("\n".join(lines))

@@ -10,6 +10,7 @@ from isr_batch.ingest.requests.leader_and_isr import ACCEPTED
 from isr_batch.ingest.terms import leader_epochs, mid_term_rows
 from isr_batch.ingest.terms.broker_settings import broker_settings
 from isr_batch.ingest.terms.mid_term import Begun
+from isr_batch.ingest.terms.parsed_logs import ParsedLogs
 from isr_batch.lake.arrow_sql import ArrowSql
 from tests.log_tables import SECOND, TOPIC_ID, lines, record, record_lines, sources
 
@@ -43,7 +44,7 @@ def processes(*last_led: float | None) -> pa.Table:
 
 
 def terms(
-    known: leader_epochs.Sources,
+    known: ParsedLogs,
     of: pa.Table,
     begun: list[Begun] | None = None,
     seen: list[dict[str, Any]] | None = None,

@@ -74,11 +74,11 @@ def test_a_number_that_another_process_has_now_is_not_the_holder(
     """A process that died is known by its start: its number may be given again."""
     with monkeypatch.context() as died:
         died.setattr(lease, "_started", lambda _pid: "1")
-        lease._this_process.cache_clear()
+        lease._this_process_of_lease.cache_clear()
         first = lake_of(tmp_path, "first")
         first.ensure(RUN_LEASE)
-        lease._write_turn(first, 1, "begins")
-        lease._this_process.cache_clear()
+        lease._write_turn_of_lease(first, 1, "begins")
+        lease._this_process_of_lease.cache_clear()
     with lease.leased(lake_of(tmp_path, "second")) as turn:
         assert turn.number == 2
 
@@ -87,14 +87,14 @@ def test_a_run_gives_signs_of_life_and_expires_without(tmp_path: Path, monkeypat
     """Elsewhere nothing else is known of it, however long it takes."""
     monkeypatch.setattr(lease, "BEAT", timedelta(seconds=0.1))
     monkeypatch.setattr(lease, "EXPIRY", timedelta(seconds=1))
-    monkeypatch.setattr(lease._Process, "is_gone", lambda *_: False)
+    monkeypatch.setattr(lease._LeaseProcess, "is_gone", lambda *_: False)
     first, second = lake_of(tmp_path, "first"), lake_of(tmp_path, "second")
     with lease.leased(first) as turn:
         time.sleep(1.5)
         with pytest.raises(WriteConflictError), lease.leased(second):
             pass
         # It sleeps for longer than that, and another takes its turn.
-        monkeypatch.setattr(lease, "_is_turn_over", lambda _row: True)
+        monkeypatch.setattr(lease, "_is_lease_turn_over", lambda _row: True)
         with lease.leased(second) as other:
             other.require()
             with pytest.raises(WriteConflictError, match=r"run second .* has taken the lock"):
@@ -108,9 +108,9 @@ def test_a_lake_of_an_earlier_version(tmp_path: Path, monkeypatch: pytest.Monkey
     old = lake_of(tmp_path, "old")
     old.ensure(RUN_LEASE)
     with monkeypatch.context() as then:
-        then.setattr(lease, "_this_process", lambda: lease._Process.parse("elsewhere"))
-        then.setattr(lease._Process, "__str__", lambda self: self.host)
-        lease._write_turn(old, 1, "begins")
+        then.setattr(lease, "_this_process_of_lease", lambda: lease._LeaseProcess.parse("elsewhere"))
+        then.setattr(lease._LeaseProcess, "__str__", lambda self: self.host)
+        lease._write_turn_of_lease(old, 1, "begins")
     with pytest.raises(WriteConflictError, match="on elsewhere"), lease.leased(lake_of(tmp_path, "new")):
         pass
 

@@ -4,14 +4,17 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 import pytest
+import typer
 
 from isr_batch import errors
+from pipelines.cli import app
 from udfs import rules
 
 ROOT = Path(__file__).parents[3]
@@ -102,3 +105,16 @@ def test_a_field_that_no_follower_has_is_the_file_s_fault(monkeypatch: pytest.Mo
 
 def test_the_variable_has_one_name() -> None:
     assert errors.RULE_FILE == rules.RULE_FILE
+
+
+def test_every_command_that_takes_rules_takes_a_rule_file() -> None:
+    def without(group: Any, above: str = "") -> Iterator[str]:
+        for name, command in group.commands.items():
+            if hasattr(command, "commands"):
+                yield from without(command, f"{above}{name} ")
+                continue
+            taken = {parameter.name for parameter in command.params}
+            if taken & {"rules", "rule", "grid", "first", "old"} and "rule_file" not in taken:
+                yield above + name
+
+    assert [*without(typer.main.get_command(app))] == []

@@ -1,0 +1,102 @@
+"""Find lines that should be read, and that nothing reads, such as shrinks in the words of a release to come."""
+
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from isr_batch.broker_lines.forms import (
+    EXPAND,
+    FOLLOWER,
+    ISR_LINE,
+    ISR_UPDATED,
+    LEADER,
+    OF_PARTITION,
+    SHRINK,
+    STILL_LEADER,
+    WRITE_FAILED,
+)  # fmt: skip
+from isr_batch.broker_lines.kinds import SERVER, STATE_CHANGE
+from isr_batch.broker_lines.log_sql import RAW_CHARACTERS, SOURCE, columns_of, groups, matches
+from isr_batch.lake.arrow_sql import ArrowSql
+
+
+class MustBeRead(NamedTuple):
+    """Lines of a log that are noticed if nothing reads them.
+
+    Attributes
+    ----------
+    log : str
+    reason : str
+        Reason in table quarantine.
+    resembles : str
+        A pattern of the lines.
+    read : str
+        A pattern of those that are read.
+    refused : bool
+        Whether such a line is refused, or only a warning.
+    """
+
+    log: str
+    reason: str
+    resembles: str
+    read: str
+    refused: bool = True
+
+
+_LEADERS_ISR = (SHRINK.mark, *(form.pattern for form in (EXPAND, ISR_UPDATED, WRITE_FAILED, LEADER)))
+_ABOUT_TERM = "leader or follower line of an unknown form"
+UNREAD_SHRINK: Final = MustBeRead(SERVER, "Shrinking ISR line of an unknown form", SHRINK.mark, SHRINK.pattern)
+UNREAD_ISR: Final = MustBeRead(SERVER, "ISR line of an unknown form", ISR_LINE, "|".join(_LEADERS_ISR), refused=False)
+"""A leader's line about an ISR that may be a shrink in the words of a new release."""
+MUST_BE_READ: Final = (
+    UNREAD_SHRINK, UNREAD_ISR,
+    MustBeRead(
+        STATE_CHANGE, _ABOUT_TERM, r"\] (?:Leader|Follower) \S+ .*starts at leader epoch",
+        f"{LEADER.pattern}|{FOLLOWER.pattern}",
+    ),
+    MustBeRead(
+        STATE_CHANGE, _ABOUT_TERM, r"kipped the become-leader.*(?:artitionEpoch|zkVersion)=", STILL_LEADER.pattern
+    ),
+)  # fmt: skip
+
+
+def unread_lines(sql: ArrowSql, lines: pa.Table, lines_of: MustBeRead) -> pa.Table:
+    """Find the lines that should be read, and that nothing reads: `SOURCE` and message."""
+    return sql(
+        f"""
+        SELECT {SOURCE}, message FROM lines
+        WHERE {matches("message", lines_of.resembles)}
+            AND NOT {matches("in_new_words(message)", lines_of.read)}
+        """,
+        lines=lines,
+    )
+
+
+def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -> pa.Table:
+    """List the lines that should be read, and are not: log, source_file, source_line, reason, raw, rows_kept."""
+    found = [
+        sql(
+            f"""
+            SELECT '{lines_of.log}' AS log, source_file, source_line, '{lines_of.reason}' AS reason,
+                substring(message, 1, {RAW_CHARACTERS}) AS raw, {not lines_of.refused} AS rows_kept
+            FROM unread
+            """,
+            unread=unread_lines(sql, server if lines_of.log == SERVER else state_changes, lines_of),
+        )
+        for lines_of in MUST_BE_READ
+    ]
+    return pa.concat_tables(found)
+
+
+def unread_isr_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
+    """Find the lines of leaders about an ISR that nothing reads: `SOURCE`, topic, partition_id (null if not named)."""
+    partition = "topic VARCHAR, partition_id INTEGER"
+    return sql(
+        f"""
+        WITH unread AS (FROM of_isr UNION FROM of_shrinks), split AS (
+            SELECT *, {groups("in_new_words(message)", OF_PARTITION, partition)} AS p FROM unread)
+        SELECT {SOURCE}, {columns_of("p", partition)} FROM split
+        """,
+        of_isr=unread_lines(sql, server, UNREAD_ISR),
+        of_shrinks=unread_lines(sql, server, UNREAD_SHRINK),
+    )

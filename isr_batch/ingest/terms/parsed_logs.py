@@ -1,0 +1,111 @@
+"""The parsed logs of a folder: what every table of `isr_batch.ingest.terms` is made from, parsed on first use."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from isr_batch.broker_lines import forms, metadata_log, server_log, server_log_zookeeper
+from isr_batch.broker_lines.log_sql import rows_of
+from isr_batch.ingest.engine.engine import Engine, Rows
+from isr_batch.ingest.requests.in_force import topics_made_again
+from isr_batch.ingest.terms.min_isr import min_isr_settings
+from isr_batch.lake.arrow_sql import ArrowSql
+
+NOTED_WITHIN_US = 5_000_000
+"""Two lines about the same start of a term are at most this far apart."""
+_LINE_LATE_US = 1_000_000
+"""The line about the start of a term may be logged this much later than the end of the request that started it."""
+
+
+@dataclass(frozen=True)
+class ParsedLogs:
+    """The parsed logs of a folder: followers' fetches as rows of ``engine``, lines of interest of other logs in Arrow.
+
+    ``from_controller`` is the result of `leader_and_isr.accepted_requests`; ``topics`` has topic_id and topic;
+    ``min_isr`` has the values of min.insync.replicas that were set. Inputs of several tables are parsed on first use.
+    """
+
+    sql: ArrowSql
+    engine: Engine
+    fetches: Rows
+    from_controller: pa.Table
+    topics: pa.Table
+    server: pa.Table
+    state_changes: pa.Table
+    metadata: pa.Table
+    settings: pa.Table
+    min_isr: pa.Table
+
+    @cached_property
+    def shrinks(self) -> pa.Table:
+        """`server_log.shrink_lines`; the leader is the broker whose log has the line."""
+        return server_log.shrink_lines(self.sql, self.server).drop_columns(["leader_id"])
+
+    @cached_property
+    def isr_updates(self) -> pa.Table:
+        """Rows of `forms.ISR_UPDATED`."""
+        return rows_of(self.sql, self.server, forms.ISR_UPDATED)
+
+    @cached_property
+    def isr_writes(self) -> pa.Table:
+        """`server_log_zookeeper.zookeeper_isr_writes`."""
+        return server_log_zookeeper.zookeeper_isr_writes(self.sql, self.server)
+
+    @cached_property
+    def led(self) -> pa.Table:
+        """Rows of `forms.LEADER`."""
+        return rows_of(self.sql, self.state_changes, forms.LEADER)
+
+    @cached_property
+    def stayed(self) -> pa.Table:
+        """Rows of `forms.STILL_LEADER`."""
+        return rows_of(self.sql, self.state_changes, forms.STILL_LEADER)
+
+    @cached_property
+    def accepted(self) -> pa.Table:
+        """`server_log_zookeeper.accepted`, and requests without a line in state-change.log.
+
+        The time of such a request is the start of the term in server.log, or, if that is missing, the end of the
+        request.
+        """
+        return self.sql(
+            f"""
+            WITH unnoted AS (
+                SELECT o.* FROM from_controller o ANTI JOIN accepted a ON o.broker_id = a.broker_id
+                    AND o.topic = a.topic AND o.partition_id = a.partition_id AND o.leader_epoch = a.leader_epoch
+                    AND abs(o.stamp_us - a.stamp_us) <= {NOTED_WITHIN_US}
+            )
+            SELECT * FROM accepted
+            UNION ALL BY NAME
+            SELECT o.* REPLACE (CASE WHEN leads AND l.stamp_us >= o.stamp_us - {NOTED_WITHIN_US} THEN l.stamp_us
+                ELSE o.stamp_us END AS stamp_us)
+            FROM unnoted o ASOF LEFT JOIN begun l ON o.broker_id = l.broker_id AND o.topic = l.topic
+                AND o.partition_id = l.partition_id AND o.leader_epoch = l.leader_epoch
+                AND o.stamp_us + {_LINE_LATE_US} >= l.stamp_us
+            """,
+            accepted=server_log_zookeeper.zookeeper_accepted(self.sql, self.state_changes),
+            from_controller=self.from_controller,
+            begun=rows_of(self.sql, self.server, forms.START_OFFSET),
+        )
+
+    @cached_property
+    def made_again(self) -> pa.Table:
+        """`isr_batch.ingest.requests.in_force.topics_made_again`."""
+        return topics_made_again(self.sql, self.led, self.accepted, self.deleted)
+
+    @cached_property
+    def deleted(self) -> pa.Table:
+        """`metadata_log.with_deletions` of the rows of `forms.DELETED`."""
+        logged = rows_of(self.sql, self.server, forms.DELETED)
+        return metadata_log.with_deletions(self.sql, logged, self.metadata, self.topics)
+
+    @cached_property
+    def min_isr_settings(self) -> pa.Table:
+        """`isr_batch.ingest.terms.min_isr.min_isr_settings`."""
+        return min_isr_settings(self.sql, self.server, self.metadata, self.settings, self.min_isr)
+
+    @cached_property
+    def history(self) -> pa.Table:
+        """`metadata_log.partition_history`."""
+        return metadata_log.metadata_partitions(self.sql, self.metadata, self.topics)
