@@ -186,7 +186,7 @@ def _whole_numbers(texts: pa.StringArray) -> pa.Int64Array:
 
 
 def _with_stacks(values: pa.StringArray, message: pa.StringArray) -> pa.StringArray:
-    """Append the lines of exceptions, which have a field of their own in the few events that have any."""
+    """Append the lines of exceptions, which are in a separate field of the few events that have any."""
     there = pc.and_(pc.match_substring_regex(values, _HAS_STACK), pc.is_valid(message))
     there = pc.fill_null(there, False)
     pairs = zip(message.filter(there).to_pylist(), values.filter(there).to_pylist(), strict=True)

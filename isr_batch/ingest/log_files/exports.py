@@ -147,18 +147,20 @@ class ConvertedExports:
         """Return the places of blocks of lines, in their order."""
         head = next(chunks, b"")
         chunks = chain([head], chunks)
+        every: list[Event] = []
+        rows: Iterator[Event] = iter(())
         try:
             if head.decode("utf-8-sig", "replace").lstrip()[:1] in {"[", "{"}:
                 head = _document(chunks)
-                events = _events_in(head)
+                every = _events_in(head)
             else:
-                events = _events_of_table(chunks)
-            some = list(islice(events, _LOOKED_AT))
+                rows = _events_of_table(chunks)
+            some = every[:_LOOKED_AT] or list(islice(rows, _LOOKED_AT))
             if not some:  # not an export; problems are found as in any other file
                 return [self._append(head)]
             named = _field_of_lines(some)
             order = _Order(some, named)
-            events = order.sorted(events) if isinstance(events, list) else chain(some, events)
+            events = order.sorted(every) if every else chain(some, rows)
             places = []
             while batch := list(islice(events, _EVENTS_AT_ONCE)):
                 order.note(batch)
@@ -358,7 +360,7 @@ class _Order:
     def __init__(self, some: Sequence[Event], named: str | None) -> None:
         self.named = named
         if named is None or not all(begins_with_time(str(_value(event, named))) for event in some):
-            # A line without a time may be an event of its own.
+            # A line without a time may be a separate event.
             fields = event_fields([{**event, LINE: _value(event, named)} if named else event for event in some])
             self.named = fields[0].stamp if fields else named
         self.first = self.last = ""

@@ -44,5 +44,6 @@ def unit_of_latest_first(head: bytes) -> re.Pattern[bytes] | None:
 def _is_reversed_within_events(head: bytes) -> bool:
     """Whether the lines of an event are in reverse too; a broker sorts its settings by name."""
     names = _SETTING.findall(head)
-    reversed_signs = len(_STACK_REVERSED.findall(head)) + sum(a > b for a, b in pairwise(names))
-    return reversed_signs > len(_STACK.findall(head)) + sum(a < b for a, b in pairwise(names))
+    reversed_signs: int = len(_STACK_REVERSED.findall(head)) + sum(a > b for a, b in pairwise(names))
+    usual: int = len(_STACK.findall(head)) + sum(a < b for a, b in pairwise(names))
+    return reversed_signs > usual

@@ -1,4 +1,4 @@
-"""What the export buttons of log products write, the latest event first, gives the lines of the log in their order."""
+"""Exports of log products, the latest event first, give the lines of the log in their order."""
 
 import csv
 import gzip
