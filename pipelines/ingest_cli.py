@@ -97,7 +97,7 @@ def find_logs_of_command(
         what = f"{folder} is not a folder" if folder.exists() else f"no such folder: {folder}"
         raise NoInputError(what, "give the folder with one folder per broker")
     from isr_batch.ingest.folder.clusters import find_clusters
-    from isr_batch.ingest.folder.log_folder import require_readable_logs
+    from isr_batch.ingest.folder.first_look import require_readable_logs
     from isr_batch.ingest.folder.log_options import LogOptions
     from isr_batch.ingest.folder.settings_files import require_release
     from isr_batch.ingest.folder.time_zones import require_utc

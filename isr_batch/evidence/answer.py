@@ -88,7 +88,8 @@ def _dropped_unexplained(rows: Sequence[Row]) -> str:
     first, last = (time_of_day(pick(row["change_time"] for row in unknown)) for pick in (min, max))
     return (
         f"{count_of(len(unknown), 'replica')} left an ISR from {first} to {last}, a time for which the leader's "
-        "server.log is missing or not understood: either the leader or the controller removed them."
+        "server.log or its Shrinking ISR lines are missing or not understood: "
+        "either the leader or the controller removed them."
     )
 
 

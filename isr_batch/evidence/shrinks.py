@@ -1,7 +1,7 @@
 """Follow the ISR of each partition through the log lines: drops of replicas, their returns, and writes of the ISR."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from isr_batch.broker_lines.forms import MIN_ISR
@@ -76,7 +76,9 @@ def shrinks(found: FoundLines) -> list[Shrink]:
     every: list[Event] = [*found.attempts, *found.states, *found.failed]
     for event in sorted(every, key=lambda event: (event.at_us, event.place)):
         by_partition[event.partition].append(event)
-    rows = [row for events in by_partition.values() for row in _ShrinkHistory(events, found).shrinks()]
+    histories = [_ShrinkHistory(events, found) for events in by_partition.values()]
+    filtered = frozenset(leader for history in histories for leader in history.leaders_without_lines())
+    rows = [row for history in histories for row in history.shrinks(filtered)]
     return sorted(rows, key=lambda row: (row.at_us, row.place, row.replica_id))
 
 
@@ -89,8 +91,26 @@ class _ShrinkHistory:
         self._retries = self._find_retries()
         self._epochs = self._known_epochs()
 
-    def shrinks(self) -> Iterator[Shrink]:
-        """List the shrinks by leaders, followed by those by the controller."""
+    def leaders_without_lines(self) -> Iterator[int]:
+        """Find leaders that wrote an ISR without some replicas, and not the Shrinking line that they print before.
+
+        Their other lines were filtered out, if they have no Shrinking line at all or the write only dropped replicas.
+        """
+        shrinking = {attempt.leader_id for attempt in self._found.attempts if attempt.shrinks}
+        for n, state, isr_before, since_us, _ in self._without_line():
+            attempted = any(
+                isinstance(event, AttemptLine) and event.leader_id == state.leader_id and event.at_us >= since_us
+                for event in self._events[:n]
+            )
+            only_drops = set(state.isr or ()) < set(isr_before) and not attempted
+            if state.source == "updated" and (only_drops or state.leader_id not in shrinking):
+                yield state.leader_id
+
+    def shrinks(self, filtered: Collection[int]) -> Iterator[Shrink]:
+        """List the shrinks by leaders, followed by those by the controller.
+
+        Nothing is attributed to the controller of the leaders ``filtered``, whose Shrinking lines are missing.
+        """
         for n, event in enumerate(self._events):
             if not isinstance(event, AttemptLine) or not event.shrinks:
                 continue
@@ -106,7 +126,8 @@ class _ShrinkHistory:
                     self._follow(row, n, self._epochs[n])
                 yield row
         for n, state, isr_before, since_us, gone in self._without_line():
-            maker = CONTROLLER if self._covered(state, since_us) else UNKNOWN
+            is_known = state.leader_id not in filtered and self._covered(state, since_us)
+            maker = CONTROLLER if is_known else UNKNOWN
             for replica_id in gone:
                 row = Shrink(
                     state.place, state.at_us, state.leader_id, state.partition, replica_id, maker, isr_before,

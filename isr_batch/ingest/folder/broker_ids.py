@@ -68,7 +68,7 @@ class Candidate:
         return None
 
 
-DATE = r"20\d\d-?\d\d-?\d\d([-T._]?\d\d(?!\d))*"
+DATE = r"20\d\d-?\d\d-?\d\d([-T._ ]?\d\d(?!\d)|[-T_]\d{6}(?!\d))*"
 
 
 def _name_without_dates(name: str) -> str:

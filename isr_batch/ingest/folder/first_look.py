@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST
-from isr_batch.errors import NothingToReplayError
-from isr_batch.ingest.folder.log_folder import WHOLE_SECONDS, LogFolder
+from isr_batch.errors import NothingToReplayError, QualityGateError
+from isr_batch.ingest.folder.log_folder import SHOWN, WHOLE_SECONDS, LogFolder
 from isr_batch.ingest.log_files.content import content_chunks
-from isr_batch.ingest.log_files.limits import BadFileError
+from isr_batch.ingest.log_files.limits import UNREADABLE, BadFileError
 
 LOOK_AT_BYTES = 64 << 20
 """Bytes searched per file: followers fetch at least twice a second, so a log with fetches has one within this size."""
@@ -54,6 +54,29 @@ def require_follower_fetches(folder: Path, found: Iterable[LogFolder]) -> None:
             f"the request logs in {folder} ({names}) have no follower fetch",
             f"only partition leaders log them, as requests on the inter-broker listener. {_GETTING_LOGS}",
         )
+
+
+def require_readable_logs(found: LogFolder) -> None:
+    """Fail if a broker log is in a layout that is not read.
+
+    Raises
+    ------
+    QualityGateError
+        If there is such a file; the message has the files, their first lines, and the supported layouts.
+    """
+    if not found.unreadable:
+        return
+    hint = (
+        "timestamps are read like 2026-11-21 16:30:12,613, with or without T, zone and brackets, then level, logger "
+        "and message, or JSON events. For other formats use --stamp-format '%d/%m/%Y %H:%M:%S,%f', or move it away"
+    )
+    if all(each.reason == UNREADABLE for each in found.unreadable):
+        hint = "give this user the right to read them, or move them away"
+    named = "; ".join(f"{each.source_file}: {each.reason} ({each.detail})" for each in found.unreadable[:SHOWN])
+    raise QualityGateError(
+        f"{len(found.unreadable)} of the logs cannot be read: {named}" + ("; ..." if found.unreadable[SHOWN:] else ""),
+        hint,
+    )
 
 
 def has_follower_fetch(path: str) -> bool:

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from pathlib import Path
 
 from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST, SERVER
 from isr_batch.broker_lines.vendors import default_lag_time_ms, vendor_release
@@ -107,7 +106,7 @@ def _warnings_of_missing_logs(found: LogFolder) -> list[str]:
 
 def listing_sentences(found: LogFolder) -> list[str]:
     """List the replicas outside the ISR in the listings of partitions in a folder."""
-    return [listing_sentence(file.name, read_listing(Path(file.path))[0]) for file in found.of_kind(SNAPSHOT)]
+    return [listing_sentence(file.name, read_listing(file.path)[0]) for file in found.of_kind(SNAPSHOT)]
 
 
 def brokers_with_logs(found: LogFolder) -> tuple[set[int], set[int]]:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR
 from isr_batch.broker_lines.kinds import GC, KINDS, METADATA, REQUEST, SERVER, STATE_CHANGE
-from isr_batch.errors import NoInputError, QualityGateError
+from isr_batch.broker_lines.metadata_log import METADATA_LINES
+from isr_batch.errors import NoInputError
 from isr_batch.ingest.folder.broker_ids import Candidate, Refused, broker_id_of, broker_ids
 from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.folder.partition_listing import is_listing
@@ -23,9 +24,9 @@ from isr_batch.ingest.folder.settings_files import (
     read_properties,
 )
 from isr_batch.ingest.log_files.archives import archive_members, is_archive, member_name
-from isr_batch.ingest.log_files.content import Fingerprint, is_export_file
+from isr_batch.ingest.log_files.content import Fingerprint, head_of, is_export_file
 from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Layout, UnreadableLayout
-from isr_batch.ingest.log_files.limits import UNREADABLE, BadFileError
+from isr_batch.ingest.log_files.limits import BadFileError
 from isr_batch.ingest.log_files.look import SeenByLook, look_at
 
 PROPERTIES, SNAPSHOT = "properties", "snapshot"
@@ -52,6 +53,10 @@ TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
 CLUSTER_FILE = "cluster.yaml"
 WHOLE_SECONDS = "requests with time stamps of whole seconds"
 _TOO_COARSE = "too coarse to replay: log milliseconds, as in %d{ISO8601}; other lines of the file are read"
+SEVERAL_BROKERS = "lines of several brokers, and no field that says whose"
+_NO_SOURCE = (
+    "only lines that name their broker are read, so no requests: export the host or pod too, or a file per broker"
+)
 MAX_DEPTH = 6
 SHOWN = 3
 Inode = tuple[int, int]
@@ -225,6 +230,10 @@ def _candidates(
             _add_properties(found, properties, folder / name, name, each)
         elif GC_NAME.fullmatch(Path(name).name):
             _add_file(found, GC, name, each)
+        elif member and is_listing(each):
+            _add_file(found, SNAPSHOT, name, each)
+        elif member and is_metadata_dump(each):
+            _add_file(found, METADATA, name, each)
         elif refused := _refused_by_name(name, each):
             found.left_out.append(refused)
         else:
@@ -235,8 +244,10 @@ def _sources_of(found: LogFolder, folder: Path, name: str, path: str, options: L
     """Look at the lines of a file, by container or host."""
     kind = next((kind for kind, pattern in LOG_NAMES.items() if pattern.fullmatch(Path(name).name)), None)
     look = look_at(path, kind or SERVER, options.stamp_format, found.given.events)
+    if isinstance(look.layout, Layout) and look.layout.by_writer:
+        found.refused.append(Refused(_printable(name), SEVERAL_BROKERS, _NO_SOURCE))
     for source, seen in look.sources.items():
-        label = name if source is None else f"{name} [{source}]"
+        label = name if source is None else f"{name} [{source.replace('/', '_')}]"
         if kind is None and not seen.of_use:
             reason, detail = "no usable lines", str(look.layout)
             if isinstance(look.layout, UnreadableLayout):
@@ -246,6 +257,11 @@ def _sources_of(found: LogFolder, folder: Path, name: str, path: str, options: L
         own_folder = (folder / name).parent
         shown = _printable(_name_in(folder, own_folder)) if own_folder != folder else ""
         yield Candidate(label, own_folder, shown, look, kind or SERVER, kind is not None, source, seen)
+
+
+def is_metadata_dump(path: str) -> bool:
+    """Whether a file is a decoded metadata log, by its first lines."""
+    return bool(re.search(METADATA_LINES, head_of(path).decode(errors="replace")))
 
 
 def _refused_by_name(name: str, path: str) -> Refused | None:
@@ -318,29 +334,6 @@ def _find_brokers_of_jvms(found: LogFolder) -> None:
             found.left_out.append(
                 Refused(jvm.name, "log of a JVM", "its pauses explain shrinks only with server.log in the same folder")
             )
-
-
-def require_readable_logs(found: LogFolder) -> None:
-    """Fail if a broker log is in a layout that is not read.
-
-    Raises
-    ------
-    QualityGateError
-        If there is such a file; the message has the files, their first lines, and the supported layouts.
-    """
-    if not found.unreadable:
-        return
-    hint = (
-        "timestamps are read like 2026-11-21 16:30:12,613, with or without T, zone and brackets, then level, logger "
-        "and message, or JSON events. For other formats use --stamp-format '%d/%m/%Y %H:%M:%S,%f', or move it away"
-    )
-    if all(each.reason == UNREADABLE for each in found.unreadable):
-        hint = "give this user the right to read them, or move them away"
-    named = "; ".join(f"{each.source_file}: {each.reason} ({each.detail})" for each in found.unreadable[:SHOWN])
-    raise QualityGateError(
-        f"{len(found.unreadable)} of the logs cannot be read: {named}" + ("; ..." if found.unreadable[SHOWN:] else ""),
-        hint,
-    )
 
 
 def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Counter[str]]) -> list[LogFile]:

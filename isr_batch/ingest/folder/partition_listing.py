@@ -50,13 +50,13 @@ class Listing(NamedTuple):
     min_isr: dict[str, int]
 
 
-def is_listing(path: Path) -> bool:
+def is_listing(path: Path | str) -> bool:
     """Whether a file is the output of ``kafka-topics --describe``, by its beginning."""
     text, _ = _read_listing(path, LOOK_AT_BYTES)
     return any(_listed_partition(line) for line in text.splitlines())
 
 
-def read_listing(path: Path) -> tuple[Listing, BadFileError | None]:
+def read_listing(path: Path | str) -> tuple[Listing, BadFileError | None]:
     """Read a listing file, as far as it is readable; other lines are skipped.
 
     Returns
@@ -69,7 +69,7 @@ def read_listing(path: Path) -> tuple[Listing, BadFileError | None]:
     return parse_listing(text.splitlines()), bad
 
 
-def _read_listing(path: Path, most_bytes: int) -> tuple[str, BadFileError | None]:
+def _read_listing(path: Path | str, most_bytes: int) -> tuple[str, BadFileError | None]:
     data, bad = b"", None
     try:
         for chunk in content_chunks(str(path)):

@@ -348,7 +348,7 @@ def _sources_of_terms(  # noqa: PLR0913, PLR0917 all that is read
     """Collect the sources of terms, and the listings; a damaged listing is added to the refused files."""
     listings = []
     for file in found.of_kind(log_folder.SNAPSHOT):
-        listing, bad = partition_listing.read_listing(Path(file.path))
+        listing, bad = partition_listing.read_listing(file.path)
         listings.append(listing)
         if bad:
             found.refused.append(Refused(file.name, bad.reason, bad.detail))

@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from isr_batch.ingest.log_files.archives import DAMAGED, file_on_disk, member_name, open_member
-from isr_batch.ingest.log_files.exports import BadExportError, ConvertedExports, is_export, may_be_export
+from isr_batch.ingest.log_files.exports import BadExportError, ConvertedExports, is_export
+from isr_batch.ingest.log_files.latest_first import unit_of_latest_first
 from isr_batch.ingest.log_files.limits import MAX_RATIO, MAX_UNPACKED_BYTES, UNREADABLE, BadFileError, most_unpacked
 from isr_batch.ingest.log_files.otlp import is_otlp, lines_of_otlp
 
@@ -104,15 +105,16 @@ def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterato
 
 
 def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines of an export or of OTLP batches, and any other file unchanged."""
+    """Yield the lines of an export or of OTLP batches, and any other file unchanged; the latest line comes last."""
     head = next(chunks, b"")
     chunks = chain([head] if head else [], chunks)
     if is_otlp(head):
         return lines_of_otlp(chunks)
-    if not (may_be_export(path) and is_export(head)):
+    unit = None if is_export(path, head) else unit_of_latest_first(head)
+    if unit is None and not is_export(path, head):
         return chunks
     stat = os.stat(file_on_disk(path))  # noqa: PTH116
-    return _converted(os.getpid()).lines((path, stat.st_size, stat.st_mtime_ns), chunks)
+    return _converted(os.getpid()).lines((path, stat.st_size, stat.st_mtime_ns), chunks, unit)
 
 
 @cache
@@ -123,11 +125,21 @@ def _converted(_process: int) -> ConvertedExports:
 
 def is_export_file(path: str) -> bool:
     """Whether a file's lines are not its events: an export of a log viewer, or OTLP batches."""
+    head = head_of(path)
+    return is_otlp(head) or is_export(path, head)
+
+
+def is_converted_file(path: str) -> bool:
+    """Whether lines of a file are made of its content, or in another order, so that no part of it is read alone."""
+    return is_export_file(path) or unit_of_latest_first(head_of(path)) is not None
+
+
+def head_of(path: str) -> bytes:
+    """Return the first bytes of a file, unpacked; empty if it cannot be read."""
     try:
-        head = next(_unpacked_chunks(path, 0, None), b"")
+        return next(_unpacked_chunks(path, 0, None), b"")
     except BadFileError:
-        return False
-    return is_otlp(head) or (may_be_export(path) and is_export(head))
+        return b""
 
 
 def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
@@ -226,6 +238,7 @@ class Fingerprinter:
         self.size = self.newlines = 0
         self.cuts = [(0, 1)]
         self.last = b"\n"
+        self.may_cut = not is_packed(path) and not is_converted_file(path)
         try:
             self.size_bytes = os.stat(file_on_disk(path)).st_size  # noqa: PTH116
         except OSError:
@@ -252,7 +265,7 @@ class Fingerprinter:
             at = upto
             self.hashes[self.size + upto] = self.whole.copy().digest()
         self.whole.update(view[at:])
-        if not is_packed(self.path):
+        if self.may_cut:
             self._cut(chunk)
         self.size += len(chunk)
         self.newlines += int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == _NEWLINE))  # bytes.count takes longer

@@ -26,12 +26,24 @@ _KAFKAS_LOGGER = re.compile(r"(kafka|org\.apache|state\.change)\.[\w$.]+")
 _COMPONENT = re.compile(r"[A-Z]\w+[ ,].*=.*")
 _NO_COMPONENT: Final = "unknown"
 """Component that Filebeat's module for Kafka sets for a line without one."""
+_STACKS: Final = ("stack_trace", "stacktrace", "extendedstacktrace", "error.stack", "@error.stack", "exception",
+                  "throwable", "trace.full", "full_message")  # fmt: skip
+"""Names of fields with the lines of an exception; ``full_message`` repeats the message in front of them."""
+_HAS_STACK: Final = (
+    r'(?i)"[^"\\]*(?:stack|exception|throwable|full)[^"\\]*" ?: ?"[^"]*(?:Exception|Error|Throwable|\\n)'
+)
+_IS_STACK = re.compile(r"(?:Caused by: )?[\w.$]+(?:Exception|Error|Throwable)\b|\s+at ")
 _LEVEL_IN_FRONT: Final = rf"^\[?(?P<level>{LEVELS})\]?[ \t:]+"
 
 
 def is_kafkas_logger(name: str) -> bool:
     """Whether a logger is one of Kafka's, by its whole name."""
     return bool(_KAFKAS_LOGGER.fullmatch(name))
+
+
+def is_source(text: str) -> bool:
+    """Whether a text may be the name of a container or host, instead of a logger or a file."""
+    return bool(text) and not text.startswith("/") and not is_kafkas_logger(text)
 
 
 class EventFields(NamedTuple):
@@ -61,9 +73,12 @@ MESSAGES: Final = ("message", "msg", "@message", "short_message", "log", "body",
                    "textpayload", "content", "event.original", "line", "_raw", "text")  # fmt: skip
 """Names of fields with a message, or with the whole line."""
 SOURCES: Final = ("kubernetes.pod_name", "kubernetes.pod.name", "k8s.pod.name", "pod_name", "podname", "logstreamname",
-                  "@logstream", "pod", "_hostname", "host.name", "hostname", "host")  # fmt: skip
-_STAMPS: Final = ("@timestamp", "timestamp", "time", "ts", "timemillis", "asctime", "date", "_time", "eventtime",
-                  "timegenerated", "logentrytimestamp")  # fmt: skip
+                  "@logstream", "pod", "_hostname", "host.name", "hostname", "host", "source_host",
+                  "source")  # fmt: skip
+COLLECTED: Final = "collected"
+"""Name of a field for the time in front of an event."""
+STAMPS: Final = ("@timestamp", "timestamp", "time", "ts", "timemillis", "asctime", "date", "_time", "eventtime",
+                 "timegenerated", "timegenerated [utc]", "timestamp [utc]", "logentrytimestamp", COLLECTED)  # fmt: skip
 _FIELDS: Final = {
     "level": _Field(
         ("level", "severity", "severitytext", "levelname", "level_name", "loglevel", "status", "priority"),
@@ -73,7 +88,7 @@ _FIELDS: Final = {
     "front": _Field(
         ("log.component", "component"), lambda text: text == _NO_COMPONENT or _COMPONENT.fullmatch(text)
     ),
-    "source": _Field(SOURCES, bool),
+    "source": _Field(SOURCES, is_source),
 }  # fmt: skip
 _LOGGERS_BY_CONTENT: Final = _Field(
     ("class", "category", "sourcecontext", "component", "source", "name"), is_kafkas_logger
@@ -102,7 +117,9 @@ def paths_named(paths: Iterable[str], names: Sequence[str]) -> list[str]:
     return [path for name in names for path, dotted in ends.items() if dotted.endswith("." + name)]
 
 
-def event_fields(events: Sequence[Mapping[str, object]]) -> tuple[EventFields, StampForm] | None:
+def event_fields(
+    events: Sequence[Mapping[str, object]], forms: Sequence[StampForm] = EVENT_FORMS
+) -> tuple[EventFields, StampForm] | None:
     """Find the fields of some events, and the form of their time; None if they have no message or no time."""
     columns: dict[str, list[str]] = {}
     for event in events:
@@ -110,7 +127,8 @@ def event_fields(events: Sequence[Mapping[str, object]]) -> tuple[EventFields, S
             if value not in (None, "", "-") and not isinstance(value, list | bool):
                 columns.setdefault(path, []).append(str(value))
     message = next((path for path in paths_named(columns, MESSAGES) if 2 * len(columns[path]) >= len(events)), "")
-    stamp, form = _stamp_field({path: texts for path, texts in columns.items() if 2 * len(texts) >= len(events)})
+    usual = {path: texts for path, texts in columns.items() if 2 * len(texts) >= len(events)}
+    stamp, form = _stamp_field(usual, forms)
     if not message or form is None:
         return None
     chosen = {name: _chosen_event_path(field, columns, message) for name, field in _FIELDS.items()}
@@ -119,12 +137,12 @@ def event_fields(events: Sequence[Mapping[str, object]]) -> tuple[EventFields, S
 
 
 def fields_with_form(
-    events: Sequence[Mapping[str, object]], fields: EventFields
+    events: Sequence[Mapping[str, object]], fields: EventFields, forms: Sequence[StampForm] = EVENT_FORMS
 ) -> tuple[EventFields, StampForm] | None:
     """Find the form of the time in these fields; None if most events lack the time or the message."""
     some = [(json_text_at(event, fields.stamp), json_text_at(event, fields.message)) for event in events]
     texts = [stamp for stamp, message in some if stamp and message]
-    form = form_of(texts) if 2 * len(texts) >= len(events) else None
+    form = form_of(texts, forms) if 2 * len(texts) >= len(events) else None
     return (fields, form) if form else None
 
 
@@ -133,19 +151,19 @@ def _chosen_event_path(field: _Field, columns: Mapping[str, Sequence[str]], mess
     return next((path for path in named if _share_of_events(field.fits, columns[path]) >= _FITS), "")
 
 
-def _stamp_field(columns: Mapping[str, Sequence[str]]) -> tuple[str, StampForm | None]:
+def _stamp_field(columns: Mapping[str, Sequence[str]], forms: Sequence[StampForm]) -> tuple[str, StampForm | None]:
     """Find the field with the time by its name, or as the only field that has times."""
     if SECONDS in columns:
         return SECONDS, next(form for form in EVENT_FORMS if form.name == "epoch milliseconds")
-    timed = {path: form for path, texts in columns.items() if (form := form_of(texts))}
-    named = paths_named(timed, _STAMPS)
+    timed = {path: form for path, texts in columns.items() if (form := form_of(texts, forms))}
+    named = paths_named(timed, STAMPS)
     path = named[0] if named else (next(iter(timed)) if len(timed) == 1 else "")
     return path, timed.get(path)
 
 
-def form_of(texts: Sequence[str]) -> StampForm | None:
+def form_of(texts: Sequence[str], forms: Sequence[StampForm] = EVENT_FORMS) -> StampForm | None:
     """Find the form of most of these times."""
-    return next((f for f in EVENT_FORMS if _share_of_events(re.compile(f.pattern).fullmatch, texts) >= _FITS), None)
+    return next((f for f in forms if _share_of_events(re.compile(f.pattern).fullmatch, texts) >= _FITS), None)
 
 
 def _share_of_events(fits: Callable[[str], object], texts: Sequence[str]) -> float:
@@ -167,6 +185,22 @@ def _whole_numbers(texts: pa.StringArray) -> pa.Int64Array:
     return pc.if_else(pc.fill_null(is_number, False), texts, None).cast(pa.int64())
 
 
+def _with_stacks(values: pa.StringArray, message: pa.StringArray) -> pa.StringArray:
+    """Append the lines of exceptions, which are in a separate field of the few events that have any."""
+    there = pc.and_(pc.match_substring_regex(values, _HAS_STACK), pc.is_valid(message))
+    there = pc.fill_null(there, False)
+    pairs = zip(message.filter(there).to_pylist(), values.filter(there).to_pylist(), strict=True)
+    whole = [_with_stack(text, load_json_line(event)) for text, event in pairs]
+    return pc.replace_with_mask(message, there, pa.array(whole, pa.string())) if whole else message
+
+
+def _with_stack(message: str, event: object) -> str:
+    fields = flat(event) if isinstance(event, dict) else {}
+    stacks = (str(fields[path]) for path in paths_named(fields, _STACKS))
+    stack = next((text for text in stacks if _IS_STACK.match(text) or text.startswith(f"{message}\n")), "")
+    return message if not stack else stack if stack.startswith(message) else f"{message}\n{stack}"
+
+
 class EventTexts(NamedTuple):
     """Parts of events, one row per event; a missing part is null."""
 
@@ -178,7 +212,8 @@ class EventTexts(NamedTuple):
 
 def event_texts(values: pa.StringArray, fields: EventFields) -> EventTexts:
     """Read the parts of events, and restore removed prefixes; null for lines that are not such events."""
-    paths = [path for path in (fields.message, fields.stamp, fields.level, fields.logger, fields.front) if path]
+    chosen = fields.message, fields.stamp, fields.level, fields.logger, fields.front
+    paths = [path for path in chosen if path]
     if fields.stamp == SECONDS:
         paths.append(_NANOS)
     columns = dict(zip(paths, read_json_fields(values, paths), strict=True))
@@ -190,6 +225,7 @@ def event_texts(values: pa.StringArray, fields: EventFields) -> EventTexts:
         front = columns[fields.front]
         has_front = pc.fill_null(pc.and_(pc.not_equal(front, _NO_COMPONENT), pc.not_equal(front, "")), False)
         message = pc.if_else(has_front, pc.binary_join_element_wise("[", front, "] ", message, ""), message)
+    message = _with_stacks(values, message)
     level = columns.get(fields.level)
     if level is None:
         level = pc.struct_field(pc.extract_regex(message, _LEVEL_IN_FRONT), "level")

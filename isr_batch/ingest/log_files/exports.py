@@ -10,20 +10,32 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from tempfile import TemporaryFile
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import finalize
 
-from isr_batch.ingest.log_files.events import event_fields, flat, json_objects
+from isr_batch.ingest.log_files.events import (
+    MESSAGES,
+    STAMPS,
+    event_fields,
+    flat,
+    json_objects,
+    paths_named,
+)
 from isr_batch.ingest.log_files.json_lines import json_value_at
+from isr_batch.ingest.log_files.latest_first import EVERY_LINE
+from isr_batch.ingest.log_files.otlp import events_of_batch
 from isr_batch.ingest.log_files.prefixes import BEGINS_AS_LOG, SOME, begins_with_time
 from isr_batch.memory import memory_bytes
 
 LINE: Final = "line"
 """Name of the field with the broker's line in the converted events."""
 _NAME = re.compile(r"(?i)\.(csv|tsv|json)(\.(gz|zst|xz|bz2))?$")
+_STATED = re.compile(r"sep=[,;\t]\r?")
+_ESCAPED_QUOTE, _DOUBLED_QUOTE = re.compile(r'[^\\]\\"'), re.compile(r'[^\\,;\t\n]""[^,;\t\r\n]')
+_LIST_OF_EVENTS = re.compile(r'\{[^\[]{0,500}"(events|hits|results?|data|tables|logs|resourceLogs)" ?: ?\[')
 _NOT_SPACE = re.compile(r"\S")
 _HEAD = 1 << 16
 _LOOKED_AT = 1000
@@ -43,26 +55,39 @@ class BadExportError(Exception):
         self.detail = detail
 
 
-def may_be_export(path: str) -> bool:
-    """Whether a file may be an export, by its name."""
-    return bool(_NAME.search(path))
+def is_export(path: str, head: bytes) -> bool:
+    """Whether a file is an export, by its beginning: a table or a document instead of a log.
 
-
-def is_export(head: bytes) -> bool:
-    """Whether a file with such a name is an export, by its beginning: a table or a document instead of a log."""
+    A table is recognised in a file with any name if its columns are named after a time and a message.
+    """
     text = head[:_HEAD].decode("utf-8-sig", "replace").lstrip()
     first, _, rest = text.partition("\n")
     if text.startswith("["):
-        return text[1:].lstrip()[:1] in {"{", "["}
+        return bool(re.match(r"\[\s*[\[{]\s*[\"\[{]", text))
     if text.startswith("{"):
         try:
             only = json.loads(first)
         except (ValueError, RecursionError):
             # A document of several lines, or one that is longer than the examined part; or lines with a damaged one.
             lines = [line for line in rest.split("\n")[:_LINES_LOOKED_AT] if line.strip()]
-            return 2 * len(json_objects(lines)) <= len(lines)
+            is_named = _NAME.search(path) or first.strip() == "{" or _LIST_OF_EVENTS.match(text)
+            return bool(is_named) and 2 * len(json_objects(lines)) <= len(lines)
         return not rest.strip() and bool(_events_of(only))
-    return bool(_delimiter_of_export(first)) and not BEGINS_AS_LOG.match(first)
+    if (stated := _STATED.fullmatch(first)) is not None:  # Excel reads the delimiter from it
+        first = rest.partition("\n")[0]
+    if not _delimiter_of_export(first) or BEGINS_AS_LOG.match(first):
+        return False
+    names = re.sub(r'["\r]', "", first).split(_delimiter_of_export(first))
+    known = all(paths_named(names, each) for each in (MESSAGES, STAMPS))
+    return bool(_NAME.search(path) or stated or known)
+
+
+class _Place(NamedTuple):
+    """A block of lines in the temporary file, and what separates its events if their order is to be reversed."""
+
+    begin: int
+    size: int
+    reversed_by: re.Pattern[bytes] | None = None
 
 
 class ConvertedExports:
@@ -71,11 +96,11 @@ class ConvertedExports:
     def __init__(self) -> None:
         self.file = TemporaryFile(prefix="isr-batch-")  # noqa: SIM115 closed by the finalizer
         finalize(self, self.file.close)
-        self.blocks: dict[object, list[tuple[int, int]]] = {}
+        self.blocks: dict[object, list[_Place]] = {}
         self.lock = Lock()
 
-    def lines(self, key: object, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Convert an export to lines.
+    def lines(self, key: object, chunks: Iterator[bytes], unit: re.Pattern[bytes] | None = None) -> Iterator[bytes]:
+        """Convert an export to lines; or reverse a text.
 
         Parameters
         ----------
@@ -83,6 +108,8 @@ class ConvertedExports:
             The file, with its size and time.
         chunks : iterator of bytes
             The unpacked content of an export (`is_export`).
+        unit : pattern, optional
+            If it is not an export but text to be reversed: what separates its events.
 
         Yields
         ------
@@ -96,46 +123,61 @@ class ConvertedExports:
         """
         with self.lock:
             if key not in self.blocks:
-                self.blocks[key] = self._write(chunks)
+                self.blocks[key] = self._write_reversed(chunks, unit) if unit else self._write(chunks)
             places = self.blocks[key]
-        for begin, size in places:
-            yield os.pread(self.file.fileno(), abs(size), begin) if size > 0 else self._reversed(begin, -size)
+        for begin, size, reversed_by in places:
+            block = os.pread(self.file.fileno(), size, begin)
+            if reversed_by:
+                block = b"\n".join(reversed(reversed_by.split(block.removesuffix(b"\n")))) + b"\n"
+            yield block
 
-    def _write(self, chunks: Iterator[bytes]) -> list[tuple[int, int]]:
-        """Return the places of blocks of lines, in their order; a negative size is that of a block to be reversed."""
+    def _write_reversed(self, chunks: Iterator[bytes], unit: re.Pattern[bytes]) -> list["_Place"]:
+        """Return the places of blocks of events of a text, the last first."""
+        places, pending = [], b""
+        for chunk in chunks:
+            pending += chunk
+            if ends := [found.start() for found in unit.finditer(pending)]:
+                places.append(self._append(pending[: ends[-1]], unit))
+                pending = pending[ends[-1] + 1 :]
+        if pending.strip():
+            places.append(self._append(pending, unit))
+        return places[::-1]
+
+    def _write(self, chunks: Iterator[bytes]) -> list["_Place"]:
+        """Return the places of blocks of lines, in their order."""
         head = next(chunks, b"")
         chunks = chain([head], chunks)
+        every: list[Event] = []
+        rows: Iterator[Event] = iter(())
         try:
             if head.decode("utf-8-sig", "replace").lstrip()[:1] in {"[", "{"}:
                 head = _document_of_export(chunks)
-                events = iter(_events_in_export(head))
+                every = _events_in_export(head)
             else:
-                events = _events_of_table_export(chunks)
-            some = list(islice(events, _LOOKED_AT))
+                rows = _events_of_table_export(chunks)
+            some = every[:_LOOKED_AT] or list(islice(rows, _LOOKED_AT))
             if not some:  # not an export; problems are found as in any other file
                 return [self._append(head)]
             named = _field_of_lines(some)
             order = _ExportOrder(some, named)
+            events = order.sorted(every) if every else chain(some, rows)
             places = []
-            events = chain(some, events)
             while batch := list(islice(events, _EVENTS_AT_ONCE)):
                 order.note(batch)
                 wanted = [{**event, LINE: _value_in_export(event, named)} for event in batch] if named else batch
                 text = "".join(f"{_ENCODER.encode(event)}\n" for event in wanted)
                 places.append(self._append(text.encode(errors="replace")))
-        except (csv.Error, RecursionError) as error:
+        except (csv.Error, RecursionError, AttributeError, TypeError, KeyError) as error:
             raise BadExportError("not a table or a JSON document", str(error)) from error
-        return [(begin, -size) for begin, size in reversed(places)] if order.is_latest_first() else places
+        if not order.is_latest_first():
+            return places
+        return [place._replace(reversed_by=EVERY_LINE) for place in reversed(places)]
 
-    def _append(self, content: bytes) -> tuple[int, int]:
+    def _append(self, content: bytes, reversed_by: re.Pattern[bytes] | None = None) -> "_Place":
         begin = self.file.seek(0, os.SEEK_END)
         self.file.write(content)
         self.file.flush()
-        return begin, len(content)
-
-    def _reversed(self, begin: int, size: int) -> bytes:
-        lines = os.pread(self.file.fileno(), size, begin).split(b"\n")[:-1]
-        return b"\n".join(reversed(lines)) + b"\n"
+        return _Place(begin, len(content), reversed_by)
 
 
 def most_bytes() -> int:
@@ -171,10 +213,20 @@ class _ExportStream(io.RawIOBase):
 
 
 def _events_of_table_export(chunks: Iterator[bytes]) -> Iterator[Event]:
-    text = io.TextIOWrapper(io.BufferedReader(_ExportStream(chunks), _HEAD), "utf-8-sig", "replace", newline="")
+    first = next(chunks, b"")
+    head = first.decode("utf-8-sig", "replace")
+    is_escaped = bool(_ESCAPED_QUOTE.search(head)) and not _DOUBLED_QUOTE.search(head)
+    text = io.TextIOWrapper(
+        io.BufferedReader(_ExportStream(chain([first], chunks)), _HEAD), "utf-8-sig", "replace", newline=""
+    )
     header = next(filter(str.strip, text), "").lstrip()  # as `is_export` finds it
+    if _STATED.fullmatch(header.rstrip("\n")):
+        header = next(text, "")
     csv.field_size_limit(1 << 27)
-    rows = csv.reader(chain([header], text), delimiter=_delimiter_of_export(header.rstrip("\n")) or ",")
+    rows = csv.reader(
+        chain([header], text), delimiter=_delimiter_of_export(header.rstrip("\n")) or ",",
+        escapechar="\\" if is_escaped else None, doublequote=not is_escaped,
+    )  # fmt: skip
     names = next(rows)
     nested = any("." in name for name in names)
     for row in filter(None, rows):
@@ -224,18 +276,28 @@ def _nested_export(row: Mapping[str, object]) -> Event:
 
 def _events_of(document: object, deep: int = 0) -> list[Event]:
     """Find the events in a document: its longest list of objects, of rows, or of streams of lines."""
+    if isinstance(document, dict) and "resourceLogs" in document:
+        return _events_of([document], deep)
     if isinstance(document, list):
-        for known in (_of_stream, _events_of_export_table):
+        for known in (_of_stream, _events_of_export_table, _of_batch):
             parts = [known(each) for each in document]
             if parts and None not in parts:
                 return [event for part in parts if part for event in part]
         if all(isinstance(each, dict) for each in document):
-            return document
+            return [_with_single_values(each) for each in document]
         rows = [_event_of_export_fields(each) for each in document]
         return [row for row in rows if row] if all(row is not None for row in rows) else []
     if not isinstance(document, dict) or deep > _DEEP:
         return []
     return max((_events_of(value, deep + 1) for value in document.values()), key=len, default=[])
+
+
+def _with_single_values(event: Event) -> Event:
+    """Unpack lists of one value, which a search for ``fields`` returns."""
+    fields = event.get("fields")
+    if not isinstance(fields, dict) or not all(isinstance(value, list) for value in fields.values()):
+        return event
+    return event | {"fields": {name: value[0] if len(value) == 1 else value for name, value in fields.items()}}
 
 
 def _of_stream(each: object) -> list[Event] | None:
@@ -245,7 +307,12 @@ def _of_stream(each: object) -> list[Event] | None:
     pairs = each.get("values")
     if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) > 1 for pair in pairs):
         return None
-    return [{**each["stream"], LINE: pair[1]} for pair in pairs]
+    return [{**each["stream"], "timestamp": pair[0], LINE: pair[1]} for pair in pairs]
+
+
+def _of_batch(each: object) -> list[Event] | None:
+    """Return the events of a batch of OpenTelemetry."""
+    return list(events_of_batch(each)) if isinstance(each, dict) and "resourceLogs" in each else None
 
 
 def _events_of_export_table(each: object) -> list[Event] | None:
@@ -281,6 +348,8 @@ def _field_of_lines(events: Sequence[Event]) -> str | None:
     return max(found, key=lambda name: found[name]) if found else None
 
 
+_DIGITS: Final = 17
+"""Digits of a time to the millisecond."""
 _STAMP: Final = 40
 """Length up to which a text is only a timestamp."""
 
@@ -289,11 +358,24 @@ class _ExportOrder:
     """Finds from the times of the first and the last event whether the latest comes first."""
 
     def __init__(self, some: Sequence[Event], named: str | None) -> None:
-        if named is None or not begins_with_time(str(_value_in_export(some[0], named))):
-            fields = event_fields(some)
-            named = fields[0].stamp if fields else None
         self.named = named
+        if named is None or not all(begins_with_time(str(_value_in_export(event, named))) for event in some):
+            # A line without a time may be a separate event.
+            fields = event_fields(
+                [{**event, LINE: _value_in_export(event, named)} if named else event for event in some]
+            )
+            self.named = fields[0].stamp if fields else named
         self.first = self.last = ""
+
+    def sorted(self, events: Sequence[Event]) -> Iterator[Event]:
+        """Return the events of a document, sorted if neither the latest nor the first comes first."""
+        times = [_digits_in_export(event, self.named).ljust(_DIGITS, "0") for event in events]
+        pairs = list(pairwise(times))
+        if all(a <= b for a, b in pairs) or all(a >= b for a, b in pairs):
+            return iter(events)
+        latest_first = times[0] > times[-1]
+        numbers = sorted(range(len(events)), key=times.__getitem__, reverse=latest_first)
+        return (events[number] for number in numbers)
 
     def note(self, events: Sequence[Event]) -> None:
         self.first = self.first or next(filter(None, (_digits_in_export(event, self.named) for event in events)), "")
@@ -305,7 +387,7 @@ class _ExportOrder:
 
 def _digits_in_export(event: Event, named: str | None) -> str:
     """Return the digits of an event's time; empty if they are too few."""
-    text = re.sub(r"\D", "", str(_value_in_export(event, named or "") or "")[:_STAMP])[:17]
+    text = re.sub(r"\D", "", str(_value_in_export(event, named or "") or "")[:_STAMP])[:_DIGITS]
     return text if len(text) >= len("1763742612") else ""
 
 

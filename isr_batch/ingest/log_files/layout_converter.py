@@ -1,5 +1,6 @@
 """Convert the lines of a file to Kafka's own layout, block by block."""
 
+import re
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from isr_batch.broker_lines.forms import WRITER
 from isr_batch.ingest.log_files import prefixes
 from isr_batch.ingest.log_files.events import EventFields, event_texts
 from isr_batch.ingest.log_files.json_lines import read_json_fields
@@ -47,7 +49,7 @@ class LayoutConverter:
         """Convert a block; a line of unknown form stays unchanged."""
         if self.layout.unchanged:
             return LinesInKafkasLayout(values, numbers)
-        return self._convert(values, numbers, 0)
+        return self._of_writer(self._convert(values, numbers, 0))
 
     def source_names(self, values: pa.StringArray) -> set[str]:
         """Find the containers or hosts that wrote these lines; empty if nothing names them."""
@@ -68,10 +70,18 @@ class LayoutConverter:
             values, numbers = joiner.rest()
             if len(values):
                 lines = self._convert(values, numbers, number + 1)
-        return lines
+        return self._of_writer(lines)
+
+    def _of_writer(self, lines: LinesInKafkasLayout) -> LinesInKafkasLayout:
+        """Select the lines in which the selected broker is named as their writer, with the lines that follow them."""
+        if not self.layout.by_writer or self.source is None:
+            return lines
+        writers = pa.array(list(map(_writer_of, lines.values.to_pylist())), pa.string())
+        own = self._is_own(writers)
+        return LinesInKafkasLayout(lines.values.filter(pa.array(own)), lines.numbers[own])
 
     def _convert(self, values: pa.StringArray, numbers: npt.NDArray[np.int64], start: int) -> LinesInKafkasLayout:
-        is_own = self.source is None or start > 0
+        is_own = self.source is None or start > 0 or self.layout.by_writer
         if self.layout.coloured:
             values = pc.replace_substring_regex(values, COLOUR.pattern, "")
         for number in range(start, len(self.layout.prefixes)):
@@ -172,6 +182,17 @@ class LayoutConverter:
         is_first = np.diff(parent, prepend=-1) > 0
         text = pc.replace_with_mask(pc.list_flatten(pc.fill_null(pieces, [""])), pa.array(is_first), whole)
         return LinesInKafkasLayout(text, numbers[parent])
+
+
+def _writer_of(line: str) -> str | None:
+    """Return the broker that a line names as its writer; empty if it names none; None for a line without a time."""
+    found = _WRITER.search(line)
+    if found:
+        return f"broker {int(next(filter(None, found.groups())))}"
+    return "" if line.startswith("[") else None
+
+
+_WRITER = re.compile(WRITER)
 
 
 def _lines_apart(

@@ -26,7 +26,7 @@ from isr_batch.ingest.log_files.events import (
 )
 from isr_batch.ingest.log_files.json_lines import json_value_at
 from isr_batch.ingest.log_files.prefixes import ENVELOPE, JoinerOfCutLines
-from isr_batch.ingest.log_files.stamps import AMBIGUOUS, FORMS, TIME_ALONE, StampForm, stamp_form
+from isr_batch.ingest.log_files.stamps import AMBIGUOUS, EVENT_FORMS, FORMS, TIME_ALONE, StampForm, stamp_form
 
 _LEVEL = f"(?P<level>{LEVELS})"
 _LOGGER = r"(?P<logger>[A-Za-z_$][\w$]*(?:\.[\w$]+)*)"
@@ -48,6 +48,11 @@ ARRANGEMENTS = {
 }
 """Regular expressions for Python and for RE2; of those that fit most lines, the first is used."""
 JSON = "JSON"
+OTHER_KINDS = {
+    r"\s*<(\?xml|results|!DOCTYPE|html)": ("XML or HTML", "export the events as JSON, CSV or text"),
+    r"---\s*$": ("YAML", "export the events as JSON: gcloud logging read ... --format=json"),
+}
+"""Kinds of text that are no lines, by how they begin: the reason, and what to do."""
 _OWN = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] [A-Z]+ ")
 _FITS = 0.8
 """Share of a file's lines with timestamps that its layout must fit."""
@@ -83,6 +88,8 @@ class Layout:
     other : Layout or None
         Layout of lines that this one does not fit, such as lines of a start script before JSON events, or of another
         logger.
+    by_writer : bool
+        Whether the lines of several brokers are mixed, and only the lines themselves name them.
     """
 
     prefixes: tuple[str, ...] = ()
@@ -95,11 +102,12 @@ class Layout:
     is_own: bool = True
     zone: str | None = None
     other: "Layout | None" = None
+    by_writer: bool = False
 
     @property
     def unchanged(self) -> bool:
         """Whether lines need no conversion, and every event has one line."""
-        return self.is_own and not (self.zone or self.prefixes or self.coloured or self.other)
+        return self.is_own and not (self.zone or self.prefixes or self.coloured or self.other or self.by_writer)
 
     @property
     def has_sources(self) -> bool:
@@ -170,7 +178,8 @@ def layout_of(
         if coloured or any("\x1b" in line for line in lines):
             coloured = True
             lines = [COLOUR.sub("", line) for line in lines]
-    found = _inner_layout(lines, stamp_format, given)
+    of_kind = next((kind for begins, kind in OTHER_KINDS.items() if lines and re.match(begins, lines[0])), None)
+    found = UnreadableLayout(*of_kind) if of_kind else _inner_layout(lines, stamp_format, given)
     if isinstance(found, UnreadableLayout):
         return found
     return replace(found, prefixes=tuple(names), coloured=coloured)
@@ -179,7 +188,7 @@ def layout_of(
 def _inner_layout(
     lines: Sequence[str], stamp_format: str | None, given: EventFields | None
 ) -> Layout | UnreadableLayout:
-    events = _events(lines, given)
+    events = _events(lines, given, stamp_format)
     if events is None:
         return _plain_layout(lines, stamp_format)
     others = [line for line in lines if not line.startswith("{")]
@@ -240,9 +249,8 @@ def _layout_matches(name: str, form: StampForm, lines: Sequence[str]) -> "list[r
 def _layout(name: str, form: StampForm, matches: "Sequence[re.Match[str]]", stamped: Sequence[str]) -> Layout:
     bracketed = [re.match(THREAD, match["message"]) for match in matches]
     threads = sum(bool(found) and not _NOT_A_THREAD.match(found[0]) for found in bracketed if found)
-    whole = not any(
-        re.search(r"[.,]\d{1,9}$|:\d{3,9}$|\d{9}$", _stamp_without_zone(match["stamp"])) for match in matches
-    )
+    stamps = [_stamp_without_zone(match["stamp"]) for match in matches]
+    whole = not any(re.search(r"[.,]\d{1,9}(?: [AaPp][Mm])?$|:\d{3,9}$|\d{9}$", stamp) for stamp in stamps)
     own = name in {LOGGER_LAST, NO_LOGGER} and all(_OWN.match(line) for line in stamped)
     shortened = name == LOGGER_LAST and not any("." in match["logger"] for match in matches)
     has_thread = name in {LOGGER_LAST, NO_LOGGER} and threads >= _FITS * len(matches)
@@ -257,12 +265,15 @@ def _stamp_without_zone(stamp: str) -> str:
     return re.sub(r" ?(Z|UTC|GMT|[+-]\d\d(:?\d\d)?)$", "", stamp) if re.search(r"\d:\d\d:\d\d", stamp) else stamp
 
 
-def _events(lines: Sequence[str], given: EventFields | None) -> Layout | UnreadableLayout | None:
+def _events(
+    lines: Sequence[str], given: EventFields | None, stamp_format: str | None
+) -> Layout | UnreadableLayout | None:
     """Find the layout of JSON events among the lines; None if there are no such events."""
     objects = json_objects(lines)
     if not objects or len(objects) < prefixes.SOME * len(lines):
         return None
-    found = event_fields(objects) if given is None else fields_with_form(objects, given)
+    forms = [stamp_form(stamp_format), *EVENT_FORMS] if stamp_format else EVENT_FORMS
+    found = event_fields(objects, forms) if given is None else fields_with_form(objects, given, forms)
     if found is None:
         return UnreadableLayout(
             "JSON events without a known time and message",

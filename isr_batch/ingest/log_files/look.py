@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -22,11 +22,12 @@ from isr_batch.broker_lines.forms import (
 from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE, LogKindFinder
 from isr_batch.broker_lines.unread import UNREAD_ISR, UNREAD_SHRINK
 from isr_batch.ingest.log_files.archives import file_on_disk
-from isr_batch.ingest.log_files.content import content_chunks, is_export_file, is_packed
+from isr_batch.ingest.log_files.content import content_chunks, is_converted_file, is_packed
 from isr_batch.ingest.log_files.events import EventFields
 from isr_batch.ingest.log_files.layout_converter import LayoutConverter, LinesInKafkasLayout
 from isr_batch.ingest.log_files.layouts import Layout, UnreadableLayout, layout_of
 from isr_batch.ingest.log_files.limits import BadFileError
+from isr_batch.ingest.log_files.prefixes import SOME
 
 HEAD_BYTES = 1 << 20
 """Bytes read at the start of a file, and at the end if it is not compressed."""
@@ -144,6 +145,31 @@ def _look(
             # The second part is the end of the file.
             first = first + len(part) if first and len(named) > 1 else None
         sources[name] = seen
+    if set(sources) == {None} and not layout.by_writer and _several_brokers(sources[None]):
+        return _by_writer(path, replace(layout, by_writer=True), size, default, sources[None])
+    return Look(path, layout, size, sources)
+
+
+def _several_brokers(seen: SeenByLook) -> bool:
+    """Whether more than one broker wrote the lines."""
+    return len(seen.brokers) > 1 and seen.brokers.total() - seen.brokers.most_common(1)[0][1] > SOME * (
+        seen.brokers.total()
+    )
+
+
+def _by_writer(path: str, layout: Layout, size: int, default: str, every: SeenByLook) -> Look:
+    """Look at the lines of a file by the broker that each names; lines that name none are left out."""
+    sources: dict[str | None, SeenByLook] = {}
+    for broker in sorted(every.brokers):
+        name = f"broker {broker}"
+        converter, seen, first = LayoutConverter(layout, name), SeenByLook(), 1
+        seen.whole = True
+        for part in _all_lines_to_look_at(path):
+            lines = converter.convert(pa.array(part, pa.string()), np.arange(len(part)))
+            _note_in_look(seen, lines.values, default)
+            _note_unread(seen, lines, first)
+            first += len(part)
+        sources[name] = seen
     return Look(path, layout, size, sources)
 
 
@@ -196,7 +222,7 @@ def _parts_to_look_at(path: str, size: int) -> tuple[list[list[str]], bool]:
     """Read lines from the beginning, and from the end if uncompressed; return whether the file continues after them."""
     head, goes_on = _first_lines(path)
     parts = [head]
-    if goes_on and not is_packed(path) and not is_export_file(path):
+    if goes_on and not is_packed(path) and not is_converted_file(path):
         with Path(path).open("rb") as stream:
             stream.seek(max(size - HEAD_BYTES, HEAD_BYTES))
             parts.append(_lines_to_look_at(stream.read(HEAD_BYTES))[1:])

@@ -9,8 +9,9 @@ _SCALARS = ("stringValue", "intValue", "doubleValue", "boolValue")
 
 
 def is_otlp(head: bytes) -> bool:
-    """Whether a file is OTLP JSON, by its beginning."""
-    return b"".join(head[: 8 * len(_BEGINS)].removeprefix(b"\xef\xbb\xbf").split()).startswith(_BEGINS)
+    """Whether a file is OTLP JSON with a batch on each line, by its beginning."""
+    first = head[: 8 * len(_BEGINS)].removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
+    return b"".join(first.split()).startswith(_BEGINS)
 
 
 def lines_of_otlp(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -26,13 +27,22 @@ def lines_of_otlp(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 def _expanded_otlp(line: bytes) -> bytes:
     try:
-        events = list(_events(json.loads(line)))
+        events = _in_order(list(events_of_batch(json.loads(line))))
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
         return line + b"\n"
     return b"".join(json.dumps(event, ensure_ascii=False).encode(errors="replace") + b"\n" for event in events)
 
 
-def _events(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _in_order(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sort a batch by time, because it is grouped by logger; the latest may come first."""
+    times = [str(event.get("timestamp", "")) for event in events]
+    if times and times[0] > times[-1]:
+        events.reverse()
+    return sorted(events, key=lambda event: str(event.get("timestamp", "")))
+
+
+def events_of_batch(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """List the log records of a batch, each as an event."""
     for of_resource in batch["resourceLogs"]:
         resource = _otlp_attributes(of_resource.get("resource", {}))
         for of_scope in of_resource.get("scopeLogs", []):

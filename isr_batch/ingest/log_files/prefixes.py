@@ -11,7 +11,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.ingest.log_files.events import LEVELS, MESSAGES, SOURCES, flat, json_objects, paths_named
+from isr_batch.ingest.log_files.events import (
+    COLLECTED,
+    LEVELS,
+    MESSAGES,
+    SOURCES,
+    flat,
+    is_source,
+    json_objects,
+    paths_named,
+)
 from isr_batch.ingest.log_files.json_lines import read_json_fields
 
 _RFC3339 = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
@@ -28,8 +37,8 @@ _ONLY_A_LEVEL = re.compile(rf"\[?(?:{LEVELS})\b\]?:?[ \t]+(?![\[(]?(?:\d|[A-Z][a
 class Prefix:
     """A prefix of a line: its display name, and a regular expression with the group ``rest``.
 
-    Optional groups: ``source``, the container or pod that wrote the line, and ``part``, which is P if the line
-    continues in the next one.
+    Optional groups: ``source``, the container or pod that wrote the line; ``part``, which is P if the line continues in
+    the next one; and ``time``, which becomes a field of the JSON object in ``rest``.
     """
 
     name: str
@@ -46,6 +55,12 @@ PREFIXES = (
     Prefix("kubectl --timestamps", rf"^{_RFC3339} (?P<rest>.*)$"),
     Prefix("aws logs tail", r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S* (?P<source>[\w./-]+) (?P<rest>.*)$"),
     Prefix("logcli", r"^\S+ \{[^}]*?\b(?:pod|instance|host)=\"(?P<source>[^\"]+)\"[^}]*\} (?P<rest>.*)$"),
+    Prefix(
+        "aws --output text", r"^EVENTS\t(?:\d+\t)?1\d{12}\t(?:(?P<source>[^\t\[{ ]+)\t)?(?P<rest>.*?)(?:\t1\d{12})?$"
+    ),
+    Prefix("Grafana's text", rf"^(?:1\d{{12}}\t{_RFC3339}|\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{{3}})\t(?P<rest>.*)$"),
+    Prefix("Fluent Bit's file", r"^[\w./*-]+: \[(?P<time>1\d{9}\.\d+), (?P<rest>\{.*\})\]$"),
+    Prefix("Fluentd's file", rf"^(?P<time>{_RFC3339})\t[\w./*-]+\t(?P<rest>\{{.*\}})$"),
     Prefix("stern", r"^(?P<source>[a-z][\w.-]*[\w]) [a-z][\w.-]* (?P<rest>.*)$"),
     Prefix("pod in brackets", r"^\[(?P<source>[a-z][\w.-]*-\d+)\] (?P<rest>.*)$"),
     Prefix("grep", r"^(?P<source>[^\s:\[\]{}]+?):(?:\d+:)?(?P<rest>.*)$"),
@@ -100,6 +115,11 @@ def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
     pattern = _NAMED[name].pattern
     found = pc.extract_regex(values, pattern)
     rest = pc.coalesce(pc.struct_field(found, "rest"), values)
+    if "<time>" in pattern:
+        time = pc.struct_field(found, "time")
+        fields = pc.utf8_slice_codeunits(pc.struct_field(found, "rest"), 1)
+        within = pc.binary_join_element_wise(f'{{"{COLLECTED}":"', time, '",', fields, "")
+        rest = pc.coalesce(pc.if_else(pc.not_equal(fields, "}"), within, None), rest)
     source = pc.struct_field(found, "source") if "<source>" in pattern else None
     goes_on = None
     if "<part>" in pattern:
@@ -117,7 +137,8 @@ def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None] | None:
         texts = [text for each in fields if isinstance(text := each.get(field), str)]
         stamped = sum(begins_with_time(text.lstrip()) for text in texts)
         if len(texts) >= MOST * len(objects) and stamped > (0 if field == _DOCKERS else SOME * len(texts)):
-            sources = (path for path in paths_named(paths, SOURCES) if isinstance(fields[0].get(path), str))
+            some = fields[0]
+            sources = (path for path in paths_named(paths, SOURCES) if is_source(str(some.get(path) or "")))
             return field, next(sources, None)
     return None
 

@@ -22,7 +22,8 @@ _MONTH, _DAY = r"(?P<m>0[1-9]|1[0-2])", r"(?P<d>0[1-9]|[12]\d|3[01])"
 _DIRECTIVES = {
     "Y": r"(?P<Y>\d{4})", "m": r"(?P<m>\d{1,2})", "d": r"(?P<d>\d{1,2})", "b": r"(?P<b>[A-Za-z]{3})",
     "H": r"(?P<H>\d{1,2})", "M": r"(?P<M>\d\d)", "S": r"(?P<S>\d\d)", "f": r"(?P<f>\d{1,9})",
-    "z": r"(?P<z>Z|[+-]\d\d(?::?\d\d)?)", "y": r"(?P<y>\d\d)", "%": "%",
+    "z": r"(?P<z>Z|[+-]\d\d(?::?\d\d)?)", "y": r"(?P<y>\d\d)", "I": r"(?P<H>\d{1,2})", "p": r"(?P<p>[AaPp][Mm])",
+    "%": "%",
 }  # fmt: skip
 """Supported directives of an operator's timestamp format, as in Python's strftime."""
 
@@ -31,7 +32,8 @@ _DIRECTIVES = {
 class StampForm:
     """A form of timestamps: its name, and a regular expression with a group for each part.
 
-    Groups: Y, y, m, b (name of the month), d, H, M, S, f (fraction of a second), z (offset); s, ms, us, ns since 1970.
+    Groups: Y, y, m, b (name of the month), d, H, M, S, f (fraction of a second), p (AM or PM), z (offset); s, ms, us,
+    ns since 1970.
     """
 
     name: str
@@ -55,7 +57,9 @@ FORMS = (
                                 r"(?P<H>[0-2]\d)(?P<M>[0-5]\d)(?P<S>[0-5]\d)[.,]?(?P<f>\d{3})"),
     StampForm("day month-name year",
               rf"(?P<d>\d{{1,2}})[ /-]{_NAME}[ /-](?P<Y>\d{{4}})[ :]{_TIME}{_FRACTION}{_ZONE}"),
-    StampForm("month-name day, year", rf"{_NAME} (?P<d>\d{{1,2}}), (?P<Y>\d{{4}}) {_TIME}{_FRACTION}{_ZONE}"),
+    StampForm("month-name day, year", rf"{_NAME} (?P<d>\d{{1,2}}), (?P<Y>\d{{4}})(?: @)? {_TIME}{_FRACTION}{_ZONE}"),
+    StampForm("month/day/year, AM or PM", r"(?P<m>\d{1,2})/(?P<d>\d{1,2})/(?P<Y>\d{4}), "
+                                          rf"(?P<H>\d{{1,2}}):(?P<M>[0-5]\d):(?P<S>[0-5]\d){_FRACTION} (?P<p>[AP]M)"),
     StampForm("epoch milliseconds", r"(?P<ms>1\d{12})"),
 )  # fmt: skip
 """Forms that are unambiguous."""
@@ -97,7 +101,9 @@ def stamp_form(name: str) -> StampForm:
         return _DIRECTIVES[found[1]]
 
     pattern = re.sub(r"%(.)|[^%]", part, name)
-    if not {"d", "H", "M", "S"} <= set(seen) or not {"Y", "y"} & set(seen) or not {"m", "b"} & set(seen):
+    given = set(seen)
+    has_hour = "I" in given if "p" in given else "H" in given
+    if not {"d", "M", "S"} <= given or not has_hour or not {"Y", "y"} & given or not {"m", "b"} & given:
         raise UsageError(f"the format {name} lacks the day or the time", "write it like '%d/%m/%Y %H:%M:%S,%f'")
     return StampForm(name, pattern)
 
@@ -163,7 +169,8 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
         pc.utf8_rpad(pc.struct_field(parts, "f"), 3, "0"), 0, 3
     )  # fmt: skip
     day = pc.binary_join_element_wise(year, month, part("d"), "-")
-    time = pc.binary_join_element_wise(part("H"), part("M"), part("S"), ":")
+    hour = _hour_of_day(part("H"), pc.struct_field(parts, "p")) if "p" in form.groups else part("H")
+    time = pc.binary_join_element_wise(hour, part("M"), part("S"), ":")
     text = pc.binary_join_element_wise(day, time, " ")
     offsets = pc.struct_field(parts, "z") if "z" in form.groups else None
     has_offset = offsets is not None and pc.any(pc.greater(pc.binary_length(offsets), 0)).as_py()
@@ -184,6 +191,14 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
         local = _zone_shift_us(us, stamp_zone(zone))
         shift = pc.coalesce(shift, local)
     return _printed_stamp(pc.subtract(us, pc.fill_null(shift, 0)).cast(pa.timestamp("us")).cast(pa.timestamp("ms")))
+
+
+def _hour_of_day(hour: pa.StringArray, half: pa.StringArray) -> pa.StringArray:
+    """Convert hours from 12 to 11 of one half of the day; 12 AM is midnight."""
+    number = pc.fill_null(hour, "12").cast(pa.int64())
+    number = pc.if_else(pc.equal(number, 12), 0, number)
+    number = pc.if_else(pc.equal(pc.utf8_upper(pc.fill_null(half, "AM")), "PM"), pc.add(number, 12), number)
+    return pc.utf8_lpad(number.cast(pa.string()), 2, "0")
 
 
 def _parsed_stamps(texts: pa.StringArray) -> pa.TimestampArray:

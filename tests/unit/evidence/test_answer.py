@@ -134,7 +134,8 @@ def test_made_by_is_unknown_outside_the_time_of_server_log() -> None:
         "server.log of broker 1 is missing.",
         (
             "1 replica left an ISR from 16:00:50.000 to 16:00:50.000, a time for which the leader's "
-            "server.log is missing or not understood: either the leader or the controller removed them."
+            "server.log or its Shrinking ISR lines are missing or not understood: "
+            "either the leader or the controller removed them."
         ),
     ]
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,6 +45,15 @@ def test_server_log_of_two_brokers_gives_each_shrink_with_lag_records_and_return
         ("16:30:50.666", "busy-1", 2, 1, 4735, 1, None, None),
     ]  # fmt: skip
     assert found == sorted(found, key=lambda row: row["change_time"])
+
+
+def test_without_shrinking_lines_nothing_is_attributed_to_the_controller() -> None:
+    lines = of_folder(SERVER_LOG_ONLY)
+    filtered = lines.filter(pc.invert(pc.match_substring(lines["message"], "Shrinking ISR")))
+    assert filtered.num_rows < lines.num_rows
+    found = rows(filtered)
+    assert found
+    assert {row["made_by"] for row in found} == {"unknown"}
 
 
 def test_server_log_of_two_brokers_gives_the_drops_of_each_check() -> None:

@@ -181,7 +181,7 @@ def test_a_document_may_have_an_event_on_each_line(tmp_path: Path, between: str)
     "a line, and more: of it",
 ])  # fmt: skip
 def test_other_files_are_left_unchanged(text: str) -> None:
-    assert not is_export(text.encode())
+    assert not is_export("a.csv", text.encode())
 
 
 def test_a_table_of_something_else_is_left_out_with_the_reason(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isr_batch.errors import NoInputError, NothingToReplayError, QualityGateError, UsageError
-from isr_batch.ingest.folder.first_look import require_follower_fetches
+from isr_batch.ingest.folder.first_look import require_follower_fetches, require_readable_logs
 from isr_batch.ingest.folder.lines import Selection, count_lines, lines_of_file
-from isr_batch.ingest.folder.log_folder import find_logs, require_readable_logs, with_lines
+from isr_batch.ingest.folder.log_folder import find_logs, with_lines
 from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.folder.time_zones import require_utc
 from isr_batch.ingest.log_files import look

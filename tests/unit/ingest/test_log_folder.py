@@ -15,9 +15,10 @@ import pytest
 
 from isr_batch.errors import NoInputError, QualityGateError
 from isr_batch.ingest.folder.clusters import find_clusters
+from isr_batch.ingest.folder.first_look import require_readable_logs
 from isr_batch.ingest.folder.folder_warnings import folder_warnings
 from isr_batch.ingest.folder.lines import lines_of_file
-from isr_batch.ingest.folder.log_folder import METADATA, REQUEST, find_logs, require_readable_logs
+from isr_batch.ingest.folder.log_folder import METADATA, REQUEST, find_logs
 from isr_batch.ingest.folder.settings_files import Broker
 
 

@@ -18,7 +18,7 @@ from tests.mutated_events import file_of_events
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "server-log-only"
 LINE = re.compile(r"\[(\S+) (\S+),(\d{3})\] ([A-Z]+) (.*) \(([\w.$]+)\)$")
-PER_FILE = 250
+PER_FILE = 500
 
 
 def lines() -> list[tuple[str, ...]]:
@@ -56,6 +56,7 @@ def test_damaged_events(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(7200)
 def test_a_hundred_thousand_damaged_events(tmp_path: Path) -> None:
     seed = int(os.environ.get("SEED", "7"))
     files = int(os.environ.get("EVENTS", "100000")) // PER_FILE

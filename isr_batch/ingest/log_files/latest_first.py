@@ -1,0 +1,49 @@
+"""Recognise text whose latest line comes first, as log viewers show it, and what is one event of it."""
+
+import re
+from itertools import pairwise
+from typing import Final
+
+_LOOKED_AT: Final = 1 << 16
+_IN_FRONT: Final = 400
+"""Bytes of a line within which its time is."""
+_TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|\b1\d{12}(?:\d{3}){0,2}\b|\b1\d{9}\.\d+")
+_NOT_DIGITS = re.compile(rb"\D")
+_DIGITS: Final = 19
+_MOST: Final = 0.9
+"""Share of the lines with a time that must begin with it; otherwise something is in front of every line."""
+_FEWEST: Final = 3
+"""Lines that must be earlier than the line before them."""
+_OTHERS: Final = 5
+"""Threads log at the same time, so that a line may be some milliseconds off; most must be in order."""
+
+EVERY_LINE = re.compile(rb"\n")
+EVERY_EVENT = re.compile(rb"\n(?=.{0,3}\d{4}[-/]\d\d[-/]\d\d|\{|1\d{9})")
+"""An event of several lines begins with its time."""
+_STACK = re.compile(rb"(?:Exception|Error)\b[^\n]*\n\s+at ")
+_STACK_REVERSED = re.compile(rb"\n\s+at [^\n]*\n(?:Caused by: )?[\w.$]+(?:Exception|Error)\b")
+_SETTING = re.compile(rb"^\t([a-z][\w.]*) = ", re.MULTILINE)
+
+
+def unit_of_latest_first(head: bytes) -> re.Pattern[bytes] | None:
+    """Return what separates the events of a text whose latest event comes first; None for any other text."""
+    lines = [line for line in head[:_LOOKED_AT].split(b"\n")[:-1] if line.strip()]
+    times = [
+        _NOT_DIGITS.sub(b"", found[0]).ljust(_DIGITS, b"0")
+        for line in lines
+        if (found := _TIME.search(line[:_IN_FRONT]))
+    ]
+    earlier = sum(a > b for a, b in pairwise(times))
+    later = sum(a < b for a, b in pairwise(times))
+    if earlier < _FEWEST or earlier <= _OTHERS * later or times[0] <= times[-1] or head.lstrip().startswith(b"<"):
+        return None
+    begun = len(EVERY_EVENT.findall(head[:_LOOKED_AT]))
+    return EVERY_LINE if begun < _MOST * len(times) or _is_reversed_within_events(head) else EVERY_EVENT
+
+
+def _is_reversed_within_events(head: bytes) -> bool:
+    """Whether the lines of an event are in reverse too; a broker sorts its settings by name."""
+    names = _SETTING.findall(head)
+    reversed_signs: int = len(_STACK_REVERSED.findall(head)) + sum(a > b for a, b in pairwise(names))
+    usual: int = len(_STACK.findall(head)) + sum(a < b for a, b in pairwise(names))
+    return reversed_signs > usual
