@@ -157,7 +157,7 @@ def _is_of_numba(error: BaseException) -> bool:
 
 
 def _is_of_ended_java(error: BaseException) -> bool:
-    """Whether Py4J lost the connection to Java, or got half a response, of which it looks up a piece in vain."""
+    """Whether Py4J lost the connection to Java, or got half a response, in which its lookups fail."""
     if type(error).__module__.startswith("py4j."):
         return type(error).__name__ == "Py4JNetworkError"
     *_, last = "", *_modules_of(error)
@@ -173,7 +173,7 @@ def _system_error(error: BaseException) -> IsrBatchError | None:
     if _is_of_ended_java(error):
         return StorageError(
             "Spark's Java process ended, or was stopped, before the work was done",
-            f"its own messages are above; if there are none, the machine may have run out of memory: {_NOTHING_HALF}",
+            f"its own messages are above; without any, the machine may have run out of memory: {_NOTHING_HALF}",
         )
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
         return UsageError(f"{error.object} has a byte that is not text", "give it another name")
