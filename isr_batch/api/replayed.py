@@ -58,8 +58,8 @@ class BrokerFacts:
     def of_partitions_in(self, lake: MemoryLake) -> pa.Table:
         """Select the rows about partitions that have rows in some tables."""
         tables = (read_columns(lake, table.name, _PARTITION) for table in _OF_PARTITIONS)
-        here = pa.concat_tables(rows.group_by(_PARTITION).aggregate([]) for rows in tables if rows.num_rows)
-        places = (self._places.get(key, ()) for key in dict.fromkeys(_keys(here)))
+        here = (rows.group_by(_PARTITION).aggregate([]) for rows in tables if rows.num_rows)
+        places = (self._places.get(key, ()) for key in dict.fromkeys(chain.from_iterable(map(_keys, here))))
         return self.rows.take(pa.array(chain.from_iterable(places), pa.int64()))
 
     @cached_property

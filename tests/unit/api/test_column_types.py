@@ -68,3 +68,13 @@ def test_run_ends_are_refused() -> None:
     topic = pc.run_end_encode(FETCHES["topic"].combine_chunks())
     with pytest.raises(isr_batch.SchemaError, match=r"topic is run_end_encoded.*cannot be read as"):
         shrinks(FETCHES.set_column(0, "topic", topic))
+
+
+@pytest.mark.parametrize(
+    "rows", [FETCHES.slice(0, 0), FETCHES.set_column(4, "follower", pa.array([-1] * len(FETCHES)))]
+)
+def test_group_without_a_fetch_of_a_follower(rows: pa.Table) -> None:
+    """All its fetches are those of consumers, or there are none; the other groups of the job go on."""
+    facts = isr_batch.broker_facts(FETCHES, mapping=IN_US)
+    for brokers in (facts, None):
+        assert not isr_batch.shrink_udf(mapping=IN_US, brokers=brokers)(rows).num_rows
