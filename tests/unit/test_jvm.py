@@ -91,7 +91,7 @@ def test_a_response_that_java_did_not_finish() -> None:
     with pytest.raises(AttributeError) as ours:
         protocol.get_command_part(object())
     with pytest.raises(KeyError) as elsewhere:
-        {}["p"]
+        dict[str, int]()["p"]
     assert str(explained_error(cut_off.value)).startswith("Spark's Java process ended")
     assert str(explained_error(protocol.Py4JNetworkError("Answer from Java side is empty"))).startswith("Spark's Java")
     assert [explained_error(error.value) for error in (ours, elsewhere)] == [None, None]
