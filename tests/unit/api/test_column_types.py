@@ -74,7 +74,7 @@ def test_run_ends_are_refused() -> None:
     "rows", [FETCHES.slice(0, 0), FETCHES.set_column(4, "follower", pa.array([-1] * len(FETCHES)))]
 )
 def test_group_without_a_fetch_of_a_follower(rows: pa.Table) -> None:
-    """All its fetches are those of consumers, or there are none; the other groups of the job go on."""
+    """It is empty, or has only fetches of consumers; the other groups of the job go on."""
     facts = isr_batch.broker_facts(FETCHES, mapping=IN_US)
     for brokers in (facts, None):
         assert not isr_batch.shrink_udf(mapping=IN_US, brokers=brokers)(rows).num_rows
