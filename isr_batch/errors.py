@@ -148,16 +148,33 @@ def explained_error(error: BaseException) -> IsrBatchError | None:
             f"{file} cannot be compiled: {said[:MOST_SAID]}",
             "functions of a rule use numbers and the fields of udfs/records.py, and no objects: docs/add-a-rule.md",
         )
-    return _path_error(error)
+    return _system_error(error)
 
 
 def _is_of_numba(error: BaseException) -> bool:
     """Whether numba raised it, or was on the way: a missing field of a record is a KeyError."""
-    frames = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
-    return type(error).__module__.startswith("numba.") or any(name.startswith("numba.") for name in frames)
+    return type(error).__module__.startswith("numba.") or any(name.startswith("numba.") for name in _modules_of(error))
 
 
-def _path_error(error: BaseException) -> IsrBatchError | None:
+def _is_of_ended_java(error: BaseException) -> bool:
+    """Whether Py4J lost the connection to Java, or got half a response, in which its lookups fail."""
+    if type(error).__module__.startswith("py4j."):
+        return type(error).__name__ == "Py4JNetworkError"
+    *_, last = "", *_modules_of(error)
+    return isinstance(error, OSError | LookupError) and last.startswith("py4j.")
+
+
+def _modules_of(error: BaseException) -> list[str]:
+    """List the modules that an error went through, the one that raised it last."""
+    return [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
+
+
+def _system_error(error: BaseException) -> IsrBatchError | None:
+    if _is_of_ended_java(error):
+        return StorageError(
+            "Spark's Java process ended, or was stopped, before the work was done",
+            f"its own messages are above; without any, the machine may have run out of memory: {_NOTHING_HALF}",
+        )
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
         return UsageError(f"{error.object} has a byte that is not text", "give it another name")
     if isinstance(error, OSError) and error.filename:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from isr_batch.api.frames import as_arrow, kind_of, one_kind, require_rows, schema_of, shown_type
 from isr_batch.api.given import GivenMapping, given_mapping, given_rules, mapping_tree
-from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, results_of, stream_of
+from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, results_of
 from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.errors import UsageError
 from isr_batch.ingest.own_table.in_memory import RowsHere, input_tables
@@ -151,5 +151,4 @@ def _shrinks_of_group(
 ) -> pa.Table:
     sql = log_sql(repeated=True)  # opening one, or planning a query, takes longer than a group's query
     lake = input_tables(sql, [fetches], mapping)
-    stream = stream_of(lake, brokers or facts_of(sql, lake))
-    return results_of(sql, lake, stream, runs, [SHRINK_VERDICTS])[SHRINK_VERDICTS]
+    return results_of(sql, lake, brokers or facts_of(sql, lake), runs, [SHRINK_VERDICTS])[SHRINK_VERDICTS]

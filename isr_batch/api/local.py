@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from isr_batch.api.frames import Kind, given_back
-from isr_batch.api.replayed import facts_of, frames_read, results_of, stream_of, timelines_of
+from isr_batch.api.replayed import facts_of, frames_read, results_of, timelines_of
 from isr_batch.api.stored import folder_of, rows_where, save
 from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.errors import QualityGateError
@@ -68,8 +68,8 @@ class LocalTables:
         with log_sql(repeated=frames["fetches"].num_rows <= _FEW_ROWS) as sql:
             self._tables = frames_read(sql, frames, mapping)
             _require_fetches(self._tables)
-            self._stream = stream_of(self._tables, facts_of(sql, self._tables))
-            for table, rows in results_of(sql, self._tables, self._stream, runs).items():
+            self._facts = facts_of(sql, self._tables)
+            for table, rows in results_of(sql, self._tables, self._facts, runs).items():
                 self._tables.put(table, rows)
 
     def frame(self, name: str, where: Mapping[str, str] | None = None) -> Any:  # noqa: D102 as `Tables`
@@ -82,8 +82,7 @@ class LocalTables:
 
     @cached_property
     def _timelines(self) -> dict[str, pa.Table]:
-        with log_sql() as sql:
-            return timelines_of(sql, self._tables, self._stream, self._runs)
+        return timelines_of(self._tables, self._facts, self._runs)
 
     @cached_property
     def _scored(self) -> MemoryLake:

@@ -1,16 +1,20 @@
 """Replay rows that this process holds: those of a notebook, or of a Spark task."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from isr_batch.ingest.own_table.derived_tables import derive_in_memory
 from isr_batch.ingest.own_table.in_memory import RowsHere, input_tables
 from isr_batch.ingest.own_table.mapping import TableMapping
 from isr_batch.ingest.own_table.read_source import inputs_of_sources
+from isr_batch.ingest.own_table.row_order import order_of_rows
 from isr_batch.lake.arrow_read import contract_schema, read_columns
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.duckdb_engine import InProcess
@@ -20,16 +24,23 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, OBSERVED_ISR_CHA
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.lake.tables.own_tables import GIVEN_TERMS
 from isr_batch.lake.tables.timelines import TIMELINES
-from isr_batch.replay.event_stream import rows_of_segments, stream_facts
+from isr_batch.progress import counted
+from isr_batch.replay.event_stream import stream_facts
+from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.replay.one_partition import timelines_of_results
-from isr_batch.replay.packing import packed_in_memory
-from isr_batch.replay.replay import replayed_stream
 from isr_batch.replay.result_tables import SCORED_TABLES, scored_result_tables
-from udfs.batches.results import SCORED
+from udfs.batches.event_chunks import COLUMNS_OF_APPENDS, COLUMNS_OF_FETCHES
+from udfs.batches.replay import replay_batches
+from udfs.batches.results import RESULT_SCHEMA, SCORED, SET_COLUMNS
 from udfs.batches.rule_runs import RuleRun
+from udfs.batches.segments import SEGMENT
+from udfs.records import APPEND, FETCH, NOBODY_WAITS, ROW_ORDER, UNKNOWN, Rows
 
 _OF_PARTITIONS: Final = (FETCH_LOG, APPEND_LOG, OBSERVED_ISR_CHANGES, GIVEN_TERMS)
 _PARTITION: Final = ["cluster_id", "topic", "partition_id"]
+_EVENTS: Final = ((FETCH_LOG, FETCH, COLUMNS_OF_FETCHES), (APPEND_LOG, APPEND, COLUMNS_OF_APPENDS))
+ROWS_AT_ONCE: Final = 1 << 14
+"""Events per batch of the replay's stream."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +58,17 @@ class BrokerFacts:
     def of_partitions_in(self, lake: MemoryLake) -> pa.Table:
         """Select the rows about partitions that have rows in some tables."""
         tables = (read_columns(lake, table.name, _PARTITION) for table in _OF_PARTITIONS)
-        here = pa.concat_tables(rows.group_by(_PARTITION).aggregate([]) for rows in tables if rows.num_rows)
-        own = self.rows
-        for name in _PARTITION:
-            own = own.filter(pc.is_in(own[name], here[name]))
-        if here.num_rows == 1:
-            return own
-        known = set(_keys_of_replayed(here))
-        return own.filter(pa.array([key in known for key in _keys_of_replayed(own)], pa.bool_()))
+        here = (rows.group_by(_PARTITION).aggregate([]) for rows in tables if rows.num_rows)
+        places = (self._places.get(key, ()) for key in dict.fromkeys(chain.from_iterable(map(_keys_of_replayed, here))))
+        return self.rows.take(pa.array(chain.from_iterable(places), pa.int64()))
+
+    @cached_property
+    def _places(self) -> Mapping[tuple[object, ...], Sequence[int]]:
+        """Indices of the rows of each partition."""
+        found = defaultdict[tuple[object, ...], list[int]](list)
+        for place, key in enumerate(_keys_of_replayed(self.rows)):
+            found[key].append(place)
+        return found
 
 
 def _keys_of_replayed(rows: pa.Table) -> Iterator[tuple[object, ...]]:
@@ -76,32 +90,61 @@ def facts_of(sql: ArrowSql, lake: MemoryLake) -> BrokerFacts:
     return BrokerFacts(engine.arrow(stream_facts(engine)))
 
 
-def stream_of(lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
-    """Make the input stream of a replay from input tables, without facts about other partitions."""
-    return pa.concat_tables(
-        [facts.of_partitions_in(lake), rows_of_segments(packed_in_memory(lake))], promote_options="default"
-    )
-
-
 def results_of(
     sql: ArrowSql,
     lake: MemoryLake,
-    stream: pa.Table,
+    facts: BrokerFacts,
     runs: Sequence[RuleRun],
     tables: Sequence[Table] = SCORED_TABLES,
 ) -> dict[Table, pa.Table]:
-    """Replay a stream, and return some of the tables from which scores are computed."""
-    engine = InProcess(lake, sql)
+    """Replay input tables, and return some of the tables from which scores are computed."""
     kinds = SCORED if {*tables} - {ISR_CHANGES, SHRINK_VERDICTS} else ("change",)
-    results = replayed_stream(engine, stream, runs, kinds)
+    results = _replayed_rows(lake, facts, runs, kinds)
     schemas = {table: contract_schema(table.name, table.column_names) for table in tables}
     if not results.num_rows:  # true for most partitions if only shrinks are requested
         return {table: schema.empty_table() for table, schema in schemas.items()}
-    return {table: rows.cast(schemas[table]) for table, rows in scored_result_tables(engine, results, tables).items()}
+    return {
+        table: rows.cast(schemas[table])
+        for table, rows in scored_result_tables(InProcess(lake, sql), results, tables).items()
+    }
 
 
-def timelines_of(sql: ArrowSql, lake: MemoryLake, stream: pa.Table, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:
-    """Replay a stream for its timelines, which takes five times as long; return the rows of each view."""
-    engine = InProcess(lake, sql)
-    results = engine.arrow(replayed_stream(engine, stream, runs, [*TIMELINES]))
+def timelines_of(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:
+    """Replay input tables for their timelines, which takes five times as long; return the rows of each view."""
+    results = _replayed_rows(lake, facts, runs, [*TIMELINES])
     return timelines_of_results(results, read_columns(lake, FETCH_LOG.name, FETCH_LOG.column_names))
+
+
+def _replayed_rows(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun], kinds: Collection[str]) -> pa.Table:
+    keep_compiled()
+    return pa.Table.from_batches(replay_batches(_stream_in_order(lake, facts), runs, kinds), RESULT_SCHEMA)
+
+
+def _stream_in_order(lake: MemoryLake, facts: BrokerFacts) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the replay's stream, one row per event: packing and unpacking take longer than the replay."""
+    about = facts.of_partitions_in(lake)
+    names = (*SET_COLUMNS, *Rows._fields)
+    rows = pa.concat_tables([about.select(names), *(_events_in(lake, *of) for of in _EVENTS)]).combine_chunks()
+    # Of rows at the same time, the last of these columns decides first.
+    order, _ = order_of_rows(rows.select([*SET_COLUMNS, *reversed(ROW_ORDER)]), SET_COLUMNS, ROW_ORDER[0])
+    terms = about["term"].combine_chunks()
+    cuts = ((order[begin : begin + ROWS_AT_ONCE], ROWS_AT_ONCE) for begin in range(0, len(order), ROWS_AT_ONCE))
+    for some in counted(cuts, len(order), "events"):
+        (batch,) = rows.take(pa.array(some)).combine_chunks().to_batches()
+        batch = batch.append_column("term", terms.take(pa.array(some, mask=some >= about.num_rows)))
+        yield batch.append_column("segment", pa.nulls(len(some), SEGMENT))
+
+
+def _events_in(lake: MemoryLake, table: Table, kind: np.int64, columns: Mapping[str, str]) -> pa.Table:
+    """Read fetches or appends as rows of the stream, without refused appends."""
+    read = read_columns(lake, table.name, (*SET_COLUMNS, *columns.values()))
+    if table is APPEND_LOG:
+        read = read.filter(read["log_end_offset"].is_valid())
+    rows = {name: read[name] for name in SET_COLUMNS}
+    for name in Rows._fields:
+        unknown = int(NOBODY_WAITS if columns.get(name) == "acks" else UNKNOWN)
+        rows[name] = (
+            read[columns[name]].cast(pa.int64()).fill_null(unknown) if name in columns
+            else pa.repeat(int(kind) if name == "kind" else unknown, read.num_rows)
+        )  # fmt: skip
+    return pa.table(rows)

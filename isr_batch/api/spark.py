@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.api.frames import Kind, given_back, require_rows
-from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, results_of, stream_of, timelines_of
+from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, results_of, timelines_of
 from isr_batch.api.stored import folder_of, rows_where, save
 from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.errors import UsageError
@@ -243,16 +243,15 @@ def _read_by_spark(name: str, _sql: ArrowSql, lake: MemoryLake, _facts: BrokerFa
 
 
 def _replayed(name: str, runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
-    stream = stream_of(lake, facts)
     if name in VIEWS:
-        return timelines_of(sql, lake, stream, runs)[name]
-    return results_of(sql, lake, stream, runs, [TABLES[name]])[TABLES[name]]
+        return timelines_of(lake, facts, runs)[name]
+    return results_of(sql, lake, facts, runs, [TABLES[name]])[TABLES[name]]
 
 
 def _packets_of_spark_rows(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
     """Return the rows of several tables, each serialised as an Arrow stream."""
     packets = []
-    for table, rows in results_of(sql, lake, stream_of(lake, facts), runs).items():
+    for table, rows in results_of(sql, lake, facts, runs).items():
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as stream:
             stream.write_table(rows)

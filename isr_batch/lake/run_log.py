@@ -114,6 +114,7 @@ def write_run_log(lake: Lake, command: str, window: str | None, config_hash: str
         try:
             write(*_end_of_run(error))
         except Exception as another:  # noqa: BLE001 the error that is raised matters more
-            logger.warning("run_log: the failed run could not be recorded: %s", printable(str(another)))
+            why = explained_error(another) or f"{type(another).__name__}: {another}"
+            logger.warning("run_log: the failed run could not be recorded: %s", printable(str(why)))
         raise
     write(0, None)

@@ -7,8 +7,6 @@ log, come as packed segments.
 
 from typing import Final
 
-import pyarrow as pa
-
 from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.outputs import LATE_CHECKS
@@ -161,16 +159,6 @@ def _segments_in_window(engine: LakeEngine, window: Window, where: str) -> Rows:
     # Sorted behind all other rows of its first instant; unpacking merges its events with them in order.
     rows = engine(_event_rows_as_sql(FETCH, of_days, "segment", time_us="unix_micros(first_time)"), segments=segments)
     return engine(f"SELECT * FROM {{rows}} AS in_window WHERE {window.within('time_us')}", rows=rows)
-
-
-def rows_of_segments(segments: pa.Table) -> pa.Table:
-    """Make rows of the stream from segments in memory, of schema ``udfs.batches.segments.SEGMENTS``."""
-    many = segments.num_rows
-    given = {"kind": pa.repeat(int(FETCH), many), "time_us": segments["first_us"]}
-    numbers = {name: given.get(name, pa.repeat(int(UNKNOWN), many)) for name in KernelRows._fields}
-    fields = [segments[field.name].combine_chunks() for field in SEGMENT]
-    segment = pa.StructArray.from_arrays(fields, fields=list(SEGMENT))
-    return pa.table({**{name: segments[name] for name in SET_COLUMNS}, **numbers, "segment": segment})
 
 
 def _states_at_begin(engine: LakeEngine, kept: Rows, window: Window) -> Rows:

@@ -19,7 +19,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.errors import SchemaError
 from isr_batch.lake import sizes
-from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.day_files import day_of_file, files_by_day, made_from
@@ -29,7 +28,6 @@ from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.delta_files.write import REPORTS, reported_files, with_files_written
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import OfBatches
-from isr_batch.lake.memory_lake import MemoryLake
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.spark_engine import rows_at_a_time
 from isr_batch.lake.tables.contract import Table
@@ -44,7 +42,7 @@ from udfs.batches.event_chunks import (
     event_chunks_of_fetches,
 )
 from udfs.batches.results import SET_COLUMNS
-from udfs.batches.segments import SEGMENTS, DamagedSegmentError, pack_segments
+from udfs.batches.segments import DamagedSegmentError, pack_segments
 
 PIECES_AT_A_TIME = 1024
 """Chunks per batch that a worker reads from a file, or gets from Spark; a chunk has at most 70 kB."""
@@ -160,17 +158,6 @@ def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
         for make, columns in [_OF[name]]
         for batch in make(rows for file in of_table for rows in _rows_to_pack(Part(file, 0, 1), columns))
     )
-
-
-def packed_in_memory(lake: MemoryLake) -> pa.Table:
-    """Pack all fetches and appends of a lake in memory into rows of schema ``udfs.batches.segments.SEGMENTS``."""
-    _load_kernels()
-    pieces = _chunks_in_order(
-        batch
-        for name, (make, columns) in _OF.items()
-        for batch in make(iter(read_columns(lake, name, columns).to_batches(CHUNK_ROWS)))
-    )
-    return pa.Table.from_batches(pack_segments(iter(pieces)), SEGMENTS)
 
 
 def _chunks_in_order(made: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:

@@ -1,8 +1,13 @@
 """Convert results of a replay or a simulation (``udfs.batches.results.RESULT_SCHEMA``) to rows of the tables."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.lake_engine import LakeEngine, Rows
@@ -36,6 +41,38 @@ def scored_result_tables(engine: Asks, results: Rows, tables: Sequence[Table] = 
         return {table: engine(_sql_of_result_table(table).replace("{changes}", f"({_CHANGES})"), results=results)}
     changes = engine(_CHANGES, results=results)
     return {table: engine(_sql_of_result_table(table), changes=changes, results=results) for table in tables}
+
+
+def shrinks_of_results(results: pa.Table) -> pa.Table:
+    """Return the rows of ``shrink_verdicts`` as `scored_result_tables` does: for few rows, a query takes longer."""
+    changes = results.filter(pc.equal(results["result"], "change"))
+    kinds, times, reasons = (changes[name].to_pylist() for name in ("kind", "time_us", "depends_on"))
+    followers = [*zip(*(changes[name].to_pylist() for name in _FOLLOWER.split(", ")), strict=True)]
+    doubts: dict[object, str] = {}
+    history = defaultdict[object, list[tuple[int, bool, int]]](list)
+    for place, (kind, time, follower) in enumerate(zip(kinds, times, followers, strict=True)):
+        if kind == "doubt":
+            doubts[follower, time] = max(reasons[place] or "", doubts.get((follower, time), ""))
+        else:
+            history[follower].append((time, kind != "shrink", place))
+    found: list[tuple[int, str | None, int | None]] = []
+    for of_follower in history.values():
+        in_order = sorted(of_follower)
+        for (time, _, place), (next_time, _, after) in zip_longest(in_order, in_order[1:], fillvalue=(0, False, -1)):
+            if kinds[place] == "shrink":
+                restored = next_time if after >= 0 and kinds[after] == "expand" else None
+                found.append((place, doubts.get((followers[place], time)) or None, restored))
+    rows = changes.take(pa.array([place for place, _, _ in found], pa.int64()))
+    instants = pa.timestamp("us", "UTC")
+    computed = {
+        "change_time": rows["time_us"].cast(instants),
+        "event_date": rows["time_us"].cast(pa.timestamp("us")).cast(pa.date32()),
+        "certainty": pa.array(["possible" if doubt else "certain" for _, doubt, _ in found], pa.string()),
+        "depends_on": pa.array([doubt for _, doubt, _ in found], pa.string()),
+        "restored_time": pa.array([restored for _, _, restored in found], instants),
+    }
+    names = SHRINK_VERDICTS.column_names
+    return pa.table({name: computed[name] if name in computed else rows[name] for name in names})
 
 
 def _sql_of_result_table(table: Table) -> str:

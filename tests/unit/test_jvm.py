@@ -5,8 +5,10 @@ import stat
 from pathlib import Path
 
 import pytest
+from py4j import protocol  # type: ignore[import-untyped]
 
 from isr_batch import jvm, jvm_archive
+from isr_batch.errors import explained_error
 from pipelines.job import LITTLE_BYTES, size_of_job
 
 GIVEN = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
@@ -80,3 +82,16 @@ def test_without_java_there_is_no_archive_and_no_error(tmp_path: Path) -> None:
 def test_nor_where_it_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "a home").chmod(stat.S_IRUSR | stat.S_IXUSR)
     assert jvm_archive.write_class_archive() is None
+
+
+def test_a_response_that_java_did_not_finish() -> None:
+    """The JVM ended while a call waited for it; a wrong argument is our own fault."""
+    with pytest.raises(KeyError) as cut_off:
+        protocol.get_return_value("yp", None)
+    with pytest.raises(AttributeError) as ours:
+        protocol.get_command_part(object())
+    with pytest.raises(KeyError) as elsewhere:
+        dict[str, int]()["p"]
+    assert str(explained_error(cut_off.value)).startswith("Spark's Java process ended")
+    assert str(explained_error(protocol.Py4JNetworkError("Answer from Java side is empty"))).startswith("Spark's Java")
+    assert [explained_error(error.value) for error in (ours, elsewhere)] == [None, None]

@@ -134,6 +134,8 @@ def _is_list_column(kind: pa.DataType) -> bool:
 
 
 def _value_as_sql(given: ColumnSource, column: str, kind: pa.DataType) -> str:
+    if pa.types.is_dictionary(kind):  # a category of pandas, of numbers as well as of text
+        kind = kind.value_type
     if pa.types.is_null(kind):  # the type that pandas gives a column without values
         return "NULL"
     if isinstance(given, InstantSource):
