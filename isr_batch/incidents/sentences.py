@@ -130,6 +130,11 @@ def _sentences_of_assumptions(cluster: Row) -> list[str]:
     if cluster["unlogged"]:
         theirs = brokers_text(cluster["unlogged"])
         said.append(f"server.log of {theirs} is missing: a removal that the replay makes too is attributed to them.")
+    if number := cluster["attributed"]:
+        made = f"the replay of {cluster['rule']} makes {'it' if number == 1 else 'them'} just before the replica left"
+        unconfirmed = "without server.log of that time the brokers' own lines cannot confirm it"
+        begin = f"{number:,} of these drops {_was_or_were(number)} not logged by the leader"
+        said.append(f"{begin}: {made}, and {unconfirmed}.")
     if cluster["assumed_lag_time_ms"] is not None:
         said.append(assumed_lag_time_sentence(cluster["assumed_lag_time_ms"]))
     if cluster["least_release"] is not None:

@@ -73,6 +73,24 @@ def test_a_removal_that_no_log_explains_is_not_the_controllers(log: Log) -> None
         "1 was removed by the controller: broker 3 at 00:00:40 (1).",
         "1 replica left an ISR at a time without the leader's server.log: it or the controller removed them.",
     ]
+    assert any(
+        said.startswith("1 of these drops was not logged by the leader: the replay of kafka-3.7 makes it just before")
+        for said in cluster_headline(own, own.clusters[0])
+    )
+    # The controller took another partition's leadership from it then; up to 3.6 any change begins a term.
+    term = {
+        "cluster_id": "c",
+        "topic": "other",
+        "partition_id": 0,
+        "leader_epoch": 1,
+        "leader_id": 2,
+        "assigned": [1, 2],
+    }
+    log.add("leader_epochs", **term, previous_leader_id=2, start_time=at(20), end_time=at(100))
+    assert made()[:2] == [("leader", "genuine"), ("unknown", "unknown")]
+    log.add("leader_epochs", **term, previous_leader_id=3, start_time=at(20), end_time=at(100))
+    assert made()[0] == ("controller", "excluded")
+    log.rows["leader_epochs"].pop()
     log.add("broker_events", cluster_id="c", broker_id=1, kind="fenced", event_time=at(29.5), end_time=at(29.5))
     assert made()[1] == ("controller", "excluded")
     log.add("controller_records", cluster_id="c", kind="partition", record_time=at(0), record_offset=1)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from isr_batch.ingest.terms.mid_term import LOGGED, IsrReport
-from isr_batch.ingest.terms.mid_term_rows import _settle_mid_term
+from isr_batch.ingest.terms.mid_term_rows import _settle_mid_term, end_abandoned
 from isr_batch.ingest.terms.partition_lines import PartitionEvidence
 from udfs.records import AT_LOG_END, BEHIND
 
@@ -60,3 +60,25 @@ def test_without_a_line_a_follower_that_does_not_fetch_is_unknown() -> None:
     row = settled()
     assert (row["isr_at_start"], row["isr_source"]) == ([1, 2], "inferred")
     assert row["held_at_start"] == [None, int(AT_LOG_END), None]
+
+
+def test_a_term_that_all_followers_leave_at_once_is_over() -> None:
+    """Each goes on with another partition of the leader, and nobody appends: request logs alone show no deletion."""
+
+    def ended_s(first: float, second: float, other: float, append: float | None = None) -> float:
+        row, rest = ({"leader_id": 1, "replica_lag_time_max_ms": 4_000, "end_us": 60 * SECOND} for _ in range(2))
+        asked = [
+            {"replica_id": replica, "last_us": round(at * SECOND)} for replica, at in ((2, first), (3, second))
+        ]  # fmt: skip
+        elsewhere = [{"replica_id": replica, "last_us": round(other * SECOND)} for replica in (2, 3)]
+        appends = None if append is None else {"last_us": round(append * SECOND)}
+        end_abandoned([(row, asked, appends), (rest, elsewhere, None)])
+        assert rest["end_us"] == 60 * SECOND
+        return row["end_us"] / SECOND
+
+    assert ended_s(20, 20.5, 60) == 20.500001
+    assert ended_s(20, 20.5, 60, append=19) == 20.500001
+    assert ended_s(20, 20.5, 60, append=21) == 60
+    assert ended_s(20, 23, 60) == 60
+    assert ended_s(20, 20.5, 24) == 60
+    assert ended_s(57, 57.5, 60) == 60
