@@ -297,7 +297,8 @@ def _wrong_numbers_of_lines(rows: Sequence[Row], line: str) -> Iterator[bool]:
 
 def names_what_is_there(facts: Facts, seconds: set[str], brokers: set[int], text: str) -> Iterator[bool]:
     """Whether tables have the brokers, the times and the silences of a sentence."""
-    for each in re.findall(r"\bbrokers? ((?:\d+(?:, | and )?)+)", text, re.IGNORECASE):
+    without_times = re.sub(r"\d\d:\d\d:\d\d", "", text)
+    for each in re.findall(r"\bbrokers? ((?:\d+(?:, | and )?)+)", without_times, re.IGNORECASE):
         yield {int(broker) for broker in re.findall(r"\d+", each)} <= brokers
     yield set(re.findall(r"\b\d\d:\d\d:\d\d\b", text)) <= seconds
     for broker, least, most in re.findall(r"[Bb]roker (\d+) was silent for ([\d.]+)(?: to ([\d.]+))? s\b", text):

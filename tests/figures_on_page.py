@@ -7,6 +7,7 @@ import html
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from isr_batch.explain.shrink_data import explain_shrink
@@ -112,7 +113,8 @@ def _wrong_about_shrink(replayed: Replayed, cluster: Row, found: re.Match[str], 
     followers = [int(each) for each in re.findall(r"\d+", found[2])]
     at_ms = _ms_at(found[5])
     rule = next(m[1] for text in rest if (m := re.match(r"(?:The brokers ran|By a replay of) ([\w.-]+);", text)))
-    said = {int(m["who"]): m for text in rest[: len(followers) + 20] if (m := FOLLOWER.match(text))}
+    mine = [*takewhile(lambda text: not text.startswith("Picture: "), rest)]
+    said = {int(m["who"]): m for text in mine if (m := FOLLOWER.match(text))}
     for follower in followers:
         key = cluster["cluster_id"], found[3], int(found[4]), rule, follower, at_ms, "shrink"
         row, text = replayed.verdicts.get(key), said.get(follower)

@@ -254,8 +254,8 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     followers = mid_term_rows.as_followers(earlier.with_followers(seen))
     known = leader_epochs.leader_epochs(sources, starts, mid_term_rows.as_begun(begun), followers, processes)
     rows = mid_term_rows.vouched_for(known.to_pylist(), stretches, evidence)
+    mid_term_rows.end_in_pauses(rows, pauses, sources)
     releases.with_releases(rows, releases.oldest_release(by_file), found.given.release)
-
     sessions = fetch_log.requests_in_sessions(engine, said["fetches"], stretches)
     threads = {b.broker_id: b.num_replica_fetchers for b in found.brokers.values() if b.num_replica_fetchers}
     last = earlier.last_rows(begins_us)

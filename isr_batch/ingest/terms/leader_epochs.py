@@ -167,13 +167,12 @@ def leader_epochs(
                 CAST([] AS INTEGER[]) AS isr
             FROM begun
         ), superseded AS (
-            -- The line that ends such a term may be missing, too: a later epoch ends it, whoever leads. Without
-            -- server.log no end of a process is known, and a later epoch of another leader ends any term.
+            -- The line that ends it may be missing: a later epoch does; without server.log, another leader ends any term.
             SELECT b.broker_id, b.topic, b.partition_id, b.leader_epoch, min(e.stamp_us) AS superseded_us
             FROM every b JOIN every e ON b.topic = e.topic AND b.partition_id = e.partition_id
                 AND e.leads AND e.leader_epoch > b.leader_epoch AND b.leader_epoch >= 0 AND e.stamp_us > b.stamp_us
             WHERE b.begins_mid_term OR (b.leads AND e.broker_id != b.broker_id
-                AND b.broker_id IN (SELECT broker_id FROM settings WHERE len(starts_us) = 0))
+                AND b.broker_id IN (FROM unseen))
             GROUP BY ALL
         ), lasting AS (
             SELECT every.* EXCLUDE (begins_mid_term), settings.* EXCLUDE (broker_id), begins_mid_term,
@@ -203,6 +202,7 @@ def leader_epochs(
         processes=processes,
         write_times=server_log.isr_write_times(sources.sql, sources.shrinks, sources.isr_updates, sources.led),
         delays=_metadata_delays(sources),
+        unseen=server_log.brokers_without_processes(sources.sql, sources.server, sources.settings),
     )
     return sources.sql(
         f"""

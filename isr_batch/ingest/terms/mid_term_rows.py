@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from isr_batch.broker_lines.server_log import brokers_without_processes
 from isr_batch.ingest.engine.engine import Engine, Rows
 from isr_batch.ingest.folder.log_folder import METADATA, SERVER, STATE_CHANGE
 from isr_batch.ingest.requests.coverage import GAP_US, Stretch, with_stretch_number
@@ -154,6 +155,31 @@ def _assigned_mid_term(row: Mapping[str, Any], evidence: PartitionEvidence) -> d
     in_lines = [replica for each in evidence.isr[partition_of(row)] for replica in (each.before or each.after)]
     named = replicas or [*row["assigned"], *in_lines]
     return {"assigned": list(dict.fromkeys([*named, *row["assigned"]])), "assigned_source": source}
+
+
+def end_in_pauses(led: Iterable[dict[str, Any]], pauses: pa.Table, sources: Sources) -> None:
+    """End, in place, terms with the last request before a long pause in which another leader took over.
+
+    A process that was killed is known by its next start, in server.log. Without that log, nothing shows what a leader
+    did that handled no request any more for a lag time until its term was over.
+
+    Parameters
+    ----------
+    led : iterable of dict
+        Rows of leader_epochs.
+    pauses : pa.Table
+        Result of `isr_batch.ingest.requests.request_summary.request_pauses`.
+    sources : Sources
+    """
+    unseen = {*brokers_without_processes(sources.sql, sources.server, sources.settings)["broker_id"].to_pylist()}
+    of_broker = defaultdict(list)
+    for pause in pauses.to_pylist():
+        of_broker[pause["broker_id"]].append((pause["before_us"], pause["first_us"]))
+    for row in led:
+        for before_us, first_us in of_broker[row["leader_id"]] if row["leader_id"] in unseen else ():
+            long = first_us - (before_us or first_us) > 1000 * row["replica_lag_time_max_ms"]
+            if long and before_us < row["end_us"] < first_us:
+                row["end_us"] = max(row["start_us"], before_us)
 
 
 def settle_mid_term(  # noqa: PLR0913, PLR0917 all evidence of a term's start

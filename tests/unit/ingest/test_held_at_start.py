@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from isr_batch.ingest.terms.mid_term import LOGGED, IsrReport
-from isr_batch.ingest.terms.mid_term_rows import _settle_mid_term, end_abandoned
+from isr_batch.ingest.terms.mid_term_rows import _settle_mid_term, end_abandoned, end_in_pauses
 from isr_batch.ingest.terms.partition_lines import PartitionEvidence
+from isr_batch.lake.arrow_sql import ArrowSql
+from tests.log_tables import lines, sources
 from udfs.records import AT_LOG_END, BEHIND
 
 SECOND = 1_000_000
@@ -82,3 +85,19 @@ def test_a_term_that_all_followers_leave_at_once_is_over() -> None:
     assert ended_s(20, 23, 60) == 60
     assert ended_s(20, 20.5, 24) == 60
     assert ended_s(57, 57.5, 60) == 60
+
+
+@pytest.mark.parametrize(
+    ("level", "end", "over"), [("WARN", 40, 30), ("INFO", 40, 40), ("WARN", 60, 60), ("WARN", 71, 71)]
+)
+def test_a_term_that_is_over_in_a_long_pause_ends_with_the_last_request(
+    sql: ArrowSql, level: str, end: int, over: int
+) -> None:
+    """Without lines at INFO nothing shows that the process was killed; it drops nobody after its last request."""
+    row = {"leader_id": 1, "replica_lag_time_max_ms": 4_000, "start_us": SECOND, "end_us": end * SECOND}
+    gaps = [(30, 50), (70, 72)]
+    pauses = pa.Table.from_pylist(
+        [{"broker_id": 1, "before_us": before * SECOND, "first_us": first * SECOND} for before, first in gaps]
+    )
+    end_in_pauses([row], pauses, sources(sql, lines("anything", level=level)))
+    assert row["end_us"] == over * SECOND
