@@ -167,7 +167,7 @@ def leader_epochs(
                 CAST([] AS INTEGER[]) AS isr
             FROM begun
         ), superseded AS (
-            -- The line that ends it may be missing: a later epoch does; without server.log, another leader ends any term.
+            -- The line that ends it may be missing: a later epoch does; without server.log, another leader ends it.
             SELECT b.broker_id, b.topic, b.partition_id, b.leader_epoch, min(e.stamp_us) AS superseded_us
             FROM every b JOIN every e ON b.topic = e.topic AND b.partition_id = e.partition_id
                 AND e.leads AND e.leader_epoch > b.leader_epoch AND b.leader_epoch >= 0 AND e.stamp_us > b.stamp_us
