@@ -39,7 +39,7 @@ OTHER_RULE: Final = "kip-501-pending"
 """Replayed where all logs are there, for the sentences about a better rule."""
 
 MOST_EXPLAINED: Final = 4
-"""Incidents of each cluster of which a drop is explained, to look up what is said."""
+"""Incidents of each cluster with a drop that is explained, to look up the figures."""
 
 
 class LogLine(NamedTuple):

@@ -127,7 +127,7 @@ def test_figures_of_report_and_explain_are_in_the_tables(sample_lake: Lake, samp
     page = sample_report.read_text(encoding="utf-8")
     assert check_page(sample_lake, page) == []
     assert check_explanations(sample_lake, most=2) == []
-    # Another lag, and a broker that there is not, are noticed.
+    # Another lag and an unknown broker are noticed.
     lag = re.search(r"Last caught up ([\d,]+) ms before", page)
     assert lag
     wrong = check_page(

@@ -103,8 +103,8 @@ def checks_seen(sources: Sources, silent: pa.Table) -> pa.Table:
 def checks_noted(sources: Sources, silent: pa.Table) -> pa.Table:
     """Find when replicas left an ISR by the leader's own state-change.log, with the columns of `checks_seen`.
 
-    Leaders drop replicas at their checks, so such times in phase show when checks are due. What the controller removes
-    is noted in the same way, but not in phase.
+    Leaders drop replicas at their checks, so such times in phase show when checks are due. Removals by the controller
+    are noted in the same way, but not in phase.
     """
     noted = sources.sql(
         """

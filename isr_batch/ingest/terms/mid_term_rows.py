@@ -227,8 +227,8 @@ def end_abandoned(
 ) -> None:
     """End, in place, terms whose followers all stop at one moment, while each goes on with other partitions there.
 
-    The topic was deleted then, or the partition moved, of which request logs have no line; nobody appends any more
-    either. Such a term is ``abandoned``. Its followers would be dropped otherwise, which no log bears out.
+    The topic was deleted then, or the partition moved: request logs have no line about either. There are no more
+    appends. Such a term is ``abandoned``. Its followers would be dropped otherwise, which no log bears out.
 
     Parameters
     ----------

@@ -66,7 +66,7 @@ def test_without_a_line_a_follower_that_does_not_fetch_is_unknown() -> None:
 
 
 def test_a_term_that_all_followers_leave_at_once_is_over() -> None:
-    """Each goes on with another partition of the leader, and nobody appends: request logs alone show no deletion."""
+    """Each goes on with another partition of the leader, without an append: request logs alone show no deletion."""
 
     def ended_s(first: float, second: float, other: float, append: float | None = None) -> float:
         row, rest = ({"leader_id": 1, "replica_lag_time_max_ms": 4_000, "end_us": 60 * SECOND} for _ in range(2))
@@ -93,7 +93,7 @@ def test_a_term_that_all_followers_leave_at_once_is_over() -> None:
 def test_a_term_that_is_over_in_a_long_pause_ends_with_the_last_request(
     sql: ArrowSql, level: str, end: int, over: int
 ) -> None:
-    """Without lines at INFO nothing shows that the process was killed; it drops nobody after its last request."""
+    """Without lines at INFO nothing shows that the process was killed; there is no drop after its last request."""
     row = {"leader_id": 1, "replica_lag_time_max_ms": 4_000, "start_us": SECOND, "end_us": end * SECOND}
     gaps = [(30, 50), (70, 72)]
     pauses = pa.Table.from_pylist(
