@@ -239,6 +239,13 @@ def test_a_stopped_follower_is_at_fault_where_it_lacked_nothing_too(log: Log) ->
         "Broker 3 stopped fetching; broker 1 dropped it from 1 ISR (or its link to broker 1); one of its drops was "
         "spurious: it lacked nothing there, or kept pace."
     )
+    # A follower that was slower than others at all its leaders did not stop, and is named with the time.
+    slower = own.incidents[0] | {"genuine": 0, "stopped": 0, "spurious": 2, "spurious_of_stopped": 2}
+    assert incident_story(slower) == "Broker 3 was dropped twice although it lacked nothing, or kept pace."
+    assert cluster_headline(own._replace(incidents=[slower]), own.clusters[0])[0] == (
+        "Of 2 followers that your brokers dropped, 2 were healthy: broker 3 was dropped twice although it lacked "
+        "nothing, or kept pace, at 00:00:15."
+    )
 
 
 def test_a_leader_that_others_miss_and_that_started_again_is_named_with_its_times(log: Log) -> None:
