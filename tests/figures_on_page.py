@@ -87,7 +87,7 @@ def texts_of_page(page: str) -> dict[str, list[str]]:
 
 def _texts(markup: str) -> list[str]:
     seen = re.sub(r"<(svg|script|pre)\b.*?</\1>", "\n", markup, flags=re.DOTALL)
-    parts = re.split(r"<[^>]*>", re.sub(r"</?(?:code|b|i|a|small)\b[^>]*>", "", seen))
+    parts = re.split(r"<[^>]*>", re.sub(r"</?(?:code|b|i|a)\b[^>]*>", "", seen))
     return [text for part in parts if (text := " ".join(html.unescape(part).split()))]
 
 
