@@ -130,8 +130,6 @@ def test_figures_of_report_and_explain_are_in_the_tables(sample_lake: Lake, samp
     # Another lag and an unknown broker are noticed.
     lag = re.search(r"Last caught up ([\d,]+) ms before", page)
     assert lag
-    wrong = check_page(
-        sample_lake, page.replace(lag[0], "Last caught up 1 ms before").replace("Broker 2 ", "Broker 7 ")
-    )
+    wrong = check_page(sample_lake, page.replace(lag[0], "Last caught up 1 ms before"))
     assert any("lag of broker" in said for said in wrong)
-    assert any("Broker 7 " in said for said in wrong)
+    assert any("Broker 7 " in said for said in check_page(sample_lake, page.replace("Broker 2 ", "Broker 7 ")))
