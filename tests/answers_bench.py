@@ -22,11 +22,13 @@ from isr_batch.ingest.broker_logs import ingest_broker_logs
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.replay import replay
+from isr_batch.report import write_report
 from isr_batch.scoring.broker_check import validate
 from isr_batch.scoring.eligible_leaders import write_eligible_leaders
 from isr_batch.scoring.late_checks import find_late_checks
 from isr_batch.scoring.scores import write_scores
 from tests.figures_in_answers import check_figures
+from tests.figures_on_page import check_explanations, check_page
 from tests.recorded_faults import count_by_kind, drops_of_leaders, recorded_faults
 from tests.said_in_answers import unnamed_drops
 from udfs.batches.rule_runs import RuleRun
@@ -35,6 +37,9 @@ from udfs.rules import rule_of_release
 LOGS: Final = ("request", "server", "state-change")
 OTHER_RULE: Final = "kip-501-pending"
 """Replayed where all logs are there, for the sentences about a better rule."""
+
+MOST_EXPLAINED: Final = 4
+"""Incidents of each cluster with a drop that is explained, to look up the figures."""
 
 
 class LogLine(NamedTuple):
@@ -147,6 +152,11 @@ def bench(recording: Path, states: Mapping[str, Keep] = STATES) -> Benched:
             drops = drops_of_leaders(lake).get("recorded", [])
             found.matrix[state] = count_by_kind(faults, drops)
             found.wrong.extend(f"{state}: {sentence}" for sentence in check_figures(lake).wrong)
+            if state in ("all logs", "no server.log") and lake.files("fetch_log"):
+                page = Path(place, "report.html")
+                write_report(lake, page)
+                texts = [*check_page(lake, page.read_text(encoding="utf-8")), *check_explanations(lake, MOST_EXPLAINED)]
+                found.wrong.extend(f"{state}, in the report or explain: {text}" for text in texts)
             if state == "all logs":
                 own = own_shrinks(lake)
                 begin = cluster_headline(own, own.clusters[0])[:2]

@@ -30,8 +30,10 @@ class Facts:
     def __init__(self, own: OwnShrinks, scores: list[Row], cluster: Row) -> None:
         self._own, self._scores, self._name = own, scores, cluster["cluster_id"]
         self._left = f"observed_isr_changes WHERE cluster_id = '{self._name}' AND kind = 'shrink'"
+        self._replayed = not cluster["logged"]
         # Where server.log does not cover a removal, the answer attributes it; the lines alone do not show by whom.
-        self._attributed = self.count(f"{self._left} AND made_by = 'controller'") != self.drops("controller")
+        of_controller = self.count(f"{self._left} AND made_by = 'controller'")
+        self._attributed = self._replayed or of_controller != self.drops("controller")
 
     def count(self, text: str) -> int:
         with ArrowSql() as sql:
@@ -40,7 +42,8 @@ class Facts:
 
     def drops(self, made_by: str, condition: str = "true") -> int:
         """Rows of `OwnShrinks.drops`, which `export csv` writes."""
-        return self.count(f"drops WHERE cluster_id = '{self._name}' AND made_by = '{made_by}' AND {condition}")
+        maker = "rule" if made_by == "leader" and self._replayed else made_by
+        return self.count(f"drops WHERE cluster_id = '{self._name}' AND made_by = '{maker}' AND {condition}")
 
     def dropped(self) -> int:
         if self._attributed:
@@ -74,6 +77,15 @@ class Facts:
             "e.partition_id, e.leader_id, e.replica_id) = (d.cluster_id, d.topic, d.partition_id, d.leader_id, "
             f"d.replica_id) WHERE d.cluster_id = '{self._name}' AND d.made_by = 'leader' AND d.verdict = 'unknown' "
             f"AND e.suspect_broker = {broker} {looks}"
+        )
+
+    def attributed(self) -> int:
+        """Removals without a line of the leader that the drops have as the leader's."""
+        return self.count(
+            "drops AS d SEMI JOIN (FROM observed_isr_changes WHERE kind = 'shrink' AND made_by = 'controller') AS o "
+            "ON epoch_us(o.change_time) = d.change_us AND (o.cluster_id, o.topic, o.partition_id, o.replica_id) = "
+            "(d.cluster_id, d.topic, d.partition_id, d.replica_id) "
+            f"WHERE d.cluster_id = '{self._name}' AND d.made_by = 'leader'"
         )
 
     def without_server_log(self, broker: int) -> bool:
@@ -209,6 +221,11 @@ def _unlogged(facts: Facts, found: re.Match[str]) -> Iterator[bool]:
         yield facts.without_server_log(int(broker))
 
 
+def _attributed(facts: Facts, found: re.Match[str]) -> Iterator[bool]:
+    yield number(found[1]) == facts.attributed()
+    yield facts.count(f"replay_check WHERE rule = '{found[2]}'") > 0
+
+
 def _not_compared(facts: Facts, _found: re.Match[str]) -> Iterator[bool]:
     yield facts.compared("matched", "missing", "extra") == 0
 
@@ -222,7 +239,7 @@ def _nothing(_facts: Facts, _found: re.Match[str]) -> Iterator[bool]:
 
 
 NO_RELEASE: Final = r"(?: \(in no release of Kafka\))?"
-DROPPED: Final = " that your brokers dropped"
+DROPPED: Final = r" that (?:your brokers|[\w.-]+, replayed,) dropped"
 KINDS: Final[dict[str, Check]] = {
     rf"Of ([\d,]+) followers?{DROPPED}, (none|[\d,]+) (?:was|were) healthy(?:: .*)?\.": _healthy,
     rf"Of ([\d,]+) followers?{DROPPED}(?: or may have dropped)?, (?:([\d,]+)|none(?: of the (\d+) that can "
@@ -230,6 +247,7 @@ KINDS: Final[dict[str, Check]] = {
     rf"(?:None of the (\d+) followers|The follower){DROPPED} can(?:not)? be judged by the replay.*\.": _none_judged,
     r"([\d,]+) replicas? left an ISR at a time for which the leader's server\.log is .*\.": _unknown_makers,
     r"server\.log of (.*) is missing: a removal that the replay makes too is attributed to them\.": _unlogged,
+    r"([\d,]+) of these drops (?:was|were) not logged by the leader: the replay of ([\w.-]+) makes .*\.": _attributed,
     r"The replay was not compared with the brokers\.": _not_compared,
     r"No log names the release .*\.": _no_release,
     r"([\d,]+) (?:was|were) really (?:stopped or )?behind: (.*)\.": _genuine,
@@ -277,9 +295,10 @@ def _wrong_numbers_of_lines(rows: Sequence[Row], line: str) -> Iterator[bool]:
         yield int(found[1]) != sum(row["made_by"] == "controller" for row in rows)
 
 
-def _names_what_is_there(facts: Facts, seconds: set[str], brokers: set[int], text: str) -> Iterator[bool]:
+def names_what_is_there(facts: Facts, seconds: set[str], brokers: set[int], text: str) -> Iterator[bool]:
     """Whether tables have the brokers, the times and the silences of a sentence."""
-    for each in re.findall(r"\bbrokers? ((?:\d+(?:, | and )?)+)", text, re.IGNORECASE):
+    without_times = re.sub(r"\d\d:\d\d:\d\d", "", text)
+    for each in re.findall(r"\bbrokers? ((?:\d+(?:, | and )?)+)", without_times, re.IGNORECASE):
         yield {int(broker) for broker in re.findall(r"\d+", each)} <= brokers
     yield set(re.findall(r"\b\d\d:\d\d:\d\d\b", text)) <= seconds
     for broker, least, most in re.findall(r"[Bb]roker (\d+) was silent for ([\d.]+)(?: to ([\d.]+))? s\b", text):
@@ -313,7 +332,7 @@ def check_figures(lake: Lake) -> Figures:
         result.wrong.extend(line for line in lines if any(_wrong_numbers_of_lines(rows, line)))
         seconds, brokers = facts.seconds(), facts.brokers()
         for text in (*sentences, *stories, *lines):
-            if not all(_names_what_is_there(facts, seconds, brokers, text)):
+            if not all(names_what_is_there(facts, seconds, brokers, text)):
                 result.wrong.append(text)
         said = said_in(
             [

@@ -126,6 +126,18 @@ def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
     )
 
 
+def brokers_without_processes(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Table:
+    """List the brokers whose server.log is missing or has no lines at INFO, so that no process is seen to end."""
+    return sql(
+        """
+        SELECT broker_id FROM settings ANTI JOIN (SELECT broker_id FROM server WHERE contains(message, '] INFO '))
+            USING (broker_id)
+        """,
+        server=server,
+        settings=settings,
+    )
+
+
 def own_states(sql: ArrowSql, server: pa.Table) -> pa.Table:
     """List the states (fenced, unfenced, shutting_down) that KRaft brokers log: broker_id, kind, at_us."""
     kinds = " ".join(f"WHEN {matches('message', said)} THEN {quoted(kind)}" for kind, said in OWN_STATES.items())

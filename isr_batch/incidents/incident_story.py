@@ -5,7 +5,7 @@ from typing import Final
 
 from isr_batch.evidence.broker_troubles import pauses_in_words, trouble_in_words
 from isr_batch.incidents.own_shrinks import Row
-from isr_batch.phrases import brokers_text, count_of, seconds_text
+from isr_batch.phrases import brokers_text, count_of, seconds_text, times_in_words
 from isr_batch.shown_times import time_text
 
 CAUSES_IN_STORY: Final = {
@@ -42,7 +42,8 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
     if incident["spurious_of_stopped"]:
         number = incident["spurious_of_stopped"]
         drops = f"{number:,} of its drops were" if number > 1 else "one of its drops was"
-        said.append((f"{drops} spurious: it lacked nothing there, or kept pace", "spared"))
+        spared = f"{drops} spurious: it lacked nothing there, or kept pace"
+        said.append((spared if said else spared_in_story(number), "spared"))
     if incident["undelivered"]:
         by = brokers_text(incident["undelivered_by"])
         followers = count_of(incident["undelivered"], "healthy follower")
@@ -73,6 +74,16 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
 def made_healthy(incident: Row) -> int:
     """Count the healthy followers that the broker at fault dropped itself, as a leader."""
     return int(incident["spurious"] - incident["spurious_of_stopped"] - incident["undelivered"])
+
+
+def spared_in_story(number: int) -> str:
+    """Write, to follow the name of a healthy follower that was slower than others, how often leaders dropped it."""
+    return f"was dropped {times_in_words(number)} although it lacked nothing, or kept pace"
+
+
+def falls_behind_in_story(incident: Row) -> bool:
+    """Whether the broker at fault, or the link to it, is said to have failed."""
+    return bool(_story_of_who_fell_behind(incident))
 
 
 def undelivered_in_story(incident: Row) -> str:

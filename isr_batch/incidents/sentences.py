@@ -8,10 +8,12 @@ from isr_batch.incidents.incident_story import (
     BROKER_EVENTS,
     ELSEWHERE,
     STARVED,
+    falls_behind_in_story,
     incident_story,
     link_in_story,
     made_healthy,
     silence_in_story,
+    spared_in_story,
     undelivered_in_story,
     why_healthy_in_story,
 )
@@ -131,6 +133,11 @@ def _sentences_of_assumptions(cluster: Row) -> list[str]:
     if cluster["unlogged"]:
         theirs = brokers_text(cluster["unlogged"])
         said.append(f"server.log of {theirs} is missing: a removal that the replay makes too is attributed to them.")
+    if number := cluster["attributed"]:
+        made = f"the replay of {cluster['rule']} makes {'it' if number == 1 else 'them'} just before the replica left"
+        unconfirmed = "without server.log of that time the brokers' own lines cannot confirm it"
+        begin = f"{number:,} of these drops {_was_or_were(number)} not logged by the leader"
+        said.append(f"{begin}: {made}, and {unconfirmed}.")
     if cluster["assumed_lag_time_ms"] is not None:
         said.append(assumed_lag_time_sentence(cluster["assumed_lag_time_ms"]))
     if cluster["least_release"] is not None:
@@ -165,7 +172,10 @@ def _sentence_healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom:
     spurious, judged = counts["spurious"], counts["spurious"] + counts["genuine"]
     none = "none" if judged == dropped else f"none of the {judged} that can be judged"
     of = f"Of {count_of(dropped, 'follower')} that {whom}, {spurious or none} {_was_or_were(spurious)} healthy"
-    guilty = [one | {"made": made_healthy(one)} for one in incidents if one["spurious"]]
+    guilty = [
+        one | {"made": made_healthy(one), "spared": one["spurious_of_stopped"], "failed": falls_behind_in_story(one)}
+        for one in incidents if one["spurious"]
+    ]  # fmt: skip
     if not guilty:
         return f"{of}."
     parts = []
@@ -195,10 +205,12 @@ def _sentence_healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom:
             f"broker {broker} {how} {_moments(of_broker, form)} ({number}; they were due while the leader served "
             "others: suspect the network, or a follower that did not read)"
         )
-    elsewhere = _brokers_by_drops(guilty, "spurious_of_stopped")
+    for broker, of_broker, number in _incidents_of_brokers([one for one in guilty if not one["failed"]], "spared"):
+        parts.append(f"broker {broker} {spared_in_story(number)}, {_moments(of_broker, form)}")
+    elsewhere = [one for one in guilty if one["failed"] and one["spared"]]
     if elsewhere:
-        number = sum(one["spurious_of_stopped"] for one in guilty)
-        whose = brokers_text(elsewhere)
+        number = sum(one["spared"] for one in elsewhere)
+        whose = brokers_text(_brokers_by_drops(elsewhere, "spared"))
         parts.append(f"{number} lacked nothing there, or kept pace, while away or behind elsewhere ({whose})")
     return f"{of}: {'; '.join(parts)}."
 

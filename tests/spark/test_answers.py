@@ -24,6 +24,7 @@ from isr_batch.scoring.eligible_leaders import write_eligible_leaders
 from isr_batch.scoring.scores import write_scores
 from isr_batch.settings import ReplaySettings
 from tests.figures_in_answers import check_figures
+from tests.figures_on_page import check_explanations, check_page
 from tests.recorded_faults import (
     RecordedFault,
     count_answers,
@@ -119,3 +120,16 @@ def test_figures_of_an_answer_are_in_the_tables(
     monkeypatch.setattr("tests.figures_in_answers.cluster_headline", off_by_one)
     own = own_shrinks(lake)
     assert set(check_figures(lake).wrong) >= {said for one in own.clusters for said in off_by_one(own, one)}
+
+
+def test_figures_of_report_and_explain_are_in_the_tables(sample_lake: Lake, sample_report: Path) -> None:
+    """`tests.answers_bench` does the same with recordings."""
+    page = sample_report.read_text(encoding="utf-8")
+    assert check_page(sample_lake, page) == []
+    assert check_explanations(sample_lake, most=2) == []
+    # Another lag and an unknown broker are noticed.
+    lag = re.search(r"Last caught up ([\d,]+) ms before", page)
+    assert lag
+    wrong = check_page(sample_lake, page.replace(lag[0], "Last caught up 1 ms before"))
+    assert any("lag of broker" in said for said in wrong)
+    assert any("Broker 7 " in said for said in check_page(sample_lake, page.replace("Broker 2 ", "Broker 7 ")))

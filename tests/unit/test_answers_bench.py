@@ -27,6 +27,9 @@ def test_answers_point_at_the_broker_at_fault(record_property: Record) -> None:
     found = bench(NETWORK)
     record_property("answers", _plain(found.matrix))
     _hold(found)
+    for state, kinds in found.matrix.items():
+        counts = sum(kinds.values(), Counter())
+        assert counts["right"] >= RIGHT * counts.total(), (state, "its leaders note removals in state-change.log")
 
 
 @traces

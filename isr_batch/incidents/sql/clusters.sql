@@ -50,6 +50,7 @@ SELECT
   t.cluster_id IN (SELECT cluster_id FROM brokers_logs) AS logged,
   any_value(u.unlogged) AS unlogged,
   (SELECT count(*) FROM drops AS d WHERE d.cluster_id = t.cluster_id AND d.made_by = 'unknown') AS unknown_makers,
+  (SELECT count(*) FROM drops AS d WHERE d.cluster_id = t.cluster_id AND d.attributed) AS attributed,
   any_value(before_requests) AS before_requests, any_value(requests_from_us) AS requests_from_us,
   any_value(after_requests) AS after_requests, any_value(requests_until_us) AS requests_until_us,
   any_value(without_requests) AS without_requests,

@@ -2,8 +2,9 @@
 -- rule; for clusters without broker logs, the shrinks of the rule. reassigned: the controller took the replica out of the
 -- partition's assignment, or gave it a new one without it. Without the metadata log the assignment may only be the replicas that
 -- were seen in the term, so that a broker which leads nothing any more may be gone instead. suspect, suspect_broker, strength: by the lines of server.log.
--- Where the leader's server.log has a line then that nothing reads and there is no metadata log, or where it does not cover a removal, and
--- neither an election, nor the end of a broker, nor the metadata log shows the controller's hand, made_by is leader if the replay makes the same shrink just before, else unknown.
+-- Where the leader's server.log does not cover a removal, or has a line then that nothing reads and there is no metadata log, and neither
+-- an election (of the partition, or away from the replica at the same time), nor the end of a broker, nor the metadata log shows the
+-- controller's hand, made_by is leader (and attributed is true) if the replay makes the same shrink just before, else unknown.
 WITH server AS (
   SELECT cluster_id, broker_id, min(from_time) AS from_time, max(until_time) AS until_time
   FROM coverage WHERE log = 'server' GROUP BY ALL
@@ -20,8 +21,11 @@ observed AS (
           AND e.change_time BETWEEN o.change_time - INTERVAL 1 second AND o.change_time + INTERVAL 1 second
       ), NOT EXISTS (
         FROM leader_epochs AS t
-        WHERE (t.cluster_id, t.topic, t.partition_id) = (o.cluster_id, o.topic, o.partition_id)
+        WHERE t.cluster_id = o.cluster_id
           AND o.change_time BETWEEN t.start_time - INTERVAL 1 second AND t.start_time + INTERVAL 1 second
+          -- Up to 3.6 a change of the ISR begins a term, too, with the same leader.
+          AND t.previous_leader_id IS DISTINCT FROM t.leader_id
+          AND ((t.topic, t.partition_id) = (o.topic, o.partition_id) OR t.previous_leader_id = o.replica_id)
       )
       AND NOT EXISTS (
         FROM broker_events AS e
@@ -41,11 +45,13 @@ judged AS (
     = (c.cluster_id, c.topic, c.partition_id, c.leader_epoch, c.leader_id, c.replica_id, c.rule, c.params_json)
   WHERE c.kind = 'shrink'
   UNION ALL
-  -- Brokers note a removal up to some hundred milliseconds after its leader has decided on it.
+  -- Brokers note a removal up to some hundred milliseconds after its leader has decided on it; when its checks are due may be
+  -- unknown, or known as well as that. A follower that is overdue at one check is so at the next.
   SELECT v.*, o.change_time AS observed_time
   FROM observed AS o
+  JOIN (SELECT cluster_id, max(replica_lag_time_max_ms) // 2 + 1000 AS reach_ms FROM leader_epochs GROUP BY ALL) USING (cluster_id)
   JOIN shrink_verdicts AS v ON v.rule = $rule AND v.made_by = 'rule'
-    AND v.change_time BETWEEN o.change_time - INTERVAL 2 seconds AND o.change_time + INTERVAL 100 milliseconds
+    AND epoch_ms(o.change_time) - epoch_ms(v.change_time) BETWEEN -100 AND reach_ms
     AND (v.cluster_id, v.topic, v.partition_id, v.leader_id, v.replica_id)
     = (o.cluster_id, o.topic, o.partition_id, o.leader_id, o.replica_id)
   SEMI JOIN replay_check AS c ON (c.cluster_id, c.rule, c.params_json) = (v.cluster_id, v.rule, v.params_json)
@@ -71,7 +77,8 @@ logged AS (
         WHERE l.cluster_id = o.cluster_id AND l.leader_id = o.replica_id
           AND o.change_time BETWEEN l.start_time AND l.end_time - INTERVAL 1 second
       )
-    ) AS reassigned
+    ) AS reassigned,
+    o.is_unsure AND j.verdict IS NOT NULL AS attributed
   FROM observed AS o
   LEFT JOIN (SELECT DISTINCT ON ($key) $key, assigned FROM leader_epochs ORDER BY ALL) AS t USING ($key)
   LEFT JOIN judged AS j ON j.observed_time = o.change_time AND (o.made_by = 'leader' OR o.is_unsure)
@@ -82,7 +89,7 @@ replayed AS (
   SELECT
     cluster_id, topic, partition_id, leader_id, replica_id, change_time, made_by, verdict, primary_cause AS cause,
     restored_time, lag_ms, leader_held_ms, leader_silent_ms, rule, params_json, change_time AS replayed_time, certainty, NULL AS source_file,
-    NULL AS source_line, false AS reassigned
+    NULL AS source_line, false AS reassigned, false AS attributed
   FROM shrink_verdicts
   WHERE rule = $rule AND cluster_id NOT IN (SELECT cluster_id FROM brokers_logs)
 ),

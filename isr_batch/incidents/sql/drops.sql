@@ -65,7 +65,7 @@ stepped AS (
 SELECT
   cluster_id, topic, partition_id, leader_id, replica_id, epoch_us(change_time) AS change_us, made_by, verdict, cause,
   epoch_us(restored_time) AS restored_us, lag_ms, rule, params_json, epoch_us(replayed_time) AS replayed_us, certainty,
-  suspect, looks_spurious, reassigned, who, fault_id,
+  suspect, looks_spurious, reassigned, attributed, who, fault_id,
   CASE
     WHEN verdict = 'excluded' THEN 'controller'
     WHEN who = 'link' OR (who IS NULL AND cause = 'answer_not_delivered') THEN 'link'

@@ -49,6 +49,11 @@ def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], 
     if going_on:
         found = f"{len(going_on)} of {len(led)} began before the log: shrinks caused before it are judged unknown"
         found_out.append(Note("terms", found, ""))
+    if abandoned := sum(row.get("abandoned", False) for row in led):
+        found = f"{abandoned} end where all followers stopped at once and went on elsewhere: deleted, or moved"
+        found_out.append(
+            Note("terms", found, "add state-change.log and server.log, which name deletions and elections")
+        )
     for column, what in (("assigned_source", "assigned replicas"), ("isr_source", "ISR at the start")):
         inferred = sum(row[column] == INFERRED for row in going_on)
         if inferred:

@@ -220,7 +220,6 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
         with log_sql() as own:
             return read_kafka_logs(engine, folder, cluster_id, run_id, found=found, sql=own, earlier=earlier)
     found = found or survey_logs(engine, folder)
-
     said = _results_on_requests(engine, found)
     read_now = read_lines_of_interest(engine, sql, found)
     of_interest = with_earlier_lines(sql, read_now, earlier)
@@ -241,8 +240,10 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     )  # fmt: skip
     stretches = earlier.with_stretches(read_stretches, signs)
     silent = broker_events.broker_silences(sources, pauses, of_interest.activity, signs)
-    checks = broker_events.checks_seen(sources, pa.concat_tables([silent, earlier.silences.cast(silent.schema)]))
-    processes = broker_events.broker_processes(sources, pauses, of_interest.activity, checks, earlier.stretches)
+    silences = pa.concat_tables([silent, earlier.silences.cast(silent.schema)])
+    checks = broker_events.checks_seen(sources, silences)
+    noted = broker_events.checks_noted(sources, silences)
+    processes = broker_events.broker_processes(sources, pauses, of_interest.activity, checks, noted, earlier.stretches)
     starts = leader_epochs.term_starts(sources)
     seen = mid_term_rows.followers_seen_mid_term(sources, stretches)
     log_ends_us = max((stretch.until_us for stretch in stretches), default=0)
@@ -254,8 +255,8 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     followers = mid_term_rows.as_followers(earlier.with_followers(seen))
     known = leader_epochs.leader_epochs(sources, starts, mid_term_rows.as_begun(begun), followers, processes)
     rows = mid_term_rows.vouched_for(known.to_pylist(), stretches, evidence)
+    mid_term_rows.end_in_pauses(rows, pauses, sources)
     releases.with_releases(rows, releases.oldest_release(by_file), found.given.release)
-
     sessions = fetch_log.requests_in_sessions(engine, said["fetches"], stretches)
     threads = {b.broker_id: b.num_replica_fetchers for b in found.brokers.values() if b.num_replica_fetchers}
     last = earlier.last_rows(begins_us)
@@ -272,7 +273,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
         append_log.append_requests(engine, said["produced"], sources.topics, in_force, stretches), _OF_PRODUCED
     )
     fetched = engine.where(read, "reason IS NULL")
-    mid_term_rows.settle_mid_term(engine, rows, stretches, evidence, fetched, produced)
+    mid_term_rows.settle_mid_term(engine, rows, stretches, evidence, fetched, produced, of_interest.files)
     earlier.fill_in_what_was_logged(rows)
     led = pa.Table.from_pylist(rows, schema=mid_term_rows.settled_schema(known.schema))
     # Without the request log of a leader, nothing new is known about its appends.
@@ -285,12 +286,10 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     ends_us, gone = request_summary.ends_of_requests(by_file), {broker_id for broker_id, _ in earlier.requests}
     shrinks_read = isr_changes.isr_shrinks_in_read_logs(shrinks, read_now.files, begins_us, ends_us, gone)
     doubtful = [
-        of_fetches["gaps"],
-        of_produced["again"],
-        of_fetches["back"],
+        of_fetches["gaps"], of_produced["again"], of_fetches["back"],
         fetch_log.fetchers_not_assigned(engine, of_fetches["followers"], led),
         leader_and_isr.partly_read_leader_and_isr(controller_lines),
-    ]
+    ]  # fmt: skip
     refused = refused_lines(sql, read_now)
     tables = {
         contracts.FETCH_LOG.name: fetched,

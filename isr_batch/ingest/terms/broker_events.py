@@ -89,10 +89,7 @@ def checks_seen(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
 
     ``silent_from_us`` is the start of the silence that ended just before the check, if there was one.
     """
-    settings = sources.sql(
-        "SELECT broker_id, starts_us, replica_lag_time_max_ms // checks_per_lag_time AS period_ms FROM settings",
-        settings=sources.settings,
-    )
+    settings = _check_periods(sources)
     shrinks = sources.sql(
         """
         SELECT broker_id, stamp_us, process_of(starts_us, stamp_us) AS process
@@ -101,6 +98,40 @@ def checks_seen(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
         shrinks=sources.shrinks, settings=settings,
     )  # fmt: skip
     return checks_of_shrinks(sources.sql, shrinks, settings, silent)
+
+
+def checks_noted(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
+    """Find when replicas left an ISR by the leader's own state-change.log, with the columns of `checks_seen`.
+
+    Leaders drop replicas at their checks, so such times in phase show when checks are due. Removals by the controller
+    are noted in the same way, but not in phase.
+    """
+    noted = sources.sql(
+        """
+        WITH states AS (
+            SELECT broker_id, topic, partition_id, leader_epoch, isr, stamp_us, source_line FROM led
+            UNION ALL SELECT broker_id, topic, partition_id, leader_epoch, isr, stamp_us, source_line FROM stayed
+        ), following AS (
+            SELECT *, lag(isr) OVER of_log AS isr_before, lag(leader_epoch) OVER of_log AS epoch_before
+            FROM states WINDOW of_log AS (PARTITION BY broker_id, topic, partition_id ORDER BY stamp_us, source_line)
+        )
+        -- Up to 3.6 a change of the ISR begins an epoch.
+        SELECT broker_id, process_of(starts_us, stamp_us) AS process, stamp_us
+        FROM following JOIN settings USING (broker_id)
+        WHERE leader_epoch - epoch_before IN (0, 1) AND len(list_without(isr_before, isr)) > 0
+        """,
+        led=sources.led,
+        stayed=sources.stayed,
+        settings=sources.settings,
+    )
+    return checks_of_shrinks(sources.sql, noted, _check_periods(sources), silent)
+
+
+def _check_periods(sources: ParsedLogs) -> pa.Table:
+    return sources.sql(
+        "SELECT broker_id, starts_us, replica_lag_time_max_ms // checks_per_lag_time AS period_ms FROM settings",
+        settings=sources.settings,
+    )
 
 
 def checks_of_shrinks(sql: ArrowSql, shrinks: pa.Table, settings: pa.Table, silent: pa.Table) -> pa.Table:
@@ -135,8 +166,13 @@ def checks_of_shrinks(sql: ArrowSql, shrinks: pa.Table, settings: pa.Table, sile
     )
 
 
-def broker_processes(
-    sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, checks: pa.Table, before: Sequence[Stretch] = ()
+def broker_processes(  # noqa: PLR0913, PLR0917 all that processes are known by
+    sources: ParsedLogs,
+    pauses: pa.Table,
+    activity: pa.Table,
+    checks: pa.Table,
+    noted: pa.Table,
+    before: Sequence[Stretch] = (),
 ) -> pa.Table:
     """Describe each broker process: broker_id, process, last_led_us, broker_version, check_origin.
 
@@ -145,7 +181,8 @@ def broker_processes(
 
     isr-expiration runs with a fixed period from the start of its process; a check may be late, but never early. So the
     origin is the check with which most other checks are in phase, or a little late. If there are no checks, it is about
-    the time at which the task was scheduled.
+    the time at which the task was scheduled. Without either, it is the removal of ``noted`` (`checks_noted`) with which
+    most others are in phase; a removal alone may be the controller's, so that the phase remains unknown.
 
     ``before`` are the stretches of earlier logs, which have the last requests of processes that ended there.
     """
@@ -169,10 +206,12 @@ def broker_processes(
             FROM activity JOIN settings USING (broker_id)
         )
         SELECT broker_id, process, max(last_led_us) AS last_led_us, any_value(broker_version) AS broker_version,
-            any_value(coalesce(shrink_ms, startup_us // 1000, 0)) AS check_origin_ms,
+            any_value(coalesce(shrink_ms, startup_us // 1000, removed_ms, 0)) AS check_origin_ms,
             any_value(CASE WHEN shrink_ms IS NOT NULL THEN 'shrinks' WHEN startup_us IS NOT NULL THEN 'startup'
-                ELSE 'unknown' END) AS check_origin_source
+                WHEN together > 1 AND 2 * together > removals THEN 'removals' ELSE 'unknown' END) AS check_origin_source
         FROM led LEFT JOIN facts USING (broker_id, process) LEFT JOIN phases USING (broker_id, process)
+        LEFT JOIN (SELECT broker_id, process, shrink_ms AS removed_ms, times AS together, checks AS removals FROM noted)
+            USING (broker_id, process)
         GROUP BY broker_id, process
         """,
         pauses=pauses,
@@ -182,11 +221,15 @@ def broker_processes(
         reached=reached,
         facts=server_log.process_lines(sources.sql, sources.server, sources.settings),
         phases=check_phases(sources.sql, checks),
+        noted=check_phases(sources.sql, noted),
     )
 
 
 def check_phases(sql: ArrowSql, checks: pa.Table) -> pa.Table:
-    """Find the check with which most others of a process share their phase: broker_id, process, shrink_ms."""
+    """Find the check with which most others of a process share their phase: broker_id, process, shrink_ms.
+
+    ``times`` is how many checks of the process share it, itself included, and ``checks`` is how many there are.
+    """
     return sql(
         f"""
         WITH regular AS (
@@ -197,7 +240,9 @@ def check_phases(sql: ArrowSql, checks: pa.Table) -> pa.Table:
                 count(*) FILTER (positive_modulo(b.at_ms - a.at_ms, b.period_ms) <= {_PHASE_SPREAD_MS}) AS times
             FROM regular a JOIN regular b USING (broker_id, process) GROUP BY ALL
         )
-        SELECT DISTINCT ON (broker_id, process) broker_id, process, at_ms AS shrink_ms FROM followed
+        SELECT DISTINCT ON (broker_id, process) broker_id, process, at_ms AS shrink_ms, times,
+            count(*) OVER (PARTITION BY broker_id, process) AS checks
+        FROM followed
         ORDER BY times DESC, at_ms
         """,
         checks=checks,

@@ -69,15 +69,17 @@ def leader_epochs(
                 CAST([] AS INTEGER[]) AS isr
             FROM begun
         ), superseded AS (
-            -- The line that ends such a term may be missing, too: a later epoch ends it, whoever leads.
+            -- The line that ends it may be missing: a later epoch does; without server.log, another leader ends it.
             SELECT b.broker_id, b.topic, b.partition_id, b.leader_epoch, min(e.stamp_us) AS superseded_us
-            FROM begun b JOIN every e ON b.topic = e.topic AND b.partition_id = e.partition_id
+            FROM every b JOIN every e ON b.topic = e.topic AND b.partition_id = e.partition_id
                 AND e.leads AND e.leader_epoch > b.leader_epoch AND b.leader_epoch >= 0 AND e.stamp_us > b.stamp_us
+            WHERE b.begins_mid_term OR (b.leads AND e.broker_id != b.broker_id
+                AND b.broker_id IN (FROM unseen))
             GROUP BY ALL
         ), lasting AS (
             SELECT every.* EXCLUDE (begins_mid_term), settings.* EXCLUDE (broker_id), begins_mid_term,
                 least(lead(stamp_us) OVER (PARTITION BY broker_id, topic, partition_id ORDER BY stamp_us, source_line),
-                    CASE WHEN begins_mid_term THEN superseded_us END) AS next_us,
+                    superseded_us) AS next_us,
                 process_of(starts_us, stamp_us) AS process
             FROM every JOIN settings USING (broker_id)
                 LEFT JOIN superseded USING (broker_id, topic, partition_id, leader_epoch)
@@ -102,6 +104,7 @@ def leader_epochs(
         processes=processes,
         write_times=server_log.isr_write_times(sources.sql, sources.shrinks, sources.isr_updates, sources.led),
         delays=_metadata_delays(sources),
+        unseen=server_log.brokers_without_processes(sources.sql, sources.server, sources.settings),
     )
     return sources.sql(
         f"""

@@ -11,7 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from isr_batch.broker_lines.server_log import brokers_without_processes
 from isr_batch.ingest.engine.engine import Engine, Rows
+from isr_batch.ingest.folder.log_folder import METADATA, SERVER, STATE_CHANGE
 from isr_batch.ingest.requests.coverage import GAP_US, Stretch, with_stretch_number
 from isr_batch.ingest.requests.log_end_offsets import PARTITION
 from isr_batch.ingest.terms import mid_term
@@ -33,14 +35,17 @@ _COUNTED = arrow_columns(
 )
 _UNSETTLED = arrow_columns("number INT, leader_id INT, topic STRING, partition_id INT, start_us BIGINT, end_us BIGINT")
 _OF_FETCHES = (
-    *PARTITION, "replica_id", "handled_us", "completed_us", "source_line", "fetch_offset", "error_code",
-    "high_watermark",
+    *PARTITION, "replica_id", "handled_us", "last_handled_us", "completed_us", "source_line", "fetch_offset",
+    "error_code", "high_watermark",
 )  # fmt: skip
 _FIRST_FETCHES = arrow_columns(
     "number INT, replica_id INT, first_us BIGINT, answered_us BIGINT, first_asked BIGINT, first_code INT, "
-    "first_answered BIGINT, asked BIGINT, first_high_watermark BIGINT, highest BIGINT"
+    "first_answered BIGINT, asked BIGINT, first_high_watermark BIGINT, last_us BIGINT, highest BIGINT"
 )
-_FIRST_APPENDS = arrow_columns("number INT, append_us BIGINT, base_offset BIGINT")
+_FIRST_APPENDS = arrow_columns("number INT, append_us BIGINT, base_offset BIGINT, last_us BIGINT")
+AT_ONE_MOMENT_US = 2_000_000
+"""Followers ask again within a second (replica.fetch.wait.max.ms, replica.fetch.backoff.ms), so those whose last
+fetches are this close have stopped together."""
 FOLLOWERS = pa.schema([
     ("broker_id", pa.int32()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_epoch", pa.int32()),
     ("fetched", pa.list_(pa.int32())),
@@ -152,6 +157,31 @@ def _assigned_mid_term(row: Mapping[str, Any], evidence: PartitionEvidence) -> d
     return {"assigned": list(dict.fromkeys([*named, *row["assigned"]])), "assigned_source": source}
 
 
+def end_in_pauses(led: Iterable[dict[str, Any]], pauses: pa.Table, sources: ParsedLogs) -> None:
+    """End, in place, terms with the last request before a long pause in which another leader took over.
+
+    A process that was killed is known by its next start, in server.log. Without that log, nothing shows what a leader
+    did that handled no request any more for a lag time until its term was over.
+
+    Parameters
+    ----------
+    led : iterable of dict
+        Rows of leader_epochs.
+    pauses : pa.Table
+        Result of `isr_batch.ingest.requests.request_summary.request_pauses`.
+    sources : ParsedLogs
+    """
+    unseen = {*brokers_without_processes(sources.sql, sources.server, sources.settings)["broker_id"].to_pylist()}
+    of_broker = defaultdict(list)
+    for pause in pauses.to_pylist():
+        of_broker[pause["broker_id"]].append((pause["before_us"], pause["first_us"]))
+    for row in led:
+        for before_us, first_us in of_broker[row["leader_id"]] if row["leader_id"] in unseen else ():
+            long = first_us - (before_us or first_us) > 1000 * row["replica_lag_time_max_ms"]
+            if long and before_us < row["end_us"] < first_us:
+                row["end_us"] = max(row["start_us"], before_us)
+
+
 def settle_mid_term(  # noqa: PLR0913, PLR0917 all evidence of a term's start
     engine: Engine,
     led: list[dict[str, Any]],
@@ -159,8 +189,13 @@ def settle_mid_term(  # noqa: PLR0913, PLR0917 all evidence of a term's start
     evidence: PartitionEvidence,
     fetched: Rows,
     produced: Rows,
+    files: pa.Table,
 ) -> None:
-    """Fill in, in place, the ISR and the offsets at the start of terms that begin in mid-term."""
+    """Fill in, in place, the ISR and the offsets at the start of terms that begin in mid-term.
+
+    ``files`` has the logs that are not request logs: without those of a leader, and without a metadata log, no line
+    says that a partition was deleted or moved, and `end_abandoned` infers it.
+    """
     unsettled = {number: row for number, row in enumerate(led) if row["begins_mid_term"]}
     if not unsettled:
         return
@@ -180,6 +215,39 @@ def settle_mid_term(  # noqa: PLR0913, PLR0917 all evidence of a term's start
             holes[before.broker_id].append((before.until_us, after.first_us))
     for number, row in unsettled.items():
         _settle_mid_term(row, evidence, holes[row["leader_id"]], asked[number], appended.get(number))
+    logged = {(row["kind"], row["broker_id"]) for row in files.select(["kind", "broker_id"]).to_pylist()}
+    if METADATA not in {kind for kind, _ in logged}:
+        explained = {broker for kind, broker in logged if kind in (SERVER, STATE_CHANGE)}
+        alone = [n for n, row in unsettled.items() if row["leader_id"] not in explained]
+        end_abandoned([(unsettled[n], asked[n], appended.get(n)) for n in alone])
+
+
+def end_abandoned(
+    terms: Sequence[tuple[dict[str, Any], Sequence[Mapping[str, Any]], Mapping[str, Any] | None]],
+) -> None:
+    """End, in place, terms whose followers all stop at one moment, while each goes on with other partitions there.
+
+    The topic was deleted then, or the partition moved: request logs have no line about either. There are no more
+    appends. Such a term is ``abandoned``. Its followers would be dropped otherwise, which no log bears out.
+
+    Parameters
+    ----------
+    terms : sequence of (dict, sequence of dict, dict or None)
+        A row of leader_epochs; for each follower, replica_id and last_us (its last fetch); last_us (the last append).
+    """
+    of_pair: dict[tuple[int, int], int] = defaultdict(int)
+    for row, fetches, _ in terms:
+        for fetch in fetches:
+            pair = row["leader_id"], fetch["replica_id"]
+            of_pair[pair] = max(of_pair[pair], fetch["last_us"])
+    for row, fetches, appends in terms:
+        lasts = [fetch["last_us"] for fetch in fetches]
+        if not lasts or max(lasts) - min(lasts) > AT_ONE_MOMENT_US:
+            continue
+        later_us = max(lasts) + 1000 * row["replica_lag_time_max_ms"]
+        go_on = all(of_pair[row["leader_id"], fetch["replica_id"]] >= later_us for fetch in fetches)
+        if go_on and later_us < row["end_us"] and (appends is None or appends["last_us"] <= max(lasts)):
+            row |= {"end_us": max(lasts) + 1, "ends_mid_term": True, "abandoned": True}
 
 
 def _settle_mid_term(
@@ -276,13 +344,14 @@ def _first_fetches(sql: ArrowSql, fetched: pa.Table, term: pa.Table) -> pa.Table
         number, replica_id; for the first fetch, first_us (handled), answered_us, first_asked, first_code and
         first_answered (the high watermark); ``highest``, the highest high watermark in any earlier response; ``asked``,
         the first fetch offset that a line names; ``first_high_watermark``, the first high watermark in a response to
-        the follower.
+        the follower; last_us, when its last fetch was handled.
     """
     first = "first({} ORDER BY handled_us, source_line)"
     return sql(
         f"""
         WITH rows AS (
-            SELECT number, replica_id, handled_us, completed_us, source_line, fetch_offset, error_code, high_watermark
+            SELECT number, replica_id, handled_us, last_handled_us, completed_us, source_line, fetch_offset,
+                error_code, high_watermark
             FROM fetched JOIN term USING ({", ".join(PARTITION)})
             WHERE error_code IN (0, {int(SENT_FROM_UNKNOWN)}) AND handled_us BETWEEN start_us AND end_us
         ), of_follower AS (
@@ -290,7 +359,8 @@ def _first_fetches(sql: ArrowSql, fetched: pa.Table, term: pa.Table) -> pa.Table
                 {first.format("fetch_offset")} AS first_asked, {first.format("error_code")} AS first_code,
                 {first.format("high_watermark")} AS first_answered,
                 {first.format("fetch_offset")} FILTER (fetch_offset IS NOT NULL AND error_code = 0) AS asked,
-                {first.format("high_watermark")} FILTER (high_watermark IS NOT NULL) AS first_high_watermark
+                {first.format("high_watermark")} FILTER (high_watermark IS NOT NULL) AS first_high_watermark,
+                max(last_handled_us) AS last_us
             FROM rows GROUP BY number, replica_id
         ), answers AS (
             SELECT f.number, f.replica_id, max(high_watermark) AS highest FROM of_follower f JOIN rows r
@@ -305,11 +375,11 @@ def _first_fetches(sql: ArrowSql, fetched: pa.Table, term: pa.Table) -> pa.Table
 
 
 def _first_appends(sql: ArrowSql, produced: pa.Table, term: pa.Table) -> pa.Table:
-    """Find the first append of each term."""
+    """Find the first append of each term, and the time of the last."""
     return sql(
         f"""
         SELECT number, first(append_us ORDER BY append_us, base_offset) AS append_us,
-            first(base_offset ORDER BY append_us, base_offset) AS base_offset
+            first(base_offset ORDER BY append_us, base_offset) AS base_offset, max(append_us) AS last_us
         FROM produced JOIN term USING ({", ".join(PARTITION)})
         WHERE NOT repeated AND base_offset IS NOT NULL AND append_us BETWEEN start_us AND end_us
         GROUP BY number

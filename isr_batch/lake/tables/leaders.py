@@ -47,7 +47,8 @@ LEADER_EPOCHS = Table(
             isr_write_ms BIGINT -- median time on this broker from a shrink to the response to its ISR write; null if
                 -- not logged
             metadata_delay_ms BIGINT -- median time until the controller's records reach this broker; null if not logged
-            check_origin_source STRING NOT NULL -- source of check_origin_ms: shrinks, startup, given or unknown
+            check_origin_source STRING NOT NULL -- source of check_origin_ms: shrinks, startup, removals (noted in
+                -- state-change.log), given or unknown
         """),
         DATE,
     ),
@@ -56,7 +57,7 @@ LEADER_EPOCHS = Table(
         "term_not_negative": "end_time >= start_time",
         "leader_assigned": "array_contains(assigned, leader_id)",
         "lag_time_positive": "replica_lag_time_max_ms > 0",
-        "check_origin_source_known": "check_origin_source IN ('shrinks', 'startup', 'given', 'unknown')",
+        "check_origin_source_known": "check_origin_source IN ('shrinks', 'startup', 'removals', 'given', 'unknown')",
         "term_source_known": "term_source IN ('logged', 'snapshot', 'inferred')",
     },
     ("event_date",),

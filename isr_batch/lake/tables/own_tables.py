@@ -42,7 +42,7 @@ GIVEN_TERMS = Table(
         **KEY_CHECKS,
         "leader_assigned": "array_contains(assigned, leader_id)",
         "lag_time_positive": "replica_lag_time_max_ms > 0",
-        "check_origin_source_known": "check_origin_source IN ('shrinks', 'startup', 'given', 'unknown')",
+        "check_origin_source_known": "check_origin_source IN ('shrinks', 'startup', 'removals', 'given', 'unknown')",
     },
     ("event_date",),
 )

@@ -40,6 +40,23 @@ WITH alone AS (
   GROUP BY cluster_id, leader_id, at_us
   HAVING max(CASE WHEN at_us >= server_from_us OR (recorded.cluster_id IS NOT NULL
     AND coalesce(noted_by, leader_id) = leader_id) THEN 1 ELSE 0 END) = 0
+), reach AS (
+  SELECT cluster_id, leader_id, max(replica_lag_time_max_ms / checks_per_lag_time) + 1000 AS reach_ms
+  FROM {own_terms} GROUP BY cluster_id, leader_id
+), removed AS (
+  -- The ISR lost the replica within a period of the check and a second, and only the leader's server.log shows whether by
+  -- this change.
+  SELECT DISTINCT
+    extra.cluster_id, extra.topic, extra.partition_id, extra.leader_id, extra.replica_id, extra.at_us, 1 AS is_removed
+  FROM {side_by_side} AS extra
+  JOIN {observed_isr_changes} AS removals USING (cluster_id, topic, partition_id, leader_id, replica_id, kind)
+  JOIN reach USING (cluster_id, leader_id)
+  LEFT JOIN server_logs USING (cluster_id, leader_id)
+  LEFT JOIN (SELECT DISTINCT cluster_id, 1 AS has_records FROM {controller_records} WHERE kind = 'partition') AS decided
+    USING (cluster_id)
+  WHERE status = 'extra' AND kind = 'shrink' AND made_by = 'controller' AND has_records IS NULL
+    AND NOT coalesce(at_us >= server_from_us, false)
+    AND unix_micros(change_time) BETWEEN at_us - 100000 AND at_us + 1000 * reach_ms
 ), logged AS (
   -- A cluster that has no coverage at all does not come from broker logs, and its tables are taken as complete.
   SELECT DISTINCT cluster_id, 0 AS vouched FROM {coverage}
@@ -50,12 +67,13 @@ WITH alone AS (
       WHEN coalesce(inside, vouched, 1) = 0 THEN $outside
       WHEN is_warm = 1 THEN $warm_up
       WHEN at_end = 1 THEN $at_the_end
-      WHEN status = 'extra' AND vouched = 0 AND nothing_tells = 1 THEN $no_server_log
+      WHEN status = 'extra' AND vouched = 0 AND coalesce(nothing_tells, is_removed, 0) = 1 THEN $no_server_log
     END AS doubt
   FROM {side_by_side} AS all_
   LEFT JOIN reaches USING (cluster_id, leader_id, at_us)
   LEFT JOIN warm USING (cluster_id, topic, partition_id, leader_id, at_us)
   LEFT JOIN silent_about USING (cluster_id, leader_id, at_us)
+  LEFT JOIN removed USING (cluster_id, topic, partition_id, leader_id, replica_id, at_us)
   LEFT JOIN logged USING (cluster_id)
 )
 SELECT

@@ -81,6 +81,24 @@ def test_a_removal_that_no_log_explains_is_not_the_controllers(log: Log) -> None
             replica_id=3, change_time=at(40), made_by="unknown")  # fmt: skip
     assert made()[2] == ("unknown", "unknown")
     log.rows["shrink_evidence"] = []
+    assert any(
+        said.startswith("1 of these drops was not logged by the leader: the replay of kafka-3.7 makes it just before")
+        for said in cluster_headline(own, own.clusters[0])
+    )
+    # The controller took another partition's leadership from it then; up to 3.6 any change begins a term.
+    term = {
+        "cluster_id": "c",
+        "topic": "other",
+        "partition_id": 0,
+        "leader_epoch": 1,
+        "leader_id": 2,
+        "assigned": [1, 2],
+    }
+    log.add("leader_epochs", **term, previous_leader_id=2, start_time=at(20), end_time=at(100))
+    assert made()[:2] == [("leader", "genuine"), ("unknown", "unknown")]
+    log.add("leader_epochs", **term, previous_leader_id=3, start_time=at(20), end_time=at(100))
+    assert made()[0] == ("controller", "excluded")
+    log.rows["leader_epochs"].pop()
     log.add("broker_events", cluster_id="c", broker_id=1, kind="fenced", event_time=at(29.5), end_time=at(29.5))
     assert made()[1] == ("controller", "excluded")
     log.add("controller_records", cluster_id="c", kind="partition", record_time=at(0), record_offset=1)
@@ -228,6 +246,13 @@ def test_a_stopped_follower_is_at_fault_where_it_lacked_nothing_too(log: Log) ->
     assert incident_story(own.incidents[0]) == (
         "Broker 3 stopped fetching; broker 1 dropped it from 1 ISR (or its link to broker 1); one of its drops was "
         "spurious: it lacked nothing there, or kept pace."
+    )
+    # A follower that was slower than others at all its leaders did not stop, and is named with the time.
+    slower = own.incidents[0] | {"genuine": 0, "stopped": 0, "spurious": 2, "spurious_of_stopped": 2}
+    assert incident_story(slower) == "Broker 3 was dropped twice although it lacked nothing, or kept pace."
+    assert cluster_headline(own._replace(incidents=[slower]), own.clusters[0])[0] == (
+        "Of 2 followers that your brokers dropped, 2 were healthy: broker 3 was dropped twice although it lacked "
+        "nothing, or kept pace, at 00:00:15."
     )
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from isr_batch.ingest.terms import broker_events
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -17,6 +18,10 @@ SIGNS = pa.schema([
     ("broker_id", pa.int32()), ("replica_id", pa.int32()), ("from_us", pa.int64()), ("arrival_us", pa.int64()),
     ("until_us", pa.int64()), ("sign", pa.string()),
 ])  # fmt: skip
+NOT_NOTED = pa.schema([
+    ("broker_id", pa.int32()), ("process", pa.int32()), ("at_us", pa.int64()), ("silent_from_us", pa.int64()),
+    ("period_ms", pa.int64()),
+]).empty_table()  # fmt: skip
 STARTED = "Registered `kafka:type=kafka.Log4jController` MBean"
 SHRINK = "[Partition t-x-1 broker=1] Shrinking ISR from 1,2 to 1"
 SCHEDULED = "[LogDirFailureHandler]: Starting"
@@ -117,13 +122,13 @@ def test_checks_and_their_origin(sql: ArrowSql) -> None:
     seen = [(row["at_us"] / SECOND, row["silent_from_us"], row["period_ms"]) for row in checks.to_pylist()]
     assert sorted(seen) == [(20.1, None, 2000), (26.13, None, 2000), (30.7, 27_700_000, 2000)]
     last = pauses({"before_us": 27.7, "first_us": 31, "last_us": 31.5, "is_last": True})
-    (process,) = broker_events.broker_processes(known, last, acts(0, 40), checks).to_pylist()
+    (process,) = broker_events.broker_processes(known, last, acts(0, 40), checks, NOT_NOTED).to_pylist()
     assert process == {
         "broker_id": 1, "process": 1, "last_led_us": 31_500_000, "broker_version": None, "check_origin_ms": 20_100,
         "check_origin_source": "shrinks",
     }  # fmt: skip
     events = broker_events.check_events(
-        sql, checks, broker_events.broker_processes(known, last, acts(), checks)
+        sql, checks, broker_events.broker_processes(known, last, acts(), checks, NOT_NOTED)
     ).to_pylist()
     due = sorted((row["at_us"] / SECOND, row["end_us"] / SECOND) for row in events)
     assert due == [(20.1, 20.1), (26.1, 26.13), (28.1, 30.7)]
@@ -139,7 +144,11 @@ def test_processes_end_with_their_last_request_or_shrink(sql: ArrowSql) -> None:
     none = broker_events.checks_seen(
         sources(sql), broker_events.broker_silences(sources(sql), pauses(), acts(), signs())
     )
-    rows = broker_events.broker_processes(known, restarted, acts(0, 31, 50), none).sort_by("process").to_pylist()
+    rows = (
+        broker_events.broker_processes(known, restarted, acts(0, 31, 50), none, NOT_NOTED)
+        .sort_by("process")
+        .to_pylist()
+    )
     facts = [(row["process"], row["last_led_us"], row["check_origin_source"], row["check_origin_ms"]) for row in rows]
     assert facts == [(1, 25 * SECOND, "startup", 2000), (2, 36_010_000, "unknown", 0)]
 
@@ -147,5 +156,34 @@ def test_processes_end_with_their_last_request_or_shrink(sql: ArrowSql) -> None:
 def test_a_process_without_requests_is_known_by_its_lines(sql: ArrowSql) -> None:
     known = sources(sql, lines((10, STARTED)))
     none = broker_events.checks_seen(known, broker_events.broker_silences(known, pauses(), acts(), signs()))
-    rows = broker_events.broker_processes(known, pauses(), acts(5, 10), none).sort_by("process").to_pylist()
+    rows = broker_events.broker_processes(known, pauses(), acts(5, 10), none, NOT_NOTED).sort_by("process").to_pylist()
     assert [(row["process"], row["last_led_us"]) for row in rows] == [(0, None), (1, None)]
+
+
+STILL_LEADS = (
+    "[Broker id=1] Skipped the become-leader state change for t-x-1 with topic id Some(QOGIGkfUTjeQvN1wX98d01) and "
+    "partition state LeaderAndIsrPartitionState(topicName='t-x', partitionIndex=1, controllerEpoch=-1, leader=1, "
+    "leaderEpoch=0, isr=[{}], partitionEpoch={}, replicas=[1, 2], addingReplicas=[], removingReplicas=[], isNew=false, "
+    "leaderRecoveryState=0) since it is already the leader with leader epoch 0."
+)
+
+
+@pytest.mark.parametrize(
+    ("at", "origin"),
+    [
+        ((10.03, 16.01, 30.06), ("removals", 16_010)),
+        ((10.03,), ("unknown", 10_030)),
+        ((10.03, 16.5, 31), ("unknown", 10_030)),
+        ((), ("unknown", 0)),
+    ],
+)
+def test_removals_in_phase_show_when_checks_are_due(
+    sql: ArrowSql, at: tuple[float, ...], origin: tuple[str, int]
+) -> None:
+    both = [(0.5, STILL_LEADS.format("1, 2", 0)), *((each + 2, STILL_LEADS.format("1, 2", 0)) for each in at)]
+    notes = lines(*sorted([*both, *((each, STILL_LEADS.format("1", 1)) for each in at)]))
+    known = sources(sql, state_changes=notes)
+    silences = broker_events.broker_silences(known, pauses(), acts(), signs())
+    noted = broker_events.checks_noted(known, silences)
+    (process,) = broker_events.broker_processes(known, pauses(), acts(5), NOT_NOTED, noted).to_pylist()
+    assert (process["check_origin_source"], process["check_origin_ms"]) == origin

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from isr_batch.ingest.terms.mid_term import LOGGED, IsrReport
-from isr_batch.ingest.terms.mid_term_rows import _settle_mid_term
+from isr_batch.ingest.terms.mid_term_rows import _settle_mid_term, end_abandoned, end_in_pauses
 from isr_batch.ingest.terms.partition_lines import PartitionEvidence
+from isr_batch.lake.arrow_sql import ArrowSql
+from tests.log_tables import lines, sources
 from udfs.records import AT_LOG_END, BEHIND
 
 SECOND = 1_000_000
@@ -60,3 +63,41 @@ def test_without_a_line_a_follower_that_does_not_fetch_is_unknown() -> None:
     row = settled()
     assert (row["isr_at_start"], row["isr_source"]) == ([1, 2], "inferred")
     assert row["held_at_start"] == [None, int(AT_LOG_END), None]
+
+
+def test_a_term_that_all_followers_leave_at_once_is_over() -> None:
+    """Each goes on with another partition of the leader, without an append: request logs alone show no deletion."""
+
+    def ended_s(first: float, second: float, other: float, append: float | None = None) -> float:
+        row, rest = ({"leader_id": 1, "replica_lag_time_max_ms": 4_000, "end_us": 60 * SECOND} for _ in range(2))
+        asked = [
+            {"replica_id": replica, "last_us": round(at * SECOND)} for replica, at in ((2, first), (3, second))
+        ]  # fmt: skip
+        elsewhere = [{"replica_id": replica, "last_us": round(other * SECOND)} for replica in (2, 3)]
+        appends = None if append is None else {"last_us": round(append * SECOND)}
+        end_abandoned([(row, asked, appends), (rest, elsewhere, None)])
+        assert rest["end_us"] == 60 * SECOND
+        return row["end_us"] / SECOND
+
+    assert ended_s(20, 20.5, 60) == 20.500001
+    assert ended_s(20, 20.5, 60, append=19) == 20.500001
+    assert ended_s(20, 20.5, 60, append=21) == 60
+    assert ended_s(20, 23, 60) == 60
+    assert ended_s(20, 20.5, 24) == 60
+    assert ended_s(57, 57.5, 60) == 60
+
+
+@pytest.mark.parametrize(
+    ("level", "end", "over"), [("WARN", 40, 30), ("INFO", 40, 40), ("WARN", 60, 60), ("WARN", 71, 71)]
+)
+def test_a_term_that_is_over_in_a_long_pause_ends_with_the_last_request(
+    sql: ArrowSql, level: str, end: int, over: int
+) -> None:
+    """Without lines at INFO nothing shows that the process was killed; there is no drop after its last request."""
+    row = {"leader_id": 1, "replica_lag_time_max_ms": 4_000, "start_us": SECOND, "end_us": end * SECOND}
+    gaps = [(30, 50), (70, 72)]
+    pauses = pa.Table.from_pylist(
+        [{"broker_id": 1, "before_us": before * SECOND, "first_us": first * SECOND} for before, first in gaps]
+    )
+    end_in_pauses([row], pauses, sources(sql, lines("anything", level=level)))
+    assert row["end_us"] == over * SECOND
