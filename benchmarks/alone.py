@@ -18,7 +18,14 @@ from udfs.rules import REGISTRY
 
 Measured = tuple[Path, int]
 """A lake, and the rows in it."""
-HEADINGS = ("log, master", "rows", "s, best", "s, median", "worker, MiB", "JVM, MiB")
+HEADINGS = (
+    "log, Spark master",
+    "rows",
+    "wall time, best (s)",
+    "wall time, median (s)",
+    "worker's peak memory (MiB)",
+    "JVM's peak memory (MiB)",
+)
 
 
 class Jobs:
@@ -144,7 +151,7 @@ def first_use(rounds: int) -> Section:
         "First use",
         """Each measurement ran in a separate process. Kernels are compiled once per machine, and loaded
         after that; `run` ingests, replays and reports.""",
-        ("what", "s, best", "s, median", "times"),
+        ("what", "wall time, best (s)", "wall time, median (s)", "times measured"),
         [[what, f"{min(s):.1f}", f"{np.median(s):.1f}", str(len(s))] for what, s in told.items()],
         [
             ("kernels loaded from disk relative to compiled, time", min(warm) / cold),

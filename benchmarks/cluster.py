@@ -236,7 +236,17 @@ def _stores_and_clusters(found: Found, rows: Mapping[str, int]) -> Section:
             TURN_S * 1000:.0f} with all cores to itself and is stopped for the rest, as if it were a separate machine
             at half speed. The number and a checksum of ISR changes and verdicts, and the number of rows of all
         tables, are in every case the same as with local[2] on the folder.""",
-        ("case", "rows", "timelines", "s", "CPU s, Python", "executors", "driver's JVM", "driver", "server"),
+        (
+            "case",
+            "rows",
+            "timelines",
+            "wall time (s)",
+            "Python workers (CPU s)",
+            "executors' JVMs (CPU s)",
+            "driver's JVM (CPU s)",
+            "driver's Python (CPU s)",
+            "server (CPU s)",
+        ),
         table,
         ratios,
     )
@@ -283,8 +293,9 @@ def _two_from_one(found: Found, rows: Mapping[str, int]) -> Section:
         row takes no more CPU of two executors (JVM and Python) than of one, which both arrangements check, and if
         executors do not wait for each other, which only the arrangement in turns can check on this machine.""",
         (
-            "two workers", "rows", "one worker, s", "two, predicted", "two, measured", "measured / predicted",
-            "busier one's share of task time", "CPU s per million rows, one", "two",
+            "how the workers run", "rows", "one worker (s)", "two workers, predicted (s)", "two workers, measured (s)",
+            "measured / predicted", "busier worker's share of task time", "one worker (CPU s per M rows)",
+            "two workers (CPU s per M rows)",
         ),
         table,
         ratios,

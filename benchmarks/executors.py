@@ -59,7 +59,7 @@ def executors_modelled(
     measured : mapping of int to float, optional
         Seconds of that log, by the number of executors.
     """
-    checked = ("measured, s", "measured / modelled") if measured else ()
+    checked = ("measured (s)", "measured / modelled") if measured else ()
     table = []
     for number in EXECUTORS:
         seconds, of_largest = model.seconds(rows, number), model.seconds(LARGEST_ROWS, number)
@@ -71,6 +71,12 @@ def executors_modelled(
     return Section(
         "More executors, modelled",
         f"{model}. {note}",
-        (executor, f"s, {rows:,} rows", *checked, f"s, {LARGEST_ROWS:,} rows", "M rows/s for these rows"),
+        (
+            executor,
+            f"wall time for {rows:,} rows (s)",
+            *checked,
+            f"wall time for {LARGEST_ROWS:,} rows (s)",
+            "M rows/s for these rows",
+        ),
         table,
     )

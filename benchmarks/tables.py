@@ -112,7 +112,7 @@ def measure(folder: Path, rows: tuple[int, ...] = ROWS, files: int = FILES) -> l
     of_many = (done["cpu_s"] - cpu["spark-ingest", many]) / (count - many) * 1e6
     return [Section(
         "Tables of fetches into a lake", NOTE,
-        ("", "rows", "CPU, s", "peak, MB", "bytes relative to the source"), shown,
+        ("way", "rows", "CPU time (s)", "peak memory (MB)", "size of the lake relative to the source"), shown,
         [(f"a further row, microseconds of CPU: {_PEER_NAMES[name]}", us) for name, us in further.items()]
         + [
             (f"a further row of {count:,} in Spark's workers, microseconds of CPU", of_many),

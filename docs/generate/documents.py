@@ -80,7 +80,7 @@ the log end that the fetch before found.
 The lag time is 10 s. Some rules differ less in whom they drop than in when records become visible. A second log, with
 two followers and three troubles, shows that. Each picture below is a replay of one of these two logs. A dashed line is
 a limit of the rule, and a tick on it is an ISR check. The curve is the lag as the rule computes it; the picture of
-`true-lag` has the real lag. Texts next to the pictures refer to the troubles by their numbers.
+`true-lag` has the real lag. Texts below the pictures refer to the troubles by their numbers.
 """
 
 
@@ -140,16 +140,16 @@ def _rule(rule: Rule) -> str:
     lines.append(f"{fill(rule.series, 110)}\n")
     lines.append(f"![{rule.id} in one of the two logs](images/rules/{rule.id}.svg)\n")
     if says := seen(rule.id).says:
-        lines.append(f"{fill(f'**In the picture.** {_with_troubles(says)}', 110)}\n")
+        lines.append(f"{fill(f'**In the picture.** {_numbered(says)}', 110)}\n")
     return "\n".join([*lines, *_params(rule.params), ""])
 
 
-def _with_troubles(says: str) -> str:
-    """Call numbers in brackets what they are: "(1)" and "(3 to 7)" are troubles of the story."""
+def _numbered(says: str) -> str:
+    """Call numbers in brackets what they are: "(1)" and "(3 to 7)" are numbers in the picture."""
     return re.sub(
         r"\((\d)(?:(, | to )(\d))?\)",
         lambda found: (
-            f"(troubles {found[1]}{found[2].replace(',', ' and')}{found[3]})" if found[3] else f"(trouble {found[1]})"
+            f"(numbers {found[1]}{found[2].replace(',', ' and')}{found[3]})" if found[3] else f"(number {found[1]})"
         ),
         says,
     )

@@ -45,27 +45,31 @@ Times are compared only if the results equal those of a hand-written C++ loop.
 | --- | ---: | --- |
 | replay of 22 rules with tables read and written: time relative to Spark that only reads, sorts and passes the same \
 rows | \
-{benchmarks-delta.md|ours, 22 rules, relative to Spark's floor|ratio, best rounds} | [from Delta to \
+{benchmarks-delta.md|isr-batch, 22 rules, relative to Spark's floor|ratio of the best rounds} | [from Delta to \
 Delta](benchmarks-delta.md) |
 | the same replay, from rows that are not packed yet | \
-{benchmarks-delta.md|ours, 22 rules, not packed yet, relative to Spark's floor|ratio, best rounds} | the same |
+{benchmarks-delta.md|isr-batch, 22 rules, not packed yet, relative to Spark's floor|ratio of the best rounds} | \
+the same |
 | replay of one rule in memory: time relative to a hand-written C++ loop for that rule | \
-{benchmarks.md|one rule (kafka-3.7), time relative to the C++ loop|ratio, best rounds} | the same |
-| replay of a billion fetches of an ordinary cluster, all rules | {benchmarks-scale-ordinary.md|all rules|s} s | \
+{benchmarks.md|one rule (kafka-3.7), time relative to the C++ loop|ratio of the best rounds} | \
+[kernel](benchmarks.md) |
+| replay of a billion fetches of an ordinary cluster, all rules | \
+{benchmarks-scale-ordinary.md|all rules|wall time (s)} s | \
 [ordinary cluster](benchmarks-scale-ordinary.md) |
 | replay of a billion fetches of a cluster whose followers stall often, all rules | \
-{benchmarks-scale-sick.md|all rules|s} s | [sick cluster](benchmarks-scale-sick.md) |
-| replay of 200 million rows with all timelines, 15 rules | {benchmarks-200m.md|ours, 15 rules|s, best} s | \
+{benchmarks-scale-sick.md|all rules|wall time (s)} s | [sick cluster](benchmarks-scale-sick.md) |
+| replay of 200 million rows with all timelines, 15 rules | \
+{benchmarks-200m.md|isr-batch, 15 rules|wall time, best (s)} s | \
 [200 million rows](benchmarks-200m.md) |
 | time for four times as many rows | \
-{benchmarks-scaling.md|the log relative to the shorter one, time|ratio, best rounds} times | \
+{benchmarks-scaling.md|the log relative to the shorter one, time|ratio of the best rounds} times | \
 [scaling, skew, first use](benchmarks-scaling.md) |
 | replay of a lake on S3 with all timelines: time relative to a lake in a local folder | \
-{benchmarks-cluster.md|local[2], S3 relative to a local folder, 1,874,035 rows, timelines all: time|ratio, best \
-rounds} | [S3, HDFS, two workers](benchmarks-cluster.md) |
+{benchmarks-cluster.md|local[2], S3 relative to a local folder, 1,874,035 rows, timelines all: time|ratio of \
+the best rounds} | [S3, HDFS, two workers](benchmarks-cluster.md) |
 | ingest of a table of your own: CPU time per further row | \
 {benchmarks-tables.md|a further row, microseconds of CPU: `ingest table`: new rows found, written, summaries of days, \
-terms, segments|ratio, best rounds} µs | [tables of fetches](benchmarks-tables.md) |
+terms, segments|ratio of the best rounds} µs | [tables of fetches](benchmarks-tables.md) |
 """
 _DECISIONS: Final = """\
 Decisions that could have gone another way, each with its reason and what was rejected. Figures behind them are in
