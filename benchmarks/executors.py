@@ -70,7 +70,7 @@ def executors_modelled(
         table.append([*row, f"{of_largest:.0f}", f"{LARGEST_ROWS / of_largest / 1e6:.2f}"])
     return Section(
         "More executors, modelled",
-        f"{model}. {note}",
+        f"The model assumes {model}. {note}",
         (
             executor,
             f"wall time for {rows:,} rows (s)",
