@@ -45,11 +45,11 @@ Times are compared only if the results equal those of a hand-written C++ loop.
 | --- | ---: | --- |
 | replay of 22 rules with tables read and written: time relative to Spark that only reads, sorts and passes the same \
 rows | \
-{benchmarks-delta.md|isr-batch, 22 rules, relative to Spark's floor|ratio of the best rounds} | [from Delta to \
-Delta](benchmarks-delta.md) |
+{benchmarks-delta.md|isr-batch, 22 rules, relative to Spark that only moves rows|ratio of the best \
+rounds} | [from Delta to Delta](benchmarks-delta.md) |
 | the same replay, from rows that are not packed yet | \
-{benchmarks-delta.md|isr-batch, 22 rules, not packed yet, relative to Spark's floor|ratio of the best rounds} | \
-the same |
+{benchmarks-delta.md|isr-batch, 22 rules, not packed yet, relative to Spark that only moves rows|ratio of \
+the best rounds} | the same |
 | replay of one rule in memory: time relative to a hand-written C++ loop for that rule | \
 {benchmarks.md|one rule (kafka-3.7), time relative to the C++ loop|ratio of the best rounds} | \
 [kernel](benchmarks.md) |
