@@ -313,6 +313,7 @@ def _more_executors(found: Found, rows: Mapping[str, int]) -> Section:
         f"""Both figures are from one worker on S3 ({len(runs_of(RULES))} rules, no timelines). The two measured
         executors share the cores with the driver and the S3 server. If they run in turns, they do not share them, and
         two executors took {error:.2f} times the modelled time. Four and eight executors were not measured. Spark
-        divides the replica sets among tasks, and merges small ones; times of a network and of a real store are left out.""",
+        divides the replica sets among tasks, and merges small ones; times of a network and of a real store are left
+        out.""",
         {case.workers: found[case][log].seconds for case in (ONE, TWO)},
     )

@@ -95,9 +95,9 @@ def against_the_floor(given: Given, rounds: int) -> Section:
         CPU time of all processes. *isr-batch* is `isr_batch.replay.replay.replay`: it writes timelines, changes,
         verdicts and the ledger into six tables, from segments that the ingest has packed. *Not packed yet* is the
         same from rows, which the replay packs first. *Compared and scored as well* is everything that the command
-        `isr-batch replay` does in its session. *Spark that only moves rows* computes nothing: it reads the rows, shuffles
-        and sorts them by set and time, and passes them to Python and back. *DuckDB* sorts in {cores()} processes that
-        are already running, with the partitions in {script.shares} shares; isr-batch's kernel replays the sorted
+        `isr-batch replay` does in its session. *Spark that only moves rows* computes nothing: it reads the rows,
+        shuffles and sorts them by set and time, and passes them to Python and back. *DuckDB* sorts in {cores()} processes
+        that are already running, with the partitions in {script.shares} shares; isr-batch's kernel replays the sorted
         rows, and the results are plain Parquet files, not tables. *SQL windows* compute lag and lastCaughtUpTimeMs
         of one rule at each fetch, but no ISR, high watermark or shrinks, because each of these states depends on
         the one before. On the small log, {compared:,} instants are also in the timeline of isr-batch; {different}
