@@ -90,18 +90,18 @@ def against_the_floor(given: Given, rounds: int) -> Section:
     ours, bare, whole, one, unpacked, nowhere, to_delta, duck, windows = contestants
     return Section(
         "From Delta to Delta",
-        f"""This table has replays of {given.rows:,} fetches and appends with local[{cores()}], in a Spark session in
-        which each way had already run on a small log of up to {WARM_ROWS:,} rows. The figures are wall time, and
-        CPU time of all processes. *isr-batch* is `isr_batch.replay.replay.replay`: it writes timelines, changes,
-        verdicts and the ledger into six tables, from segments that the ingest has packed. *Not packed yet* is the
-        same from rows, which the replay packs first. *Compared and scored as well* is everything that the command
-        `isr-batch replay` does in its session. *Spark that only moves rows* computes nothing: it reads the rows,
-        shuffles and sorts them by set and time, and passes them to Python and back. *DuckDB* sorts in {cores()} processes
-        that are already running, with the partitions in {script.shares} shares; isr-batch's kernel replays the sorted
-        rows, and the results are plain Parquet files, not tables. *SQL windows* compute lag and lastCaughtUpTimeMs
-        of one rule at each fetch, but no ISR, high watermark or shrinks, because each of these states depends on
-        the one before. On the small log, {compared:,} instants are also in the timeline of isr-batch; {different}
-        differ.""",
+        f"""This table has replays of {given.rows:,} fetches and appends with local[{cores()}], in a Spark session
+        in which each way had already run on a small log of up to {WARM_ROWS:,} rows. The figures are wall time,
+        and CPU time of all processes. *isr-batch* is `isr_batch.replay.replay.replay`: it writes timelines,
+        changes, verdicts and the ledger into six tables, from segments that the ingest has packed. *Not packed
+        yet* is the same from rows, which the replay packs first. *Compared and scored as well* is everything
+        that the command `isr-batch replay` does in its session. *Spark that only moves rows* computes nothing:
+        it reads the rows, shuffles and sorts them by set and time, and passes them to Python and back. *DuckDB*
+        sorts in {cores()} processes that are already running, with the partitions in {script.shares} shares;
+        isr-batch's kernel replays the sorted rows, and the results are plain Parquet files, not tables. *SQL
+        windows* compute lag and lastCaughtUpTimeMs of one rule at each fetch, but no ISR, high watermark or
+        shrinks, because each of these states depends on the one before. On the small log, {compared:,} instants
+        are also in the timeline of isr-batch; {different} differ.""",
         HEADINGS,
         [given.row(each) for each in contestants],
         [
