@@ -32,9 +32,9 @@ from udfs.rules import COMMON_PARAMS, REGISTRY, Param, Rule
 
 PICTURES: Final = DOCS / "images" / "rules"
 _TABLES_SAID: Final = """\
-Delta tables, `LAKE/<table>` or in a schema of a catalog; any engine that reads Delta can read them. These are the main
-ones. `isr-batch sql --lake LAKE "DESCRIBE shrink_verdicts"` prints the columns of one, and [questions](sql-cookbook.md)
-has queries with their results.
+A lake is a set of Delta tables, `LAKE/<table>` or in a schema of a catalog, which any engine that reads Delta can read.
+`isr-batch sql --lake LAKE "DESCRIBE shrink_verdicts"` prints the columns of a table, and [questions](sql-cookbook.md)
+has queries with their results. The main tables are:
 
 | table | one row is |
 | --- | --- |
