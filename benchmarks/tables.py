@@ -53,10 +53,10 @@ _SELECT = (
 )
 _PEER_NAMES = {
     "ingest": "`ingest table`: new rows found, written, summaries of days, terms, segments",
-    "again": "the same table once more: all rows known",
-    "duckdb": "DuckDB: the same casts, DISTINCT, Parquet by day",
-    "duckdb-in-order": "DuckDB: the same, in order of set and time",
-    "spark": "Spark: the same casts, dropDuplicates, Parquet by day",
+    "again": "`ingest table` once more: all rows known",
+    "duckdb": "DuckDB: casts, DISTINCT, Parquet by day",
+    "duckdb-in-order": "DuckDB: casts, DISTINCT, Parquet by day in order of set and time",
+    "spark": "Spark: casts, dropDuplicates, Parquet by day",
     "spark-ingest": "`ingest table` in Spark's workers, with summaries of days, terms and segments",
 }
 
