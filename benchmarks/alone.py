@@ -47,9 +47,9 @@ class Jobs:
         return self._told[master, lake]
 
 
-NOTE = f"""`replay` with {len(REGISTRY)} rules, from rows that it packs first, in separate processes, one after the
-other, each warmed up by a small replay. Peaks of resident memory are those of a single Python worker, and of
-the JVM. Decisions were not compared in this measurement."""
+NOTE = f"""`replay` ran with {len(REGISTRY)} rules, from rows that it packed first. Each measurement had a separate
+process, warmed up by a small replay. Peaks of resident memory are those of a single Python worker, and of the JVM.
+Decisions were not compared in this measurement."""
 
 
 def longer(jobs: Jobs, log: Measured, shorter: Measured) -> list[Section]:
@@ -86,9 +86,9 @@ def cores_and_skew(jobs: Jobs, log: Measured, half: Measured, alone: Measured) -
     usual, one_core, hot, single = found.values()
     return Section(
         "Cores and skew",
-        f"""{NOTE} Each set is replayed by one task. Therefore a single partition uses one core, and a second one for
-        the JVM next to its Python; so does local[1]. Alone, the partition has {alone[1] / log[1]:.0f} times the rows
-        of the log.""",
+        f"""{NOTE} Each replica set is replayed by one task. Therefore a single partition uses one core, and a second one for
+        the JVM next to its Python; so does local[1]. In the last row of the table, the single partition has
+        {alone[1] / log[1]:.0f} times as many rows as the log.""",
         HEADINGS,
         [_row(name, cases[name][1][1], figures) for name, figures in found.items()],
         [
