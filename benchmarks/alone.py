@@ -86,8 +86,8 @@ def cores_and_skew(jobs: Jobs, log: Measured, half: Measured, alone: Measured) -
     usual, one_core, hot, single = found.values()
     return Section(
         "Cores and skew",
-        f"""{NOTE} Each replica set is replayed by one task. Therefore a single partition uses one core, and a second one for
-        the JVM next to its Python; so does local[1]. In the last row of the table, the single partition has
+        f"""{NOTE} Each replica set is replayed by one task. Therefore a single partition uses one core, and a second
+        one for the JVM next to its Python; so does local[1]. In the last row of the table, the single partition has
         {alone[1] / log[1]:.0f} times as many rows as the log.""",
         HEADINGS,
         [_row(name, cases[name][1][1], figures) for name, figures in found.items()],
