@@ -69,9 +69,9 @@ def main() -> None:
         sections,
         f"make bench ROWS={plan.rows} PARTITIONS={plan.partitions} GROUPS='{' '.join(given.groups)}'"
         f" ROUNDS={given.rounds} STALLS={given.stalls:g}{f' PAGE={given.page}' if given.page != PAGE else ''}",
-        f"""{f"Groups left out: {', '.join(left_out)}." if left_out else ""} Generated log
-        (`benchmarks/log.py`, seed {plan.seed}): about {plan.rows:,} fetches and appends of
-        {plan.partitions:,} partitions in {plan.seconds:.0f} s, Zipf rates, 40 % of the partitions idle, three
+        f"""{f"Groups of measurements that were left out: {', '.join(left_out)}." if left_out else ""} The log is
+        generated (`benchmarks/log.py`, seed {plan.seed}): about {plan.rows:,} fetches and appends of
+        {plan.partitions:,} partitions in {plan.seconds:.0f} s, rates by Zipf's law, 40 % of the partitions idle, three
         replicas, long polls of 500 ms, {plan.stalls_a_day:g} follower stalls per day, of 5 to
         60 s{_changes(plan)}.""",
         time.perf_counter() - begun,

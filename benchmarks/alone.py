@@ -18,7 +18,14 @@ from udfs.rules import ALL_RULES
 
 Measured = tuple[Path, int]
 """A lake, and the rows in it."""
-HEADINGS = ("log, master", "rows", "s, best", "s, median", "worker, MiB", "JVM, MiB")
+HEADINGS = (
+    "log, Spark master",
+    "rows",
+    "wall time, best (s)",
+    "wall time, median (s)",
+    "worker's peak memory (MiB)",
+    "JVM's peak memory (MiB)",
+)
 
 
 class Jobs:
@@ -79,9 +86,9 @@ def cores_and_skew(jobs: Jobs, log: Measured, half: Measured, alone: Measured) -
     usual, one_core, hot, single = found.values()
     return Section(
         "Cores and skew",
-        f"""{NOTE} Each set is replayed by one task. Therefore a single partition uses one core, and a second one for
-        the JVM next to its Python; so does local[1]. Alone, the partition has {alone[1] / log[1]:.0f} times the rows
-        of the log.""",
+        f"""{NOTE} Each replica set is replayed by one task. Therefore a single partition uses one core, and a second
+        one for the JVM next to its Python; so does local[1]. In the last row of the table, the single partition has
+        {alone[1] / log[1]:.0f} times as many rows as the log.""",
         HEADINGS,
         [_row(name, cases[name][1][1], figures) for name, figures in found.items()],
         [
@@ -144,7 +151,7 @@ def first_use(rounds: int) -> Section:
         "First use",
         """Each measurement ran in a separate process. Kernels are compiled once per machine, and loaded
         after that; `run` ingests, replays and reports.""",
-        ("what", "s, best", "s, median", "times"),
+        ("what", "wall time, best (s)", "wall time, median (s)", "times measured"),
         [[what, f"{min(s):.1f}", f"{np.median(s):.1f}", str(len(s))] for what, s in told.items()],
         [
             ("kernels loaded from disk relative to compiled, time", min(warm) / cold),

@@ -224,19 +224,30 @@ def _stores_and_clusters(found: Found, rows: Mapping[str, int]) -> Section:
     ]
     return Section(
         "A lake on S3 and on HDFS, and a standalone cluster",
-        f"""`replay` with {len(runs_of(RULES))} rules by Spark, from packed segments, in a new session, warmed up by a
-        small log; best rounds. A worker of the cluster is one executor with one core. CPU seconds of
-        Spark's Python workers, of the executors' JVMs (local[2] has one JVM, which is the driver's), of the
-        driver's JVM and Python, and of the server: S3 is moto's, in Python, HDFS one name node and one data node.
-        HDFS writes are slow here: a file is complete when the data node has reported its block to the name node, and
-        a client that asks before, as nearly all do here, asks again after half a second. All processes share
-        {len(os.sched_getaffinity(0))} cores. An executor with one core keeps more than one core busy: its JVM, its
-        Python worker, the driver and the S3 server. Therefore the wall time of two executors on two cores does not
-        show how two machines would perform. *In turns*: of every {TURNS * TURN_S * 1000:.0f} ms each worker has {
-            TURN_S * 1000:.0f} with all cores to itself and is stopped for the rest, as if it were a separate machine
-            at half speed. The number and a checksum of ISR changes and verdicts, and the number of rows of all
-        tables, are in every case the same as with local[2] on the folder.""",
-        ("case", "rows", "timelines", "s", "CPU s, Python", "executors", "driver's JVM", "driver", "server"),
+        f"""`replay` ran with {len(runs_of(RULES))} rules by Spark, from packed segments, in a new session that a
+        small log had warmed up. A worker of the cluster is one executor with one core. CPU seconds are those of
+        Spark's Python workers, of the executors' JVMs (with local[2] the driver's JVM is the only one), of the
+        driver's JVM and Python, and of the server: moto, in Python, for S3; one name node and one data node for
+        HDFS. HDFS writes are slow here: a file is complete when the data node has reported its block to the
+        name node, and a client that asks before that, as nearly all do here, asks again after half a second.
+        All processes share {len(os.sched_getaffinity(0))} cores. An executor with one core keeps more than one
+        core busy: its JVM, its Python worker, the driver and the S3 server. So the wall time of two executors
+        on two cores does not show how two machines would perform. *In turns* means that of every {
+            TURNS * TURN_S * 1000:.0f} ms each worker has {
+            TURN_S * 1000:.0f} with all cores to itself and is stopped for
+        the rest, as if it were a separate machine at half speed. ISR changes and verdicts (by number and
+        checksum) and the number of rows of all tables are the same in all cases.""",
+        (
+            "case",
+            "rows",
+            "timelines",
+            "wall time (s)",
+            "Python workers (CPU s)",
+            "executors' JVMs (CPU s)",
+            "driver's JVM (CPU s)",
+            "driver's Python (CPU s)",
+            "server (CPU s)",
+        ),
         table,
         ratios,
     )
@@ -283,8 +294,9 @@ def _two_from_one(found: Found, rows: Mapping[str, int]) -> Section:
         row takes no more CPU of two executors (JVM and Python) than of one, which both arrangements check, and if
         executors do not wait for each other, which only the arrangement in turns can check on this machine.""",
         (
-            "two workers", "rows", "one worker, s", "two, predicted", "two, measured", "measured / predicted",
-            "busier one's share of task time", "CPU s per million rows, one", "two",
+            "how the workers run", "rows", "one worker (s)", "two workers, predicted (s)", "two workers, measured (s)",
+            "measured / predicted", "busier worker's share of task time", "one worker (CPU s per M rows)",
+            "two workers (CPU s per M rows)",
         ),
         table,
         ratios,
@@ -300,8 +312,9 @@ def _more_executors(found: Found, rows: Mapping[str, int]) -> Section:
         rows["log"],
         "executors of one core",
         f"""Both figures are from one worker on S3 ({len(runs_of(RULES))} rules, no timelines). The two measured
-        executors share the cores with the driver and the S3 server. In turns, where they do not, two executors took
-        {error:.2f} times the modelled time. Four and eight executors were not measured. Spark divides the replica
-        sets among tasks, and merges small ones; times of a network and of a real store are left out.""",
+        executors share the cores with the driver and the S3 server. If they run in turns, they do not share them, and
+        two executors took {error:.2f} times the modelled time. Four and eight executors were not measured. Spark
+        divides the replica sets among tasks, and merges small ones; times of a network and of a real store are left
+        out.""",
         {case.workers: found[case][log].seconds for case in (ONE, TWO)},
     )

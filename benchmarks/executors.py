@@ -59,7 +59,7 @@ def executors_modelled(
     measured : mapping of int to float, optional
         Seconds of that log, by the number of executors.
     """
-    checked = ("measured, s", "measured / modelled") if measured else ()
+    checked = ("measured (s)", "measured / modelled") if measured else ()
     table = []
     for number in EXECUTORS:
         seconds, of_largest = model.seconds(rows, number), model.seconds(LARGEST_ROWS, number)
@@ -70,7 +70,13 @@ def executors_modelled(
         table.append([*row, f"{of_largest:.0f}", f"{LARGEST_ROWS / of_largest / 1e6:.2f}"])
     return Section(
         "More executors, modelled",
-        f"{model}. {note}",
-        (executor, f"s, {rows:,} rows", *checked, f"s, {LARGEST_ROWS:,} rows", "M rows/s for these rows"),
+        f"The model assumes {model}. {note}",
+        (
+            executor,
+            f"wall time for {rows:,} rows (s)",
+            *checked,
+            f"wall time for {LARGEST_ROWS:,} rows (s)",
+            "M rows/s for these rows",
+        ),
         table,
     )

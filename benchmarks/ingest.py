@@ -64,21 +64,21 @@ def of_a_long_log(count: int, folder: Path) -> Section:
     base = further["in the driver, plain"]
     return Section(
         "Ingest of a broker's request log",
-        f"""A warm ingest of JSON lines of {size / whole["lines"] / 1000:.1f} kB as a broker writes them, one broker of
-        three: CPU time of all processes, of half the lines and of all, and by the difference of a further line. *10 GB*
-        is what as much log text costs at that rate: an hour of a busy broker. Up to two gigabytes of text the
-        driver ingests it without Spark; here both do both sizes. *Packing* comes after: the segments that a replay
-        reads, by the difference as well.""",
+        f"""A warm ingest of JSON lines of {size / whole["lines"] / 1000:.1f} kB, as one broker of three writes them.
+        CPU time is that of all processes. *A further line* is computed from the difference between half of the lines
+        and all. *10 GB of log text* is computed from that; a busy broker writes as much in an hour. Up to two
+        gigabytes of text the driver ingests it without Spark; here both ingest both sizes. *Packing* makes the
+        segments that a replay reads; its figure comes from the difference as well.""",
         (
             "way",
             "lines",
-            "CPU s, half",
-            "CPU s, all",
-            "us per further line",
-            "packing, us",
-            "10 GB, CPU min",
-            "worker, MiB",
-            "JVM, MiB",
+            "half of the lines (CPU s)",
+            "all lines (CPU s)",
+            "a further line (CPU µs)",
+            "packing a further line (CPU µs)",
+            "10 GB of log text (CPU min)",
+            "worker's peak memory (MiB)",
+            "peak memory of the JVM or driver (MiB)",
         ),
         rows,
         [(f"a further line {name}, by plain in the driver", each / base) for name, each in further.items()][1:],
@@ -93,8 +93,8 @@ def of_the_scanner(rounds: int) -> Section:
     count = block.num_rows
     load_kernels()
     contestants = [
-        Contestant("cut and scanned: every field that is read", _scanned(block)),
-        Contestant("to Arrow rows", lambda: request_log.parse_requests(block)),
+        Contestant("cut into lines and scanned, with the fields that an ingest needs", _scanned(block)),
+        Contestant("the same, and made into Arrow rows", lambda: request_log.parse_requests(block)),
     ]
     if importlib.util.find_spec("simdjson"):
         contestants.append(Contestant("pysimdjson, parsed and no value taken", _parsed(text)))
@@ -104,7 +104,7 @@ def of_the_scanner(rounds: int) -> Section:
         "Lines of a request log, in memory",
         f"""{count:,} lines of {len(text) / count / 1000:.1f} kB, one thread, its CPU time. pysimdjson is measured where
         it is installed; the product does not use it.""",
-        ("way", "us per line, best", "us per line, median"),
+        ("way", "a line, best round (CPU µs)", "a line, median round (CPU µs)"),
         [[c.name, *(f"{seconds / count * 1e6:.2f}" for seconds in (c.best, c.median))] for c in contestants],
         [(f"{c.name}, by pysimdjson's bare parse", c.best / bare) for c in contestants[:-1]] if bare else [],
     )

@@ -142,7 +142,7 @@ def measure(plan: Plan, rounds: int) -> list[Section]:
         kinds of rows. *With Arrow at both ends* is `replay_batches`, which reads record batches and returns results
         in the form in which files store them. The C++ loop only has kafka-3.7; for other rules, only times are
         compared.""",
-        ["contestant", "M rows/s, best", "M rows/s, median", "ns per row, best"],
+        ["way", "M rows/s, best round", "M rows/s, median round", "a row, best round (ns)"],
         [[name, *rate(c, number), f"{1e9 * c.best / number:.0f}"] for name, c in by_name.items()],
         [
             ("one rule (kafka-3.7), time relative to the C++ loop", one.best / hand.best),
@@ -176,7 +176,12 @@ def _parameter_sets(plan: Plan, rounds: int) -> Section:
         "Parameter sets of kafka-3.7",
         f"""{number:,} rows of {len(log.partitions):,} partitions; lag times from {LAG_TIME_MS} ms on, in steps of 250
         ms.""",
-        ["sets", "M rows/s, best", "M rows/s, median", "a further set, relative to the first pass"],
+        [
+            "parameter sets in one pass",
+            "M rows/s, best round",
+            "M rows/s, median round",
+            "a further set, relative to one set",
+        ],
         [[c.name, *rate(c, number), f"{share[c.name]:.0%}" if c.name in share else ""] for c in contestants],
         [
             (

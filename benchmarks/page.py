@@ -61,13 +61,13 @@ def write(page: Path, sections: Sequence[Section], command: str, data: str, took
         ),
         "",
         _wrapped(
-            """All contestants of a table ran in turn in one run. Unless the text says otherwise, a time only counts
-            if the contestant made the same ISR changes under kafka-3.7, by number and checksum, as a loop written by
-            hand in C++. Absolute times depend on this machine; ratios should hold on others."""
+            """All ways in a table were measured in turn in one run. Unless the text says otherwise, a time only counts
+            if the way made the same ISR changes under `kafka-3.7`, by number and checksum, as a loop written by hand
+            in C++. Absolute times depend on this machine; ratios should hold on others."""
         ),
     ]
     if ratios := [f"| {what} | {ratio:.2f} |" for section in sections for what, ratio in section.ratios]:
-        lines += ["", "## Ratios", "", "| | ratio, best rounds |", "| --- | ---: |", *ratios]
+        lines += ["", "## Ratios", "", "| what is compared | ratio of the best rounds |", "| --- | ---: |", *ratios]
     for section in sections:
         lines += [
             "",

@@ -61,7 +61,17 @@ def measure(plan: Plan, folder: Path) -> Section:
         seconds of Spark's Python workers (which read segments, replay them and write results), of the JVM
         (which sorts segment locations) and of the driver; peaks of resident memory of a worker and of the JVM, in MiB.
         Decisions were not compared in this measurement.""",
-        ("rules", "s", "M rows/s", "M rows/s per core", "CPU s, workers", "JVM", "driver", "MiB, worker", "JVM"),
+        (
+            "rules",
+            "wall time (s)",
+            "M rows/s",
+            "M rows/s per core",
+            "workers (CPU s)",
+            "JVM (CPU s)",
+            "driver (CPU s)",
+            "worker's peak memory (MiB)",
+            "JVM's peak memory (MiB)",
+        ),
         [_row(name, rows, told) for name, told in found.items()],
     )
 

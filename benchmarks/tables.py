@@ -53,10 +53,10 @@ _SELECT = (
 )
 _PEER_NAMES = {
     "ingest": "`ingest table`: new rows found, written, summaries of days, terms, segments",
-    "again": "the same table once more: all rows known",
-    "duckdb": "DuckDB: the same casts, DISTINCT, Parquet by day",
-    "duckdb-in-order": "DuckDB: the same, in order of set and time",
-    "spark": "Spark: the same casts, dropDuplicates, Parquet by day",
+    "again": "`ingest table` once more: all rows known",
+    "duckdb": "DuckDB: casts, DISTINCT, Parquet by day",
+    "duckdb-in-order": "DuckDB: casts, DISTINCT, Parquet by day in order of set and time",
+    "spark": "Spark: casts, dropDuplicates, Parquet by day",
     "spark-ingest": "`ingest table` in Spark's workers, with summaries of days, terms and segments",
 }
 
@@ -112,7 +112,7 @@ def measure(folder: Path, rows: tuple[int, ...] = ROWS, files: int = FILES) -> l
     of_many = (done["cpu_s"] - cpu["spark-ingest", many]) / (count - many) * 1e6
     return [Section(
         "Tables of fetches into a lake", NOTE,
-        ("", "rows", "CPU, s", "peak, MB", "bytes relative to the source"), shown,
+        ("way", "rows", "CPU time (s)", "peak memory (MB)", "size of the lake relative to the source"), shown,
         [(f"a further row, microseconds of CPU: {_PEER_NAMES[name]}", us) for name, us in further.items()]
         + [
             (f"a further row of {count:,} in Spark's workers, microseconds of CPU", of_many),

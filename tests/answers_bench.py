@@ -183,7 +183,7 @@ def added(matrices: Iterable[Matrix]) -> Matrix:
 def as_markdown(matrix: Matrix) -> str:
     """Write a row for each kind of fault, and a column for each state: right, not known, wrong."""
     kinds = sorted({kind for of in matrix.values() for kind in of})
-    lines = [f"| fault | {' | '.join(matrix)} |", "| --- |" + " --- |" * len(matrix)]
+    lines = [f"| fault (cells: right / not known / wrong) | {' | '.join(matrix)} |", "| --- |" + " --- |" * len(matrix)]
     for kind in [*kinds, "all"]:
         cells = []
         for of_state in matrix.values():

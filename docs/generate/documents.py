@@ -3,6 +3,7 @@
 ``python -m docs.generate.documents --write`` does.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from textwrap import fill
@@ -31,9 +32,9 @@ from udfs.rules import COMMON_PARAMS, REGISTRY, Param, Rule
 
 PICTURES: Final = DOCS / "images" / "rules"
 _TABLES_SAID: Final = """\
-Delta tables, `LAKE/<table>` or in a schema of a catalog; any engine that reads Delta can read them. These are the main
-ones. `isr-batch sql --lake LAKE "DESCRIBE shrink_verdicts"` prints the columns of one, and [questions](sql-cookbook.md)
-has queries with their results.
+A lake is a set of Delta tables, `LAKE/<table>` or in a schema of a catalog, which any engine that reads Delta can read.
+`isr-batch sql --lake LAKE "DESCRIBE shrink_verdicts"` prints the columns of a table, and [questions](sql-cookbook.md)
+has queries with their results. The main tables are:
 
 | table | one row is |
 | --- | --- |
@@ -62,22 +63,24 @@ are measured against the clairvoyant `true-lag`. `isr-batch rules show kafka-3.7
 with its code, and [add a rule](add-a-rule.md) shows how to add one.
 """
 _ALL_SAID: Final = """\
-One follower, its troubles one after the other, and when each rule has it out of the ISR: orange and brown are
-spurious shrinks, blues are not.
+The picture shows one follower that has seven troubles, one after the other, and when each rule has it out of the ISR.
+Orange and brown mark spurious shrinks, blue all others.
 
 ![When each rule drops the same follower](images/rules/all.svg)
 
-1. 10,000 records at once, which it reads in six seconds.
-2. An append every 100 ms; each of its fetches, as frequent, asks for the log end that the one before found.
-3. No append. It has everything, and the leader answers its fetch after 22 s.
-4. It is dead, and lacks nothing until an append at 84 s. It is back at 97 s.
-5. It fetches every second and gets no record for 28 s.
-6. The leader is silent for 13 s. It wakes up to an append, then to its check, then to the fetch that has waited.
-7. The leader takes 22 s to read for a fetch that has everything. From 131 s on all producers wait for all replicas.
+1. A burst: 10,000 records are appended at once, and the follower needs six seconds to read them.
+2. One batch behind: there is an append every 100 ms, and the follower fetches as often. Each of its fetches asks for
+the log end that the fetch before found.
+3. Idle: there is no append. The follower has everything, and the leader answers its fetch only after 22 s.
+4. The follower is dead. It lacks nothing until an append at 84 s, and is back at 97 s.
+5. The follower fetches every second, but gets no record for 28 s.
+6. The leader is silent for 13 s. When it wakes up, it handles an append, then its check, then the fetch that waited.
+7. The leader takes 22 s to read for a fetch at the log end. From 131 s on, all producers use acks=all.
 
-The lag time is 10 s. Some rules decide rather when records become visible: another log, with two followers, shows
-that. The pictures below are of these two logs, replayed. A dashed line is a limit, a tick on it a check; lag is what
-the rule holds against the lag time, and `true-lag` has what it truly was.
+The lag time is 10 s. Some rules differ less in whom they drop than in when records become visible. A second log, with
+two followers and three troubles, shows that. Each picture below is a replay of one of these two logs. A dashed line is
+a limit of the rule, and a tick on it is an ISR check. The curve is the lag as the rule computes it; the picture of
+`true-lag` has the real lag. Texts below the pictures refer to the troubles by their numbers.
 """
 
 
@@ -138,8 +141,19 @@ def _rule(rule: Rule) -> str:
     lines.append(f"{fill(rule.series, 110)}\n")
     lines.append(f"![{rule.id} in one of the two logs](images/rules/{rule.id}.svg)\n")
     if says := seen(rule.id).says:
-        lines.append(f"{fill(says, 110)}\n")
+        lines.append(f"{fill(f'**In the picture.** {_numbered(says)}', 110)}\n")
     return "\n".join([*lines, *_params(rule.params), ""])
+
+
+def _numbered(says: str) -> str:
+    """Call numbers in brackets what they are: "(1)" and "(3 to 7)" are numbers in the picture."""
+    return re.sub(
+        r"\((\d)(?:(, | to )(\d))?\)",
+        lambda found: (
+            f"(numbers {found[1]}{found[2].replace(',', ' and')}{found[3]})" if found[3] else f"(number {found[1]})"
+        ),
+        says,
+    )
 
 
 def _params(params: Mapping[str, Param]) -> Iterator[str]:

@@ -7,26 +7,28 @@ from typing import Final
 DOCS: Final = Path(__file__).parents[1]
 MADE: Final = "<!-- made by `python -m docs.generate.documents --write` -->\n"
 _CHECKED: Final = """\
-Do not believe the replay: compare it. Three independent witnesses check every rule, and your own brokers check every
-run.
+A replay is only worth something if it can be compared. Three independent witnesses check every rule, and the logs of
+your own brokers check every run.
 
-| witness | compared | found | page |
+| compared with | what is compared | result | page |
 | --- | --- | --- | --- |
 | a second model, written from the text of the rules alone | every row of every table, on generated logs | no \
-difference on {witnesses.md|kafka-3.7|logs against the naive model} logs per rule | [rules](witnesses.md#each-rule) |
+difference on {witnesses.md|kafka-3.7|logs compared with the naive model} logs per rule | \
+[rules](witnesses.md#each-rule) |
 | Kafka's released classes, from Maven | follower state after each fetch; ISR and high watermark after each step | no \
-difference, {witnesses.md|kafka-3.7|released class: fetches} for `kafka-3.7` | [witnesses](witnesses.md#each-rule) |
+difference; fetches compared for `kafka-3.7`: {witnesses.md|kafka-3.7|fetches compared with Kafka's class} | \
+[witnesses](witnesses.md#each-rule) |
 | recorded brokers, of 0.10.1 to 4.4.0 | the shrinks in their logs with those that a replay makes | \
-{witnesses.md|data/samples|replayed} of {witnesses.md|data/samples|replicas dropped} in the samples; older releases \
+{witnesses.md|data/samples|drops replayed} of {witnesses.md|data/samples|drops logged} in the samples; older releases \
 match less well | [recorded clusters](witnesses.md#recorded-clusters) |
 | faults that were planted | the cause of each shrink of simulated fleets | cause right for \
 {confusion.md#One fault at a time|all|cause right} with single faults, for {confusion.md#Mixed fleets|all|cause right} \
 with mixed ones | [confusion](confusion.md) |
 | faults that were injected into real brokers | every recorded shrink, with the fault at that time | shrink by shrink \
 | [recorded shrinks](recorded-shrinks.md) |
-| the same faults | the broker that an answer points at, with all logs and with some missing | kind by kind | \
+| the same faults | the broker that an answer points at, with all logs and with some missing | kind by kind of fault | \
 [answers](answers.md) |
-| replay and `server.log` | a suspicion by the log alone with the verdict of the replay | by release | \
+| replays of recorded brokers | the evidence of `server.log` alone with the verdict of the replay | by release | \
 [server.log alone](server-log-only.md#how-often-it-is-right) |
 | your brokers | each ISR change that they logged with the replayed one, in every `run` and `validate` | table \
 `replay_check` | [every night](every-night.md) |
@@ -36,32 +38,38 @@ know](what-a-replay-cannot-know.md) lists the limits that no check removes.
 
 ## Speed
 
-Measured on two cores by `make bench`, against the obvious alternatives. A time only counts if the results equal those
-of a hand-written C++ loop.
+`make bench` measured these figures on two cores. *Packed* fetches are in the compact form in which a replay reads them.
+Times are compared only if the results equal those of a hand-written C++ loop.
 
-| question | figure | page |
+| what was measured | figure | page |
 | --- | ---: | --- |
-| 22 rules from Delta to Delta, relative to Spark that only reads, sorts and passes the same rows | \
-{benchmarks-delta.md|ours, 22 rules, relative to Spark's floor|ratio, best rounds} | [from Delta to \
-Delta](benchmarks-delta.md) |
-| the same from rows that are not packed yet | \
-{benchmarks-delta.md|ours, 22 rules, not packed yet, relative to Spark's floor|ratio, best rounds} | the same |
-| one rule, relative to a hand-written C++ loop for that rule | \
-{benchmarks.md|one rule (kafka-3.7), time relative to the C++ loop|ratio, best rounds} | the same |
-| a billion fetches of an ordinary cluster, all rules | {benchmarks-scale-ordinary.md|all rules|s} s | [ordinary \
-cluster](benchmarks-scale-ordinary.md) |
-| a billion fetches of a sick cluster, all rules | {benchmarks-scale-sick.md|all rules|s} s | [sick \
-cluster](benchmarks-scale-sick.md) |
-| 200 million rows with all timelines, 15 rules | {benchmarks-200m.md|ours, 15 rules|s, best} s | [200 million \
-rows](benchmarks-200m.md) |
-| four times the rows: time | {benchmarks-scaling.md|the log relative to the shorter one, time|ratio, best rounds} \
-times | [scaling, skew, first use](benchmarks-scaling.md) |
-| a lake on S3, relative to a local folder, all timelines: time | \
-{benchmarks-cluster.md|local[2], S3 relative to a local folder, 1,874,035 rows, timelines all: time|ratio, best \
-rounds} | [S3, HDFS, two workers](benchmarks-cluster.md) |
-| a further row of your own table, CPU time | \
+| replay of 22 rules with tables read and written: time relative to Spark that only reads, sorts and passes the same \
+rows | \
+{benchmarks-delta.md|isr-batch, 22 rules, relative to Spark that only moves rows|ratio of the best \
+rounds} | [from Delta to Delta](benchmarks-delta.md) |
+| the same replay, from rows that are not packed yet | \
+{benchmarks-delta.md|isr-batch, 22 rules, not packed yet, relative to Spark that only moves rows|ratio of \
+the best rounds} | the same |
+| replay of one rule in memory: time relative to a hand-written C++ loop for that rule | \
+{benchmarks.md|one rule (kafka-3.7), time relative to the C++ loop|ratio of the best rounds} | \
+[kernel](benchmarks.md) |
+| replay of a billion fetches of an ordinary cluster, all rules | \
+{benchmarks-scale-ordinary.md|all rules|wall time (s)} s | \
+[ordinary cluster](benchmarks-scale-ordinary.md) |
+| replay of a billion fetches of a cluster whose followers stall often, all rules | \
+{benchmarks-scale-sick.md|all rules|wall time (s)} s | [sick cluster](benchmarks-scale-sick.md) |
+| replay of 200 million rows with all timelines, 15 rules | \
+{benchmarks-200m.md|isr-batch, 15 rules|wall time, best (s)} s | \
+[200 million rows](benchmarks-200m.md) |
+| time for four times as many rows | \
+{benchmarks-scaling.md|the log relative to the shorter one, time|ratio of the best rounds} times | \
+[scaling, skew, first use](benchmarks-scaling.md) |
+| replay of a lake on S3 with all timelines: time relative to a lake in a local folder | \
+{benchmarks-cluster.md|local[2], S3 relative to a local folder, 1,874,035 rows, timelines all: time|ratio of \
+the best rounds} | [S3, HDFS, two workers](benchmarks-cluster.md) |
+| ingest of a table of your own: CPU time per further row | \
 {benchmarks-tables.md|a further row, microseconds of CPU: `ingest table`: new rows found, written, summaries of days, \
-terms, segments|ratio, best rounds} µs | [tables of fetches](benchmarks-tables.md) |
+terms, segments|ratio of the best rounds} µs | [tables of fetches](benchmarks-tables.md) |
 """
 _DECISIONS: Final = """\
 Decisions that could have gone another way, each with its reason and what was rejected. Figures behind them are in

@@ -34,7 +34,8 @@ _SETTINGS_SAID: Final = """\
 ```
 """
 _CODES_SAID: Final = """\
-A scheduler should retry 6, 70 and signals, and alert an operator on the others ([reasons](killed-and-concurrent.md)).
+A scheduler should retry codes 6 and 70 and those of signals, and alert an operator on the other codes
+([reasons](killed-and-concurrent.md)).
 
 | code | when |
 | --- | --- |
@@ -43,7 +44,7 @@ A scheduler should retry 6, 70 and signals, and alert an operator on the others 
 | 130, 143 | stopped by a signal (SIGINT, SIGTERM); run it again |
 | 137 | killed by the kernel, such as for its memory |
 
-In Python the same errors are `isr_batch.IsrBatchError` with `exit_code`, `message` and `hint`
+In Python, each of these errors is an `isr_batch.IsrBatchError` with `exit_code`, `message` and `hint`
 ([notebook](notebook.md)).
 """
 

@@ -25,7 +25,9 @@ from isr_batch.ingest.kafka_logs.read import survey_logs
 
 PAGE: Final = Path(__file__).parents[1] / "server-log-only.md"
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
-_SCORED: Final = "{}, strong: precision | recall | strong or weak: precision | recall"
+_SCORED: Final = " | ".join(
+    f"{{0}}, {strength} evidence: {figure}" for strength in ("strong", "any") for figure in ("precision", "recall")
+)
 SAME_MS = 1_000
 """Greatest distance between a shrink of the replay and a line about it."""
 
@@ -111,7 +113,7 @@ def tables(found: Sequence[Pair]) -> str:
         lines.append(f"| {' | '.join(map(str, cells))} |")
     lines += [
         "",
-        f"| release | {_SCORED.format('leader')} | follower: precision | recall | left open: link or follower |",
+        f"| release | {_SCORED.format('leader')} | follower: precision | follower: recall | link or follower |",
         f"| --- |{' ---: |' * 7}",
     ]
     for release in releases:
@@ -127,7 +129,11 @@ def tables(found: Sequence[Pair]) -> str:
             sum(row["suspect"] == "link_or_follower" for row, _ in sure),
         ]  # fmt: skip
         lines.append(f"| {' | '.join(map(str, cells))} |")
-    lines += ["", "| points at | strength | cause by the replay | shrinks |", "| --- | --- | --- | ---: |"]
+    lines += [
+        "",
+        "| server.log points at | strength of the evidence | cause by the replay | shrinks |",
+        "| --- | --- | --- | ---: |",
+    ]
     counts = Counter(
         (
             pair.evidence["suspect"],
