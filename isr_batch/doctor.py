@@ -21,7 +21,7 @@ from isr_batch.memory import memory_bytes
 from isr_batch.settings import Settings
 
 MIN_JAVA: Final = 17
-# Memory in addition to the JVM's heap: the driver, and one Python worker per core.
+# Memory that a run needs in addition to the JVM's heap: for the driver, and for one Python worker per core.
 PYTHON_MEMORY_GB: Final = 1.0
 MIN_DISK_GB: Final = 2.0
 """Minimum scratch space, enough for the spill of a few million fetches."""
@@ -29,7 +29,7 @@ MIN_DISK_GB: Final = 2.0
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """Result of one check; ``what_to_do`` is empty if the check found no problem."""
+    """Result of one check of the machine; ``what_to_do`` is empty if the check found no problem."""
 
     check: str
     found: str
@@ -41,7 +41,7 @@ class DoctorCheck:
         return not self.what_to_do
 
     def as_row(self) -> dict[str, object]:
-        """Columns of a table."""
+        """Return the check as a row of the printed table."""
         return asdict(self) | {"ok": "ok" if self.ok else "NO"}
 
 

@@ -17,20 +17,20 @@ F_co = TypeVar("F_co", covariant=True)
 
 
 class Tables(Protocol[F_co]):
-    """Computes the members of an `Analysis`."""
+    """Source of an `Analysis`'s tables: a replay in this process or in Spark's workers, or a lake."""
 
     @property
     def engine(self) -> str:
-        """The engine that does the work, and the reason."""
+        """Which engine does the work, and why, in one line."""
 
     def frame(self, name: str, where: Mapping[str, str] | None = None) -> F_co:
-        """Return the rows of a table or view whose columns have these values."""
+        """Return a table or view by name; with ``where``, only the rows in which these columns have these values."""
 
     def lake(self) -> AbstractContextManager[Lake]:
         """A lake with a replay, its scores, and the comparison with the brokers, if there is one."""
 
     def save(self, lake: str) -> None:
-        """Add the rows to a lake, and replay it."""
+        """Add the caller's rows to a lake, as an ingest does, and replay them there."""
 
 
 class Analysis(Generic[F]):
@@ -49,7 +49,7 @@ class Analysis(Generic[F]):
 
     @property
     def engine(self) -> str:
-        """The engine that does the work, and the reason, in one line."""
+        """Which engine does the work, and why, in one line."""
         return self._tables.engine
 
     @cached_property
@@ -64,7 +64,7 @@ class Analysis(Generic[F]):
 
     @cached_property
     def changes(self) -> F:
-        """Shrinks and expands: ``isr_changes``."""
+        """Every shrink and expand that a rule made in the replay: ``isr_changes``."""
         return self._tables.frame("isr_changes")
 
     @cached_property
@@ -92,11 +92,11 @@ class Analysis(Generic[F]):
 
     @cached_property
     def quarantine(self) -> F:
-        """Refused rows, with the reason: ``quarantine``."""
+        """Input rows that were refused, with the reason: ``quarantine``."""
         return self._tables.frame("quarantine")
 
     def answer(self) -> str:
-        """Say what happened, in the sentences of ``isr-batch run``."""
+        """Return what happened in some sentences, as ``isr-batch run`` prints them."""
         from isr_batch.report.answer import answer_of
 
         with self._tables.lake() as lake:

@@ -1,4 +1,4 @@
-"""Convert frames of pandas, Arrow and Spark."""
+"""Recognise frames of pandas, Arrow and Spark, convert them to Arrow, and convert results back."""
 
 import sys
 from collections import Counter
@@ -46,7 +46,7 @@ def kind_of(name: str, frame: object) -> Kind:
 
 
 def shown_type(given: object) -> str:
-    """Name the type of an argument, to follow "is" in a message."""
+    """Return the type of an argument with its article, for messages such as "rules is an int"."""
     made = type(given)
     module = made.__module__.partition(".")[0]
     return (
@@ -59,7 +59,7 @@ def shown_type(given: object) -> str:
 
 
 def _columns(frame: object) -> str:
-    """List columns; a lazy frame may have to read files for them."""
+    """Return " with its columns", for a message; a lazy frame may have to read files for them."""
     names = None if hasattr(frame, "collect") else getattr(frame, "column_names", getattr(frame, "columns", None))
     try:
         return f" with {', '.join(map(str, names))}" if names is not None else ""

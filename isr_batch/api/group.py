@@ -1,4 +1,4 @@
-"""Make a function for users' own Spark pipelines that replays one partition of a topic and returns its shrinks."""
+"""Make a function for ``applyInArrow`` in a user's own Spark job: it replays one partition and returns its shrinks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ SHRINKS: Final[pa.Schema] = contract_schema(SHRINK_VERDICTS.name, SHRINK_VERDICT
 SHRINKS_DDL: Final[str] = SHRINK_VERDICTS.schema_ddl
 """The same schema as Spark's DDL, for ``applyInArrow`` and ``applyInPandas``."""
 MOST_ROWS: Final = 2_000_000
-"""Rows of one partition: a group is a table in one worker's memory, with some 0.5 kB per row."""
+"""Maximum number of fetches in one group: a group is a table in one worker's memory, with some 0.5 kB per row."""
 _ANY_FETCHES: Final = pa.schema([(name, pa.null()) for name in FetchColumns.model_fields])
 
 
@@ -72,7 +72,7 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
     given_runs = given_rules(rules)
     settings = {"replica_lag_time_max_ms": lag_time_ms, "min_insync_replicas": min_insync_replicas}
     sections, _ = mapping_tree(mapping)
-    # Mistakes that need no rows are found here, instead of in a worker.
+    # Check all that can be checked without rows here, so that the error is raised here and not in a worker.
     given_mapping(sections, {"fetches": _ANY_FETCHES}, cluster_id, **settings)
     if not isinstance(brokers, BrokerFacts | None):
         raise UsageError(f"brokers is {shown_type(brokers)}, and a result of isr_batch.broker_facts is expected")
@@ -90,7 +90,7 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
         rows = RowsHere("fetches", fetches)
         if rows.schema not in known:
             mapped = given_mapping(sections, {"fetches": rows.schema}, cluster_id, **settings)
-            none = RowsHere("fetches", rows.schema.empty_table())  # these rows should not be kept
+            none = RowsHere("fetches", rows.schema.empty_table())  # workers get a copy of it, so without rows
             (read,) = inputs_of_sources([("fetches", none)], mapped)
             known[rows.schema] = mapped, read
         mapped, read = known[rows.schema]

@@ -1,4 +1,4 @@
-"""Replay rows that this process holds: those of a notebook, or of a Spark task."""
+"""Replay rows that are in this process's memory: those of a notebook, or those of one Spark task."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ _PARTITION: Final = ["cluster_id", "topic", "partition_id"]
 
 @dataclass(frozen=True)
 class BrokerFacts:
-    """Data that rows of one partition do not show: the time that its leaders' logs cover, and the leaders' silences.
+    """Facts about brokers that no single partition's rows show: the time that leaders' logs cover, silences of leaders.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class BrokerFacts:
     rows: pa.Table
 
     def of_partitions_in(self, lake: MemoryLake) -> pa.Table:
-        """Select the rows about partitions that have rows in some tables."""
+        """Select the facts that concern the partitions of a lake in memory."""
         tables = (read_columns(lake, table.name, _PARTITION) for table in _OF_PARTITIONS)
         here = pa.concat_tables(rows.group_by(_PARTITION).aggregate([]) for rows in tables if rows.num_rows)
         own = self.rows
@@ -64,20 +64,20 @@ def _keys(rows: pa.Table) -> Iterator[tuple[object, ...]]:
 def frames_read(
     sql: ArrowSql, frames: Mapping[str, pa.Table], mapping: TableMapping, also: Collection[str] = ()
 ) -> MemoryLake:
-    """Read frames into input tables, without derived ones; ``also`` are clusters without rows here."""
+    """Convert a caller's frames to input tables, but derive nothing yet; ``also`` names clusters without rows here."""
     sources = [(name, RowsHere(name, rows)) for name, rows in frames.items()]
     return input_tables(sql, inputs_of_sources(sources, mapping), mapping, also)
 
 
 def facts_of(sql: ArrowSql, lake: MemoryLake) -> BrokerFacts:
-    """Derive the facts about brokers from all input tables of a lake in memory, and add them to it."""
+    """Derive what is known about brokers from a lake in memory with input tables, and add the derived tables to it."""
     derive_in_memory(lake, sql)
     engine = InProcess(lake, sql)
     return BrokerFacts(engine.arrow(stream_facts(engine)))
 
 
 def stream_of(lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
-    """Make the input stream of a replay from input tables, without facts about other partitions."""
+    """Make the rows that the kernel reads: those of a lake in memory, and the facts that concern its partitions."""
     return pa.concat_tables(
         [facts.of_partitions_in(lake), rows_of_segments(packed_in_memory(lake))], promote_options="default"
     )
@@ -90,18 +90,18 @@ def results_of(
     runs: Sequence[RuleRun],
     tables: Sequence[Table] = SCORED_TABLES,
 ) -> dict[Table, pa.Table]:
-    """Replay a stream, and return some of the tables from which scores are computed."""
+    """Replay the kernel's rows, and return the result tables named by ``tables``."""
     engine = InProcess(lake, sql)
     kinds = SCORED if {*tables} - {ISR_CHANGES, SHRINK_VERDICTS} else ("change",)
     results = replayed_stream(engine, stream, runs, kinds)
     schemas = {table: contract_schema(table.name, table.column_names) for table in tables}
-    if not results.num_rows:  # true for most partitions if only shrinks are requested
+    if not results.num_rows:  # most partitions have no shrink
         return {table: schema.empty_table() for table, schema in schemas.items()}
     return {table: rows.cast(schemas[table]) for table, rows in scored_result_tables(engine, results, tables).items()}
 
 
 def timelines_of(sql: ArrowSql, lake: MemoryLake, stream: pa.Table, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:
-    """Replay a stream for its timelines, which takes five times as long; return the rows of each view."""
+    """Replay the kernel's rows for timelines, and return the rows of each view; takes five times as long as results."""
     engine = InProcess(lake, sql)
     results = engine.arrow(replayed_stream(engine, stream, runs, [*TIMELINES]))
     return timelines_of_results(results, read_columns(lake, FETCH_LOG.name, FETCH_LOG.column_names))

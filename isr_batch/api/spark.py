@@ -57,7 +57,7 @@ _PACKETS: Final = pa.schema([("name", pa.string()), ("rows", pa.binary())])
 
 
 class SparkTables:
-    """Results that Spark's workers compute from frames.
+    """Replays Spark frames in Spark's workers, and computes the tables of an `Analysis` from the results.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class SparkTables:
     kind : {"pandas", "arrow", "spark"}
         Kind of the frames to return.
     engine : str
-        Why Spark does the work.
+        Name of the engine, and why it was chosen.
     spark : SparkSession
         Session of the frames.
 
@@ -109,7 +109,7 @@ class SparkTables:
         return frame if self._kind == "spark" else given_back(frame.toArrow(), self._kind)
 
     def _worked(self, work: OfTask, schema: pa.Schema, facts: BrokerFacts | None) -> DataFrame:
-        """Apply a function to the tables of whole partitions."""
+        """Run ``work`` on the rows of whole partitions in the workers; its results have this schema."""
         parts = [
             frame.select(*self._keys(name), *(
                 F.struct(*map(_quoted, frame.columns)).alias(other) if other == name
@@ -131,7 +131,7 @@ class SparkTables:
 
     @property
     def facts(self) -> BrokerFacts:
-        """Data about brokers that no single partition shows."""
+        """Facts about brokers that no single partition shows, collected once from all rows."""
         return self._known[0]
 
     @cached_property
@@ -191,7 +191,7 @@ class SparkTables:
 
 
 class _NearSilences(MemoryLake):
-    """Tables in memory, except fetches: Spark is queried for those near a silence of a leader, if any."""
+    """Tables in memory, except that fetches are queried from Spark, and only those near a silence of a leader."""
 
     def __init__(self, fetch_log: Callable[[], DataFrame], tables: Mapping[Table, pa.Table]) -> None:
         super().__init__(tables)
@@ -223,7 +223,7 @@ def _empty(frame: DataFrame) -> pa.Table:
 def _worked(
     mapping: TableMapping, facts: BrokerFacts | None, work: OfTask, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Apply ``work`` to the rows of a task; each row has the struct of one frame."""
+    """Run ``work`` on the rows of one Spark task; each row holds a row of one frame, as a struct."""
     parts = list(batches)
     if not parts:  # there may be fewer partitions than tasks
         return
@@ -246,7 +246,7 @@ def _replayed(name: str, runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLak
 
 
 def _packets(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
-    """Return the rows of several tables, each serialised as an Arrow stream."""
+    """Replay the partitions of one Spark task; each row of the result is one table, serialised as an Arrow stream."""
     packets = []
     for table, rows in results_of(sql, lake, stream_of(lake, facts), runs).items():
         sink = pa.BufferOutputStream()
@@ -262,7 +262,7 @@ def _fetch_days(sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> 
 
 
 def _instants(mapping: TableMapping, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield leader, follower and time of each fetch."""
+    """Yield the columns leader, follower and time of each fetch."""
     parts = list(batches)
     if not parts:
         return
@@ -279,7 +279,7 @@ def _instants(mapping: TableMapping, batches: Iterator[pa.RecordBatch]) -> Itera
 def _broker_days(
     mapping: TableMapping, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows of ``broker_days`` for the pairs of a task, day by day."""
+    """Yield rows of ``broker_days`` (who fetched from whom on which day) for the pairs of brokers in one Spark task."""
     parts = list(batches)
     if not parts:
         return

@@ -1,4 +1,4 @@
-"""Read analyses from lakes, and save them."""
+"""Save an analysis to a lake, and open the results of a lake as an analysis."""
 
 import shutil
 import tempfile
@@ -69,7 +69,7 @@ def save(place: str, sources: Sequence[tuple[str, Source]], mapping: TableMappin
 
 
 def folder_of(owner: object) -> str:
-    """Make a temporary folder that is deleted together with its owner."""
+    """Make a temporary folder that is deleted when ``owner`` is garbage-collected."""
     folder = tempfile.mkdtemp(prefix="isr-batch-")
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return f"{folder}/lake"
@@ -83,7 +83,7 @@ def rows_where(rows: pa.Table, where: Mapping[str, str] | None) -> pa.Table:
 
 
 class StoredTables:
-    """The tables of a lake, returned as frames of one kind."""
+    """The tables of a lake that was replayed before, returned as frames of one kind."""
 
     def __init__(self, lake: Lake, kind: Kind, spark: "SparkSession | None") -> None:
         self._lake = lake

@@ -29,13 +29,13 @@ brokers in them are converted to the form since 1.0 (macro ``in_new_words`` of `
 from typing import Final, NamedTuple
 
 LAG_TIME, MIN_ISR = "replica.lag.time.max.ms", "min.insync.replicas"
-"""Settings that a broker prints when it starts, or when it creates the log of a partition."""
+"""Settings whose values are read from a broker's lines: it prints them when it starts, or creates a partition's log."""
 LAG_TIME_MS, OLD_LAG_TIME_MS = 30_000, 10_000
 """Kafka's default of `LAG_TIME` since 2.5 (KIP-537), and before."""
 
 
 class Form(NamedTuple):
-    """A line as some releases print it.
+    """A kind of line that brokers print, with the patterns by which it is found and read.
 
     Attributes
     ----------
@@ -52,13 +52,13 @@ class Form(NamedTuple):
     columns: str
 
 
-# A number that Kafka cannot have printed does not match. No digit may follow a number; `END` ensures that at the end of
-# a pattern.
+# A number with more digits than Kafka's type has does not match. No digit may follow a number; at the end of a pattern,
+# `END` ensures that.
 INT: Final = r"(?:1\d{9}|20\d{8}|\d{1,9})"
 LONG: Final = r"\d{1,18}"
 INTS: Final = rf"{INT}(?:, ?{INT})*"
 END: Final = r"(?:\D|$)"
-# For an ISR member without state in the leader (since 3.0).
+# Printed since 3.0 for an ISR member about which the leader has no state.
 _NUMBER = rf"(?:-?{LONG}|unknown)"
 _PARTITION = rf"(\S+)-({INT})"
 _LEADERS = rf"\[Partition {_PARTITION} broker=({INT})\] "
@@ -216,11 +216,12 @@ OWN_STATES: Final = {
     "unfenced": rf"{_LIFECYCLE} The broker has been unfenced",
     "shutting_down": rf"{_LIFECYCLE} Beginning controlled shutdown|\] INFO Terminating process due to signal",
 }
-"""A broker's states with a KRaft controller, in its own lines; it registers as a fenced broker. Logging may end before
-the line of a controlled shutdown is written, but not before that of the signal, which ZooKeeper brokers print too."""
+"""How a KRaft broker logs that it is fenced, unfenced or shutting down; right after registering it is fenced. A
+stopping broker may exit before the line of a controlled shutdown is written, but the line about the signal is always
+there; ZooKeeper brokers print that one too."""
 CHECKS_SCHEDULED: Final = r"\[LogDirFailureHandler\]: Starting|\[ExpirationReaper-\d+(-Produce)?\], Starting"
-"""Lines right before isr-expiration is scheduled; up to 0.11 the nearest one is that of the replica manager's
-purgatory."""
+"""Lines printed right before isr-expiration is scheduled, from which the times of its checks are computed. Up to 0.11,
+the nearest such line is that of the replica manager's purgatory."""
 SETTING: Final = Form(
     r"^\t(?:replica\.lag\.time\.max\.ms|min\.insync\.replicas) = ",
     r"^\t(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = (\d{1,18})$",
@@ -245,7 +246,7 @@ TROUBLES: Final = {
     r"|Partition \S+ marked as failed)",
     "truncated": r"Truncating (?:log \S+ )?to offset ",
 }
-"""Kinds of trouble, the most specific first."""
+"""Why a follower could not fetch: the pattern of each kind of trouble, the most specific first."""
 FETCHER: Final = rf"\[ReplicaFetcher replicaId=({INT}), leaderId=({INT})|\[ReplicaFetcherThread-\d+-({INT}){END}"
 OF_PARTITION: Final = rf"\b[Pp]artition (\S+?)-({INT})(?:[\s,;.:]|$)"
 
@@ -259,8 +260,8 @@ OWN_TROUBLES: Final = {
     "log_dir_failed": rf"Stopping serving (?:logs|replicas) in dir|\] ERROR Error while {_DISK} .* in dir ",
     "out_of_memory": r"\bjava\.lang\.OutOfMemoryError\b",
 }
-"""Kinds of trouble that may stop a broker as a whole, or that result from that: ZooKeeper's sessions, KRaft's
-heartbeats, disks, memory."""
+"""Troubles that may stop a broker as a whole, or result from that, each with its pattern: of ZooKeeper's sessions,
+KRaft's heartbeats, disks or memory."""
 _NOT_ENOUGH = "NotEnoughReplicasException: "
 NOT_ENOUGH_REPLICAS: Final = Form(
     _NOT_ENOUGH,
@@ -277,7 +278,7 @@ NOT_ENOUGH_REPLICAS_BEFORE: Final = Form(
 )
 """A refused write, up to 1.1; some releases print the two numbers in the wrong order."""
 WITHOUT_STAMP: Final = rf"{OWN_TROUBLES['out_of_memory']}|{_NOT_ENOUGH}"
-"""Lines that may belong to the line before, like exceptions in Kafka's logs."""
+"""Lines of interest that may come without a timestamp, as parts of the entry before them, such as exceptions."""
 
 # lines of interest
 
@@ -296,8 +297,8 @@ SERVER_LINES: Final = "|".join((
     "Log4jController", STARTING, CHECKS_SCHEDULED, *OWN_STATES.values(),
     *TROUBLES.values(), *OWN_TROUBLES.values(), _NOT_ENOUGH,
 ))  # fmt: skip
-"""Marks of the lines of interest in server.log that have a timestamp."""
+"""Pattern of all lines of interest in server.log that have a timestamp; other lines are skipped."""
 STATE_CHANGE_LINES: Final = "|".join(
     (*(form.mark for form in (RECEIVED, LEADER, REGISTRATION, TOPIC_ID)), LEADS, FOLLOWS)
 )
-"""Marks of the lines of interest in state-change.log."""
+"""Pattern of all lines of interest in state-change.log; other lines are skipped."""

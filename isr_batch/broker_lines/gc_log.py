@@ -38,7 +38,7 @@ GC_LINES: Final = rf"{_UNIFIED}|{_SAFEPOINT}|{_STOPPED}|\[(?:Full )?GC[ (].*\[CM
 
 
 def gc_stamps(values: pa.StringArray) -> pa.Int64Array:
-    """Read the timestamp of each line, in microseconds since 1970; null without a date and a zone."""
+    """Read the timestamp of each line of a gc.log, in microseconds since 1970; null without a date and a zone."""
     parts = pc.extract_regex(values, _STAMP)
     second = pc.struct_field(parts, "second")
     us = pc.strptime(second, "%Y-%m-%dT%H:%M:%S", "us", error_is_null=True).cast(pa.int64())
@@ -51,7 +51,7 @@ def gc_stamps(values: pa.StringArray) -> pa.Int64Array:
 
 
 def gc_pauses(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """Find the pauses in lines: broker_id, from_us, until_us, what, source_file, source_line.
+    """Find the pauses of brokers' JVMs: broker_id, from_us, until_us, what (its name), source_file, source_line.
 
     Parameters
     ----------

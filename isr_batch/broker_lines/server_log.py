@@ -1,4 +1,4 @@
-"""Make tables from the lines of interest of server.log and state-change.log: shrinks, processes, refused lines."""
+"""Parse lines of interest of server.log and state-change.log: shrinks, starts of processes, troubles, refused lines."""
 
 import pyarrow as pa
 
@@ -28,11 +28,11 @@ _SAME_START_US = 60_000_000
 _WRITE_TAKES_AT_MOST_US = 5_000_000
 
 UNKNOWN_FORMS = ("Shrinking ISR line of an unknown form", "leader or follower line of an unknown form")
-"""Reasons for refusing the lines of a known kind that `unreadable_lines` finds."""
+"""Why quarantine refuses lines about shrinks and terms whose form is not known (`unreadable_lines`)."""
 
 
 def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Parse the Shrinking ISR lines; ``dropped`` is a list with a struct per replica that was out of sync.
+    """Parse the Shrinking ISR lines; ``dropped`` is a list with one struct per replica that the leader dropped.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -> pa.Table:
-    """List the lines about a shrink or a term that have an unknown form: log, source_file, source_line, reason, raw."""
+    """List the lines about shrinks and terms that no form fits: log, source_file, source_line, reason, raw."""
     refused = "source_file, source_line, '{}' AS reason, substring(message, 1, {}) AS raw"
     about_shrink, about_term = (refused.format(reason, RAW_CHARACTERS) for reason in UNKNOWN_FORMS)
     return sql(
@@ -112,7 +112,7 @@ def min_isr_of_logs(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def trouble_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Find the lines of followers about their fetching: `SOURCE` and kind.
+    """Find the lines in which a follower reports that a fetch failed: `SOURCE` and kind of trouble.
 
     The result also has follower_id, leader_id, topic and partition_id; each is null if the line does not name it.
     """
@@ -134,7 +134,7 @@ def trouble_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Find the lines at which broker processes started: `SOURCE`."""
+    """Find the line at which each broker process started: `SOURCE`."""
     return sql(
         f"""
         WITH marks AS (
@@ -164,7 +164,7 @@ def own_states(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def process_lines(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Table:
-    """Describe each process: broker_version, startup_us (when isr-expiration was scheduled, or some ms later)."""
+    """Find each broker process: broker_version, and startup_us, when isr-expiration was scheduled or some ms later."""
     facts = sql(
         f"""
         SELECT broker_id, process_of(starts_us, stamp_us) AS process,

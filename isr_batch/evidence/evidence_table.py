@@ -134,6 +134,6 @@ _USED = [
 
 
 def rows_of_evidence_table(evidence: pa.Table) -> list[Row]:
-    """Take the columns of the evidence that answers need, one dict per row."""
+    """Convert the columns of the evidence that answers need to one dict per row."""
     rows: list[Row] = evidence.select(_USED).to_pylist()
     return rows

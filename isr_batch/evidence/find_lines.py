@@ -173,7 +173,7 @@ def _attempt_line(row: Row, *, shrinks: bool) -> AttemptLine:
 
 
 def _state(row: Row, source: str) -> IsrStateLine:
-    """Make the state that a line shows; the leader is the broker that the line names, or else the one that wrote it."""
+    """Make the ISR state that a line shows; its leader is the broker that the line names, or else its writer."""
     isr, under = row.get("isr"), row.get("under")
     leader_id = row["leader_id"] if source == "updated" else row["broker_id"]
     return IsrStateLine(

@@ -8,7 +8,7 @@ from isr_batch.broker_lines.vendors import default_lag_time_ms, vendor_release
 
 
 class EvidencePosition(NamedTuple):
-    """Where evidence is: a line of a file."""
+    """The file and number of a line that is evidence."""
 
     source_file: str
     source_line: int

@@ -81,7 +81,7 @@ def _note_of_storm(storm: Storm, absence: Row) -> str:
 
 
 def _of_no_jvm(absences: Sequence[Row]) -> str:
-    """Say, for all storms at once, that no pause explains them."""
+    """Say, for all storms at once, that no pause of the suspected brokers' JVMs explains them."""
     longest = max(absences, key=lambda row: row["longest_us"])
     of = brokers_text(sorted({row["broker_id"] for row in absences}))
     if not longest["pauses"]:

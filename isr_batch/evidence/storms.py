@@ -47,7 +47,7 @@ def storms(evidence: pa.Table) -> list[Storm]:
 
 
 def storms_in_rows(rows: Iterable[Row]) -> list[Storm]:
-    """Describe each storm of these rows of the evidence table, in the order of time."""
+    """Describe each storm in some rows of the evidence table, in the order of time."""
     grouped: dict[datetime, list[Row]] = defaultdict(list)
     for row in rows:
         if row["storm_time"] is not None:

@@ -25,11 +25,12 @@ ON_PURPOSE = (
 )
 
 SOON_MS = 2_000
-"""Time within which a follower that never stopped is back: until the leader has answered it and written the ISR."""
+"""Time in ms within which a follower that never stopped is back: the leader answers it, and writes the ISR."""
 MOST_LINKS = 2
-"""If this many followers of one leader, or their links, seem to fail together, it is not a coincidence."""
+"""If this many followers of one leader, or their links, seem to fail at once, the leader is suspected instead: it is no
+coincidence."""
 LATE_MS = 150
-"""Delay from which a check is considered to have been held up."""
+"""If a check comes at least this late, in ms, the leader is considered to have been held up."""
 
 
 @dataclass
@@ -70,12 +71,12 @@ class Suspicion(NamedTuple):
 
 
 def suspicion_in_words(strength: str | None) -> str:
-    """Name the strength of a suspicion."""
+    """Return the words for the strength of a suspicion."""
     return _IN_WORDS.get(strength or NONE, "no evidence")
 
 
 def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedShrink]:
-    """Judge all shrinks of a cluster; their order does not change."""
+    """Add to each shrink of a cluster which broker or link it points at, and why; the order stays the same."""
     kept = {id(row) for row in rows if _within_lag_time(row, found)}
     by_leaders = (row for row in rows if row.made_by == LEADER and not row.retry and id(row) not in kept)
     checks = expiration_checks(by_leaders, found)
@@ -117,12 +118,12 @@ def _within_lag_time(row: Shrink, found: FoundLines) -> bool:
 
 
 def _leaders_as_suspects(found: FoundLines) -> set[int]:
-    """Brokers that any line names as a leader."""
+    """List the brokers that any line names as a leader."""
     return {attempt.leader_id for attempt in found.attempts} | {state.leader_id for state in found.states}
 
 
 class _Scales:
-    """Weighs the rows of checks; knows all checks of the cluster."""
+    """Weighs the evidence about each check, in the light of all other checks of the cluster."""
 
     def __init__(self, checks: Sequence[ExpirationCheck], leaders: set[int]) -> None:
         self._leaders = leaders
@@ -147,7 +148,7 @@ class _Scales:
         }
 
     def weigh(self, one: SuspectedShrink, check: ExpirationCheck) -> None:
-        """Fill in suspect, strength, spurious, reason and lines."""
+        """Fill in the suspicion about a shrink of this check: suspect, strength, spurious, reason and lines."""
         row = one.shrink
         leader, follower = self._of_leader[check.number], self._of_follower[check.number, row.replica_id]
         if row.failing_ms:
@@ -180,7 +181,7 @@ class _Scales:
         one.lines += [place for place in finding.lines if place not in one.lines]
 
     def _by_others(self, replica_id: int, burst: CheckBurst) -> list[CheckBurst]:
-        """List in which bursts other leaders dropped a broker at about that time."""
+        """List the bursts in which other leaders dropped the same broker at about the same time."""
         return [
             other for other in self._bursts[replica_id] if other.leader_id != burst.leader_id and burst.same_time(other)
         ]
@@ -271,7 +272,7 @@ class _Scales:
         return Suspicion(WEAK, f"{why} The leader, or its network.", (near[0].place, near[-1].place))
 
     def _pair(self, check: ExpirationCheck, burst: CheckBurst) -> Suspicion:
-        """Give the suspicion if one leader dropped one follower, without other evidence."""
+        """Return the suspicion if one leader dropped one follower, and no other check is related."""
         leader, follower = burst.leader_id, burst.replica_id
         partitions = count_of(burst.partitions, "partition")
         what = f"Only broker {leader} dropped broker {follower} ({partitions} at this check)"

@@ -1,4 +1,4 @@
-"""Collect what happened on a partition around a shrink, for `isr_batch.explain.swimlane` to draw."""
+"""Collect what a swim lane shows: what happened on a partition around a shrink. `swimlane` draws it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -92,7 +92,7 @@ def swimlane_span(story: ShrinkStory) -> Span:
 
 
 def isr_spans_on_lane(*, member: bool, changes: Sequence[tuple[int, str]], within: Span) -> tuple[Span, ...]:
-    """Compute when a follower was in the ISR, from its initial membership and its shrinks and expands in order."""
+    """Return when a follower was in the ISR, from whether it was at first, and its shrinks and expands in order."""
     found = []
     since, until_us = min([within[0], *(at_us for at_us, _ in changes)]), within[1]
     for at_us, kind in changes:
@@ -122,7 +122,7 @@ def _leader(engine: LakeEngine, story: ShrinkStory, within: Span) -> tuple[tuple
         states=rows_to_explain(engine, "partition_timeline", key),
     ))  # fmt: skip
     states = [(row["at_us"], row["leader_log_end_offset"], row["high_watermark"]) for row in rows]
-    # If the last instant before has several states, the last one applies.
+    # If several states have the last instant before the range, the last of them applies.
     earlier = sum(1 for at_us, _, _ in states if at_us < within[0])
     return tuple(states[max(0, earlier - 1) :])
 

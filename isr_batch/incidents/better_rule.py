@@ -12,7 +12,7 @@ NAMED: Final = 3
 
 
 def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[str]:
-    """Describe the rule that drops the fewest healthy followers at the lowest price; empty if the brokers dropped none.
+    """Name the rule that drops the fewest healthy followers at the lowest price; empty if the brokers dropped none.
 
     A rule that misses no more failures than the brokers' own is preferred. The rule gives up leadership at most once
     for each follower that it keeps.
@@ -56,7 +56,7 @@ def _names_of_better_rules(best: RuleChoice, yours: RuleChoice) -> str:
 
 
 def _followers_kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluster_id: str) -> str:
-    """Say how many healthy followers a rule keeps, of the brokers' drops or, if these differ, of the replay's."""
+    """Say how many healthy followers a rule keeps of those that the brokers dropped, or that the replay drops."""
     dropped = sum(one["spurious"] for one in own.incidents if one["cluster_id"] == cluster_id)
     if dropped != yours.spurious:
         number = f"{best.spurious or 'no'} healthy follower{'' if best.spurious == 1 else 's'}"
@@ -68,7 +68,7 @@ def _followers_kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluste
 
 
 def _price(best: RuleChoice, yours: RuleChoice) -> list[str]:
-    """The price of a rule in detection time, availability and acknowledged records, relative to the brokers' own."""
+    """Return what a rule costs compared with the brokers' own: detection time, availability, acknowledged records."""
     said = [_detection_compared(best.detection_ms, yours.detection_ms)]
     if best.misses != yours.misses:
         said.append(f"failures missed: {best.misses:,} instead of {yours.misses:,}")

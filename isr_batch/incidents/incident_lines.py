@@ -19,7 +19,7 @@ TROUBLES: Final = ("paused", "troubled")
 
 
 def incident_lines(own: OwnShrinks, incident: Row) -> list[str]:
-    """Describe an incident in lines.
+    """Describe an incident in lines: each statement, then the query and the log lines that support it.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def incident_lines(own: OwnShrinks, incident: Row) -> list[str]:
 
 
 def _proof_of_drops(incident: Row, kind: str, drops: list[Row]) -> list[str]:
-    """Name the log lines of such drops, and the query for their rows."""
+    """Name the log lines of the drops of this kind, and write the query that selects their rows."""
     fault = incident["fault_id"]
     if kind in TROUBLES:
         lines = [f"    {line}" for line in lines_of_absence(incident["absence"], pauses=kind == "paused")]
@@ -76,7 +76,7 @@ def _query_of_fetches_elsewhere(incident: Row) -> str:
 
 
 def _gap(incident: Row) -> str:
-    """Query the lines of the request log around a silence, which itself has no lines."""
+    """Write the query for the lines around a silence, which itself has no lines in the request log."""
     return (
         "SELECT DISTINCT completed_time, source_file, source_line FROM fetches "
         f"WHERE cluster_id = '{_cluster_in_sql(incident)}' AND leader_id = {incident['fault_id']} "

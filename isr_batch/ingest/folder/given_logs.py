@@ -1,4 +1,4 @@
-"""Read logs from where the operator says: a folder, streams such as the output of kubectl, or an object store."""
+"""Bring the logs that ``--logs`` names into one folder: from streams such as kubectl's output, or from a store."""
 
 import errno
 import re
@@ -25,7 +25,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _Budget:
-    """Limits on the bytes and files that are copied: those of one archive."""
+    """Counts the bytes and files that are copied, and stops at the limits of one archive."""
 
     def __init__(self) -> None:
         self.bytes, self.files = MAX_UNPACKED_BYTES, MAX_MEMBERS
@@ -57,7 +57,7 @@ def given_logs(places: Sequence[str]) -> Iterator[Path]:
     Raises
     ------
     UsageError
-        If the places cannot be combined.
+        If the given places cannot be combined.
     NoInputError
         When a file or an address cannot be read.
     """
@@ -83,7 +83,7 @@ def given_logs(places: Sequence[str]) -> Iterator[Path]:
 
 
 def _stream(place: str) -> tuple[str, str] | None:
-    """Name and source of a stream; None for a folder."""
+    """Split ``NAME=SOURCE`` into the name of a stream and its source; None if the text is a folder."""
     if place == STDIN:
         return "stdin", STDIN
     found = None if Path(place).exists() or is_address(place) else _NAMED.fullmatch(place)

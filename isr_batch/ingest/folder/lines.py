@@ -1,4 +1,4 @@
-"""Read log files as numbered lines: one task per compressed file or range of an uncompressed one, block by block."""
+"""Read log files as numbered lines, block by block. A task reads a compressed file, or a range of another file."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -62,7 +62,7 @@ WHOLE = FileRange()
 
 
 class Selection(NamedTuple):
-    """Selection of a file's lines, and their layout.
+    """Which lines of a file are read, and their layout.
 
     If ``kind`` or ``source`` is None, lines of all kinds or sources are selected. ``first`` is whether problems of the
     whole file are reported.
@@ -250,7 +250,7 @@ def lines_of_file(  # noqa: PLR0913 a file, and how it is read
 def _lines_of_stream(
     stream: Iterator[bytes], selected: Selection, first_line: int, block_bytes: int, *, is_mixed: bool
 ) -> Iterator[tuple[LinesInKafkasLayout | LongLine | BadFileError, Codes | None]]:
-    """Yield the lines of the source in Kafka's own layout, and problems; if mixed, with the code of each line's log."""
+    """Yield the selected lines of a stream in Kafka's own layout, and problems; if it is mixed, each line's log too."""
     converter = LayoutConverter(selected.layout, selected.source)
     kinds = LogKindFinder(selected.default) if is_mixed else None
     number, bad = first_line, None
@@ -310,7 +310,7 @@ def _batch_of_lines(broker_id: int | None, name: str, *columns: pa.Array) -> pa.
 
 
 def _whole_lines(stream: Iterator[bytes], block_bytes: int) -> Iterator[bytes | LongLine]:
-    """Split into blocks of whole lines without the last newline, and keep only the head of a line that is too long.
+    """Split a stream into blocks of whole lines without the last newline; a line that is too long only keeps its head.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Read the operator's options about the time stamps of logs."""
+"""Parse the operator's options ``--stamp-format`` and ``--time-zone``."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

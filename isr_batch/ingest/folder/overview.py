@@ -20,7 +20,7 @@ CAPABILITY_COLUMNS = ("about", "found", "next")
 
 
 class Capability(NamedTuple):
-    """An analysis that is possible with the logs, or that lacks something, with the remedy."""
+    """An analysis, whether the logs suffice for it, and, if not, what is missing and how to get it."""
 
     about: str
     found: str
@@ -28,7 +28,7 @@ class Capability(NamedTuple):
 
 
 def file_rows(found: LogFolder) -> list[dict[str, Any]]:
-    """List the files that are read, with the keys of `FILE_COLUMNS`; times are those of their first and last lines."""
+    """List the files that are read, as rows with the keys `FILE_COLUMNS`; times are those of first and last lines."""
     rows = []
     kinds: dict[str, list[str]] = defaultdict(list)
     for file in found.files:
@@ -102,7 +102,7 @@ def _analysable_by_logs(logs: set[str]) -> str:
 
 
 def _last_time_of_log(seen: SeenByLook) -> str:
-    # The end of a compressed file is not examined.
+    # The end of a compressed file is not read here, so its last time is unknown.
     return f"after {_time_to_the_second(seen.last)}" if seen.goes_on and seen.last else _time_to_the_second(seen.last)
 
 

@@ -63,7 +63,7 @@ def read_listing(path: Path) -> tuple[Listing, BadFileError | None]:
     -------
     Listing
     BadFileError or None
-        What is wrong with the file.
+        Why the rest of the file could not be read.
     """
     text, bad = _read_listing(path, MAX_BYTES)
     return parse_listing(text.splitlines()), bad
@@ -118,7 +118,7 @@ def listing_sentence(name: str, listing: Listing) -> str:
 
 
 _NAMED = 5
-"""Partitions that are named."""
+"""Maximum number of partitions that are named."""
 _ID_CHARACTERS = 22
 _NOT_LISTED = "N/A"
 
