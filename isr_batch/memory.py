@@ -11,8 +11,8 @@ from isr_batch.errors import StorageError
 CGROUP: Final = Path("/sys/fs/cgroup")
 _LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")
 LEAST_ADDRESSES: Final = 4 << 30
-"""Bytes of address space that a command on a lake needs for libraries, stacks and buffers, mostly without using
-them."""
+"""Minimum address space of a command on a lake, in bytes: libraries, stacks and buffers reserve it, and use little of
+it."""
 
 
 @lru_cache

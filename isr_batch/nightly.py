@@ -24,12 +24,13 @@ from isr_batch.window import Window
 from udfs.batches.rule_runs import RuleRun
 
 Step = Callable[[str], AbstractContextManager[dict[str, Any]]]
-"""Context that shows a step's name while it runs, and at its end the values that were put into the dict."""
+"""Makes a context that shows a step's name while the step runs, and at its end the values that the step has put into
+the dict."""
 
 
 @contextmanager
 def _silently(_name: str) -> Iterator[dict[str, Any]]:
-    """Run a step without showing anything."""
+    """Run a step without showing its name or values."""
     yield {}
 
 

@@ -49,7 +49,8 @@ class SourcesLocator:
             If no folder belongs to this user alone: the machine code that came with the package, or None.
         """
         room = next((room for room in ROOMS if function.__module__.startswith(f"{udfs.__name__}.{room}.")), "")
-        # A rule on trial does not take the place of what all other commands use.
+        # Code that includes a user's rule under development gets its own folder, so that it does not replace the code
+        # of other commands.
         kind = room or ("trial" if RULE_FILE in os.environ else "replay")
         name = f"isr-batch-{kind}-{digest_of(room)[:32]}"
         for parent in _cache_folders():
@@ -85,7 +86,7 @@ def _cache_folders() -> Iterator[Path]:
 
 
 def is_ours_alone(folder: Path) -> bool:
-    """Whether only this user can use a folder; creates it if needed, and removes folders of other sources."""
+    """Create a folder for machine code, remove those of other sources, and return whether only this user has access."""
     try:
         if not folder.exists():
             for old in folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*"):
@@ -124,7 +125,7 @@ class _Listener(event.Listener):  # type: ignore[misc]  # numba comes without ty
         self.collecting: list[bool] = []
 
     def on_start(self, event: event.Event) -> None:
-        """Note that a function is compiled, and pause the garbage collector, which would take a fifth more time."""
+        """Note that a function is being compiled, and pause garbage collection, which would take a fifth more time."""
         if str(event.data["dispatcher"].py_func.__module__).startswith(f"{udfs.__name__}."):
             _say_compiling()
         self.collecting.append(gc.isenabled())

@@ -44,7 +44,7 @@ def printable_lines(text: str) -> str:
 
 
 def shell_word(text: str) -> str:
-    """Quote a text as one word of a shell command that people copy."""
+    """Quote a text as one word of a shell command that is printed for copying."""
     if all(map(_is_visible, text)):
         return shlex.quote(text)
     escaped = text.replace("\\", r"\\").replace("'", r"\'")

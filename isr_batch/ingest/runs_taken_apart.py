@@ -80,7 +80,7 @@ def _utc_instant(at: datetime) -> datetime:
 
 
 def _later(place: int) -> str:
-    """Return SQL for the n-th fetch of a run: the sum of one of the six differences in ``later_by`` up to it."""
+    """Return SQL for how much later the n-th fetch of a run is than the first: a sum over one of six ``later_by``."""
     return f"CAST(coalesce(list_sum(later_by[{place} : 6 * n : 6]), 0) AS BIGINT)"
 
 

@@ -52,7 +52,7 @@ SPARK_FUNCTIONS = (
 
 @dataclass(frozen=True)
 class ArrowView:
-    """A query that another query uses like a table.
+    """A query that other queries of `ArrowSql` can use like a table.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class ArrowView:
 
 
 class _Given:
-    """A slot for the rows that a prepared query reads when it runs."""
+    """The stand-in for a table in a prepared query; it gets that table's rows when the query runs."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows: pa.Table | None = rows
@@ -92,7 +92,7 @@ class _Plan:
 
     @contextmanager
     def run(self, tables: Mapping[str, pa.Table]) -> "Iterator[duckdb.DuckDBPyRelation]":
-        """Run the query on other rows with the same columns, which are not kept."""
+        """Run the query on the given rows, which must have the columns with which it was planned; they are not kept."""
         for name, given in self._given.items():
             given.rows = tables[name]
         try:
@@ -193,7 +193,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
 
 @cache
 def _engine_of_process(macros: tuple[str, ...], threads: int, _process: int) -> "duckdb.DuckDBPyConnection":
-    """Open one engine per process: each takes 35 ms of CPU, and a nightly run would open hundreds."""
+    """Return this process's only engine with these macros: opening one takes 35 ms, hundreds of times a night."""
     import duckdb  # a large library, which most processes that import this module do not use
 
     engine = duckdb.connect(":memory:", config=_OPTIONS | {"threads": threads})

@@ -1,4 +1,4 @@
-"""An engine for SQL over the tables of a lake: DuckDB, in this process.
+"""The engine for SQL over a lake's tables that uses DuckDB in this process.
 
 A Spark query takes at least a tenth of a second, however few its rows. If this process can read the files and the
 rows are few, DuckDB answers in milliseconds.
@@ -150,7 +150,7 @@ class InProcess(LakeEngine):
         return pa.Table.from_batches(work(batches), schema)
 
     def only(self, rows: Rows, wanted: Rows, keys: Sequence[str]) -> Rows:
-        """Implement `LakeEngine.only`; DuckDB would make all rows of a view, and then leave out most of them."""
+        """Implement `LakeEngine.only`: without it, DuckDB would compute all rows of a view, and drop most of them."""
         if isinstance(rows, ArrowView):
             return replace(rows, tables={name: self.only(part, wanted, keys) for name, part in rows.tables.items()})
         shared = ", ".join(name for name in keys if name in rows.schema.names)

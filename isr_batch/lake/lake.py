@@ -212,7 +212,7 @@ class Lake:
         return self._reached[name]
 
     def direct(self, name: str) -> DirectTable | None:
-        """Return a table that this process reads and writes without Spark; None if only Spark can."""
+        """Return an existing table that this process reads and writes without Spark; None if only Spark can."""
         there = self.reached(name)
         return there if there and self.is_plain(name) else None
 
@@ -235,12 +235,12 @@ class Lake:
         return there.log() if there else None
 
     def was_written(self, name: str) -> None:
-        """Drop the cached log of a table."""
+        """Forget the cached log of a table, because it was written."""
         if there := self._reached.get(name):
             there.was_written()
 
     def require_layout(self, table: Table) -> None:
-        """Check the partitioning of a table, which its column types do not show.
+        """Check that an existing table is partitioned as its contract says.
 
         Raises
         ------
@@ -253,7 +253,7 @@ class Lake:
             raise SchemaError(f"{table.name} is partitioned by {', '.join(found) or 'nothing'}", OTHER_VERSION)
 
     def files(self, name: str) -> list[str]:
-        """Paths or addresses of a table's data files.
+        """List the paths or addresses of a table's data files.
 
         Raises
         ------
@@ -287,7 +287,7 @@ class Lake:
         self.was_written(table.name)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
-        """Update columns of existing rows, matched by key, where the first column differs."""
+        """Update columns of existing rows from rows with the same key, but only where the first column differs."""
         retrying(lambda: amend(self.identifier(table.name), rows, key, columns), table.name)
         self.was_written(table.name)
 
@@ -368,7 +368,7 @@ class Lake:
             self.spark.sql(text)
 
     def metadata(self, **more: str) -> str:
-        """Return the metadata of a commit, as JSON."""
+        """Return the user metadata of a commit as JSON: the id of the run, and ``more``."""
         return json.dumps({"run_id": self.run_id, **more})
 
     def _location(self, name: str) -> str:

@@ -14,7 +14,7 @@ from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.tables.contract import Table
 
 Rows = Any
-"""Rows of a table or a result, in the engine's own form; only that engine can use them."""
+"""Rows of a table or a result, in a form that only the engine that returned them can use."""
 Days = tuple[date, date]
 OfTable = Callable[[pa.Table], pa.Table]
 OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -134,7 +134,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """Update columns of existing rows, matched by key, where the first column differs."""
+        """Update columns of existing rows from rows with the same key, but only where the first column differs."""
 
 
 def appends_text(days: Days) -> str:

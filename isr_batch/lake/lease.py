@@ -148,7 +148,7 @@ def _beat_of_lease(lake: Lake, number: int, ended: threading.Event) -> None:
 
 @dataclass(frozen=True)
 class _Process:
-    """Identity of a process, with its machine and start time, because process numbers are reused.
+    """Which process holds a lease: its machine and start time, because process ids are reused.
 
     Attributes
     ----------
@@ -192,7 +192,7 @@ def _this_process() -> _Process:
 
 
 def _started(pid: int) -> str:
-    """Start time of a process, in ticks since boot; empty if it is not running."""
+    """Return the start time of a process, in ticks since boot; empty if it is not running."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:

@@ -14,7 +14,7 @@ from isr_batch.errors import UsageError, explained_error
 from isr_batch.lake.sql_files import sql_texts
 
 Java: TypeAlias = Any
-"""An object in Spark's JVM: a node of a parsed plan."""
+"""An object in Spark's JVM, such as a node of a parsed query."""
 # Any other node is refused: statements that change something, and nodes that later Spark versions add.
 _QUERY: Final = frozenset({
     "Aggregate", "AsOfJoin", "CurrentNamespace$", "DescribeRelation", "Distinct", "Except", "Filter", "Generate",
@@ -27,7 +27,7 @@ _QUERY: Final = frozenset({
 _WITH_PLAN: Final = {"ExplainCommand": "logicalPlan", "DescribeQueryCommand": "plan"}
 """Statements that describe a query without running it, and the field that has its plan."""
 _LEAVES: Final = frozenset({"Literal", "UnresolvedAttribute", "UnresolvedRelation"})
-"""Nodes that hold only names and values, which need no further check; most nodes are leaves."""
+"""Nodes with only names and values in them, which need no further check; most nodes are of these kinds."""
 _TABLES: Final = frozenset({"UnresolvedRelation", "UnresolvedTableOrView"})
 _RUNS_JAVA: Final = frozenset({"java_method", "reflect", "try_reflect"})
 _ROWS_OF: Final = frozenset({

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunCounts:
-    """Rows that a step read, wrote and refused, for ``run_log``."""
+    """Numbers of rows that a step read, wrote and refused, for ``run_log``."""
 
     rows_in: int = 0
     rows_out: int = 0

@@ -41,15 +41,15 @@ TASKS_A_CORE: Final = 4
 """Tasks of a replay per core: several, so that cores do not stay idle until the longest task ends."""
 LEAST_OF_TASK: Final = 1 << 22
 MOST_OF_TASK: Final = 1 << 28
-"""Smallest and largest input of a task, in bytes of files: about one million and 60 million events. Smaller tasks would
-not be worth the tenths of a second that each task costs."""
+"""Smallest and largest input of a replay's task, in bytes of files: about one million and 60 million events. A smaller
+task would not be worth the tenths of a second that each task costs."""
 FILES_AT_A_TIME: Final = 64
-"""Most tasks that find the locations of rows."""
+"""Maximum number of tasks that read where the rows of large columns are."""
 _ROWS_AT_A_TIME: Final = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
 class _Late(NamedTuple):
-    """A struct that workers read by location: its table's store, its fields, and the size of all files."""
+    """A struct of large columns that workers read later, by location: its store, its fields, the size of its files."""
 
     store: Store
     schema: pa.Schema
@@ -142,7 +142,7 @@ class BySpark(LakeEngine):
         """Implement `LakeEngine.stream`; the result is kept on disk."""
         late = {name: self._late[name] for name in rows.columns if name in self._late}
         if late:
-            # By range, because adjacent keys are in the same row groups of the files.
+            # Partitioned by range, not by hash, because adjacent keys are in the same row groups of the files.
             tasks = self._tasks(sum(of.size_bytes for of in late.values()))
             together, work = rows.repartitionByRange(tasks, *keys), partial(_with_late_read, late, work)
         else:

@@ -22,7 +22,8 @@ _QUERY: Final = re.compile(
     r"(SELECT|FROM|WITH|VALUES|TABLE|DESCRIBE|EXPLAIN|SHOW|SUMMARIZE|PIVOT|UNPIVOT)\b"
 )
 _QUERY_NODES: Final = {"CTE", "RECURSIVE_CTE", "SELECT", "SET_OPERATION"}
-"""Any other node of a parsed query is refused: a common table expression may delete rows, or write a file."""
+"""Kinds of nodes that a parsed query may have. Any other is refused, because even a common table expression may delete
+rows or write a file."""
 _CHANGES: Final = {"COPY", "CREATE", "DELETE", "INSERT", "MERGE", "UPDATE"}
 _NO_QUERY: Final = "`isr-batch sql` only asks, such as SELECT * FROM spurious_shrinks"
 Answer = tuple[list[dict[str, Any]], list[str]]
@@ -111,7 +112,7 @@ def _require_query(sql: ArrowSql, text: str) -> None:
         # In a string of JSON, a backslash precedes each quotation mark.
         nodes = set(re.findall(r'[{,]"type":"(\w+)_NODE"', plan))
         others = nodes - _QUERY_NODES or ([] if nodes else ["no plan"])
-    elif kind == duckdb.StatementType.MULTI:  # a PIVOT that first asks for its columns has no such plan
+    elif kind == duckdb.StatementType.MULTI:  # a PIVOT that must query its columns first
         others = {word.upper() for _, word in _words(text)} & _CHANGES
     else:
         others = [kind.name]
@@ -121,7 +122,7 @@ def _require_query(sql: ArrowSql, text: str) -> None:
 
 
 def _explained(text: str) -> str:
-    """Return the statement that an EXPLAIN is about, without the options of EXPLAIN."""
+    """Return the statement that an EXPLAIN explains, without the options of EXPLAIN."""
     _, *rest = _words(text)
     begins = [at for at, _ in rest[rest[0][1].upper() == "ANALYZE" :]]
     statement = text.encode()[begins[0] :].decode()
@@ -144,7 +145,7 @@ def _words(text: str) -> list[tuple[int, str]]:
 
 
 def _asked(text: str, names: list[str]) -> set[str]:
-    """Return the tables and views that a query names, and those that these views name in turn."""
+    """Return the tables and views that a query needs: those that it names, and those that these views name in turn."""
     views, asked, rest = views_for_duckdb(), set[str](), {*re.findall(r"\w+", text)} & {*names}
     while rest:
         asked |= rest

@@ -43,7 +43,7 @@ DONE, STALE, MISSING = "done", "stale", "not replayed"
 
 @dataclass(frozen=True)
 class InputFingerprints:
-    """Fingerprints of the days that have input."""
+    """Fingerprints of all days with input: hashes of a day's input and of all input before."""
 
     by_day: dict[date, str]
 
@@ -63,13 +63,13 @@ class InputFingerprints:
 
 
 def fingerprints(lake: Lake) -> InputFingerprints:
-    """Compute the fingerprints of all days from packed segments and the small input tables."""
+    """Compute the fingerprints of all days of a lake, from packed segments and the small input tables."""
     with engine_for(lake, _SMALL) as engine:
         return fingerprints_by(engine)
 
 
 def fingerprints_by(engine: LakeEngine) -> InputFingerprints:
-    """Do the same as `fingerprints`, with a given engine."""
+    """Compute the fingerprints of all days with a given engine, as `fingerprints` does."""
     tables = {name: engine.table(name) for name in _SMALL}
     tables["fetch_segments"] = engine.table("fetch_segments", _OF_SEGMENTS)
     tables["terms"] = engine(JOINED, **tables)
@@ -112,7 +112,7 @@ _PARTS: Final = (
     ("late", "late_checks", "unix_micros(due_time)", (*SET_KEY, "unix_micros(due_time)", "unix_micros(ran_time)"),
      "true"),
 )  # fmt: skip
-"""Input of a replay: its name, table, time, columns, and condition."""
+"""The parts of a replay's input that are hashed: name, table, time, columns, and condition."""
 
 
 def _hash_of(kind: str, *columns: str) -> str:
@@ -122,13 +122,13 @@ def _hash_of(kind: str, *columns: str) -> str:
 
 
 def states_key(runs: Sequence[RuleRun]) -> str:
-    """Return the key of states of these runs in this order, computed by this version of the code."""
+    """Return the key under which states of replays are stored: a hash of the rule runs, in order, and of the code."""
     return _hash_of_days(digest_of(), *([run.rule, sorted(run.params.items())] for run in runs))
 
 
 @dataclass(frozen=True)
 class DaysOfReplay:
-    """The days of a replay of a window, the states from which it continues, and those that it stores.
+    """The days that a replay of a window must do, the states from which it continues, and those that it stores.
 
     The days are considered not replayed until `mark` is called.
     """
@@ -221,20 +221,20 @@ def _mark_days(lake: Lake, rows: list[dict[str, object]], window: Window, runs: 
 
 
 def of_rules(runs: Sequence[RuleRun]) -> str:
-    """Return the SQL condition that selects the rules of these runs."""
+    """Return the SQL condition for rows of the rules in these runs."""
     names = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))
     return f"rule IN ({names})"
 
 
 def undone_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> list[date]:
-    """List the days of a window that are stale, or not replayed with these runs."""
+    """List the days of a window that a replay with these runs must do: stale ones, and ones not replayed yet."""
     marks = read_columns(lake, REPLAYED_DAYS.name, ("event_date", "rule", "line"), {"runs": states_key(runs)})
     done = {(row["event_date"], row["rule"], row["line"]) for row in marks.to_pylist()}
     return [day for day in known.days(window) if any((day, run.rule, known.at(day)) not in done for run in runs)]
 
 
 def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[dict[str, object]]:
-    """Return the status of each day, for the rules with which it was replayed.
+    """Return whether each day is done, stale or missing, for `status`, one row per set of rules.
 
     Returns
     -------

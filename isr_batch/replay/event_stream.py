@@ -46,7 +46,7 @@ it."""
 THIN_US: Final = 1_000_000
 """Longest cadence of a follower whose fetches show, for each lag time, whether it had stopped."""
 PAIR_COLUMNS: Final = ("cluster_id", "leader_id", "replica_id", "cadence_us", "instants", "event_date")
-"""Columns of ``broker_days`` that the replay uses."""
+"""Columns of ``broker_days`` (how often a follower fetched from a leader on a day) that a replay reads."""
 
 _ONE_INSTANT: Final = """
     SELECT DISTINCT cluster_id, leader_id, true AS has_one_instant FROM {broker_days} AS days
@@ -65,7 +65,7 @@ def event_stream(
     kept: Rows | None = None,
     where: str = "true",
 ) -> Rows:
-    """Return the rows of all sets in the window, in no particular order.
+    """Return the kernel's input rows of all sets (a partition on a leader) in the window, in no particular order.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def event_stream(
 
 
 def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None = None) -> Rows:
-    """List the rows of the stream that are neither fetches nor appends; they are few, and not packed.
+    """Return the kernel's input rows that are neither fetches nor appends: few, and not packed into segments.
 
     Some of these rows are inferred from Shrinking lines, or from the absence of such lines: when a check ran, the log
     end that the check saw, and how long the ISR write took. They are included only if ``pinned`` is true. ``late`` are
@@ -115,19 +115,19 @@ def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None =
 
 
 def joined_terms(engine: LakeEngine) -> Rows:
-    """Return the terms of leaders, joined across logs that were read one after the other."""
+    """Return the terms of leaders; one that spans several logs, read one after the other, is one row."""
     return engine(JOINED, leader_epochs=engine.table("leader_epochs"))
 
 
 def _event_rows_as_sql(kind: object, source: str, *more: str, **columns: str) -> str:
-    """Return SQL for rows of one kind; columns that do not apply to this kind are UNKNOWN."""
+    """Return SQL for the kernel's rows of one kind of event; columns that do not apply to the kind are UNKNOWN."""
     given = {"kind": str(kind), **columns}
     values = [f"CAST({given.get(name, UNKNOWN)} AS BIGINT) AS {name}" for name in KernelRows._fields]
     return f"SELECT {', '.join((_SET, *values, *more))} FROM {source}"
 
 
 def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
-    """Return the rows that begin terms, and other rows derived from terms."""
+    """Return the kernel's rows that begin leaders' terms, each with the term's settings, replicas and initial state."""
     term = engine.struct({
         "leader_epoch": "leader_epoch",
         "end_us": "unix_micros(end_time)",
@@ -164,7 +164,7 @@ def _segments_in_window(engine: LakeEngine, window: Window, where: str) -> Rows:
 
 
 def rows_of_segments(segments: pa.Table) -> pa.Table:
-    """Make rows of the stream from segments in memory, of schema ``udfs.batches.segments.SEGMENTS``."""
+    """Make the kernel's input rows of packed segments in memory (schema ``udfs.batches.segments.SEGMENTS``)."""
     many = segments.num_rows
     given = {"kind": pa.repeat(int(FETCH), many), "time_us": segments["first_us"]}
     numbers = {name: given.get(name, pa.repeat(int(UNKNOWN), many)) for name in KernelRows._fields}
@@ -174,7 +174,7 @@ def rows_of_segments(segments: pa.Table) -> pa.Table:
 
 
 def _states_at_begin(engine: LakeEngine, kept: Rows, window: Window) -> Rows:
-    """Return the states at the beginning of the window, with ends of terms that may have become known since.
+    """Return the stored states from which a window's replay continues, with ends of terms that became known since.
 
     A leader that restarts begins another term of the same epoch; the state belongs to the last one before the window.
     """

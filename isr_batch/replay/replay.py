@@ -54,12 +54,12 @@ from udfs.records import ROW_ORDER
 from udfs.rules import REGISTRY
 
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
-"""Sort order of the stream."""
+"""Columns by which the kernel's rows are sorted: by set, then by time."""
 
 
 @dataclass(frozen=True)
 class ReplaySummary:
-    """Numbers of rows that a replay read and wrote, by table."""
+    """Result of a replay: the numbers of rows read and written, the days, and which timelines were written."""
 
     rows_in: int
     rows_out: dict[str, int]
@@ -76,7 +76,7 @@ def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
 
 
 def engine_of_replay(lake: Lake, window: Window = Window()) -> LakeEngine:  # noqa: B008 frozen
-    """Choose the engine by the setting, and by the number of events in a window."""
+    """Choose the engine for a replay by the setting, and by the number of fetches and appends in the window."""
     events = events_to_replay(lake, window)
     return (
         BySpark(lake) if lake.engine.by_spark(events, sizes.REPLAYED_EVENTS, "fetches and appends") else InProcess(lake)
@@ -199,7 +199,7 @@ def replay(
 
 
 def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mapping[str, Store], Timelines, str]:
-    """Return the stores for timelines by kind of result, which timelines are written, and a description of that."""
+    """Return the stores for timelines, by kind of result; which timelines are written; and that choice in words."""
     if wanted:
         return {} if wanted == "none" else stores_of_timelines(lake), wanted, wanted
     events = events_to_replay(lake, window)

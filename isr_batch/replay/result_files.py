@@ -36,7 +36,7 @@ _OF_SET: Final = ["rule", *SET_COLUMNS]
 
 
 class ResultFiles(NamedTuple):
-    """Where and how the workers of a replay write results.
+    """Which results the workers of a replay write to files, and where.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class ResultFiles(NamedTuple):
 
 
 def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | None:
-    """Let workers replace the results that meet a condition, if that is possible for all tables."""
+    """Return where workers can write the results that replace those meeting a condition; None if Spark has to."""
     stores = {}
     with ArrowSql() as sql:
         small = SmallTables(lake, sql)
@@ -103,7 +103,7 @@ def reported_result_files(reports: Sequence[str]) -> dict[str, list[FileOfWorker
 
 
 class _HeldResults:
-    """The results that a task has collected and not yet written."""
+    """Collects the results of a task until they are written, and writes them."""
 
     def __init__(self, to: ResultFiles) -> None:
         self.to = to
@@ -150,7 +150,7 @@ class _HeldResults:
 
 
 def _sets_that_may_go_on(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Select the changes of a rule's last set, because more may follow, and a set's changes are judged together."""
+    """Mark the results of each rule's last set: more may follow, and a set's changes must be processed together."""
     numbered = rows.select(_OF_SET).append_column("n", pa.array(np.arange(len(rows))))
     changes = numbered.filter(pc.equal(rows["result"], "change"))
     last = numbered.take(changes.group_by("rule").aggregate([("n", "max")])["n_max"]).select(_OF_SET)

@@ -14,7 +14,7 @@ from udfs.batches.results import RESULT_SCHEMA
 from udfs.records import FOLLOWER_MEASURES, MEASURES, VIOLATIONS
 
 Asks = Callable[..., Rows]
-"""Function that runs a query as `LakeEngine.__call__` does."""
+"""A function that runs a query on an engine's tables, as `LakeEngine.__call__` does."""
 SCORED_TABLES: Final = (ISR_CHANGES, SHRINK_VERDICTS, PARTITION_SCORES, REPLICA_SCORES)
 _FOLLOWER: Final = ", ".join((*SET_KEY, "rule", "params_json", "replica_id"))
 _SHRINK: Final = (*SET_KEY, "rule", "params_json", "replica_id", "change_time")
@@ -75,7 +75,7 @@ RESTORED_BY: Final = (ISR_CHANGES.name, SHRINK_VERDICTS.name)
 
 
 def restore_in_results(engine: LakeEngine, of_runs: str, window: Window) -> None:
-    """Set restored_time of shrinks of some runs if the follower returned beyond an edge of the window."""
+    """Set restored_time of shrinks if the follower came back on the other side of the window's beginning or end."""
     if window == Window():
         return
     names = (*_SHRINK, "restored_time")
@@ -124,5 +124,5 @@ _CHANGES: Final = f"""
       ) AS at_this_time WHERE kind <> 'doubt'
     ) AS changes
 """
-"""SQL for depends_on: results of kind doubt say what a shrink depends on, and the expand that undoes it depends on the
-same."""
+"""SQL that adds depends_on to changes, from results of kind doubt: what a shrink depends on; the expand that undoes it
+depends on the same."""

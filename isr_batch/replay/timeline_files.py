@@ -25,14 +25,15 @@ from udfs.batches.results import RESULT_SCHEMA
 from udfs.kernel.ledger import DAY_US
 
 FILE: Final = "file"
-"""Kind of a result that reports a file or a set of runs; the column of the same name has the report as JSON."""
+"""Kind of the results that report a written file or a set of runs, and the column with the report as JSON."""
 SCHEMA: Final = RESULT_SCHEMA.append(pa.field(FILE, pa.string()))
 """Schema of results with reports of files."""
 
 ROW_GROUP: Final = 1 << 16
-"""Rows that a task collects for a file before it writes them as a row group."""
+"""Number of rows that a task collects for a file before it writes them as a row group."""
 ROWS_WAITING: Final = 1 << 19
-"""Rows that a task collects for all its files, so that its memory does not grow with its share of the log."""
+"""Maximum number of rows that a task collects for all its files, so that its memory does not grow with its share of the
+log."""
 
 _TYPES: Final = {
     "STRING": pa.dictionary(pa.int32(), pa.string()), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(),
@@ -88,7 +89,7 @@ Key = tuple[str, int]
 
 
 class _TimelineFiles:
-    """The open files of a task."""
+    """The timeline files that a task is writing, by kind and day."""
 
     def __init__(self, stores: Mapping[str, Store], replay_id: str) -> None:
         self.stores, self.replay_id = stores, replay_id
@@ -114,7 +115,7 @@ class _TimelineFiles:
             self._write(max(self.rows_waiting, key=self.rows_waiting.__getitem__))
 
     def _named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Replace sets of runs by their names."""
+        """Replace the kernel's numbers of sets of runs by names that are unique in the lake."""
         sets = batch.column("run_set")
         names = []
         for runs in sets.dictionary.to_pylist():
@@ -153,7 +154,7 @@ def _date_of_timeline(day: int) -> str:
 
 
 def _timeline_by_day(batch: pa.RecordBatch, since_us: int, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows from some time on by day, with the columns of a file."""
+    """Split rows by day, drop those before ``since_us``, and convert them to the columns of a file."""
     times = np.asarray(batch.column("time_us"))
     if times.min(initial=since_us) < since_us:
         batch = batch.filter(pa.array(times >= since_us))

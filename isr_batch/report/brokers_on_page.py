@@ -85,7 +85,7 @@ def _share(rows: Sequence[Row], side: str, broker: int, number: str) -> str:
 
 
 def _drops(pairs: Sequence[Row], side: str, broker: int) -> str:
-    """Write the share of the leaders' drops, and their number by verdict."""
+    """Write a broker's share in all drops by leaders, as leader or as follower, and its number of drops by verdict."""
     counts: Counter[str] = Counter()
     for row in pairs:
         counts[row["verdict"]] += row["drops"] if row[side] == broker else 0
@@ -103,7 +103,7 @@ def _of_cluster(rows: pa.Table, cluster_id: str, by: str) -> list[Row]:
 
 
 def _us(rows: pa.Table, *names: str) -> pa.Table:
-    """Add instants as microseconds since 1970."""
+    """Add columns ``x_us`` with the instants of these columns in microseconds since 1970."""
     for name in names:
         rows = rows.append_column(f"{name}_us", rows[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
     return rows

@@ -13,13 +13,13 @@ from isr_batch.rule_names import rule_names_by_release
 from isr_batch.shown_times import offset_us, zone_name
 
 AS_LOGGED = "as logged"
-"""Shown instead of a cause for shrinks in the brokers' logs, which have none."""
+"""Legend of the shrinks that the brokers logged, which have no cause."""
 NAMES = alt.Axis(labelLimit=320)
-"""Axis of rules; equal rules share a row."""
+"""Axis with the names of rules; rules with equal results share a row, whose label is long."""
 WHOLE = "container"
-"""Width of a chart: that of its element."""
+"""Width of a chart: that of its HTML element."""
 INK = "currentColor"
-"""The page's text colour."""
+"""Colour of lines and text: that of the page's text, so that charts fit light and dark mode."""
 
 COSTS = {
     "under_min_isr_s": "seconds under min ISR",
@@ -42,7 +42,7 @@ Spec = dict[str, Any]
 
 
 def cause_scale(rows: Rows) -> alt.Scale:
-    """Colour scale of the causes in the rows."""
+    """Return the colour scale of the causes that occur in the rows."""
     there = {row["cause"] for row in rows}
     colours = {cause: colour for cause, colour in {**CAUSE_COLOURS, AS_LOGGED: INK}.items() if cause in there}
     return alt.Scale(domain=list(colours), range=list(colours.values()))
@@ -96,7 +96,7 @@ def shrinks_in_time_chart(rows: Rows) -> Spec:
 
 
 def as_shown(rows: Rows) -> list[dict[str, Any]]:
-    """Move instants, in milliseconds, so that as UTC they read as the time of the zone that is shown."""
+    """Shift instants (milliseconds), because Vega shows UTC: they then read as the time of the zone that is shown."""
     names = ("at_ms", "from_ms", "until_ms")
     return [
         row | {name: row[name] + offset_us(int(1000 * row[name])) // 1000 for name in names if name in row}
@@ -132,7 +132,7 @@ def _settings(row: dict[str, Any]) -> list[str]:
 
 
 def _rated(row: dict[str, Any]) -> dict[str, Any]:
-    """Place a run without mistakes at the upper end of its interval, because the logarithmic axis has no zero."""
+    """Set the rate of a run without mistakes to the upper end of its interval: a logarithmic axis has no zero."""
     seen = row["spurious"] > 0
     rate = row["mistakes"] if seen else row["high"]
     return {**row, "params_json": None, "seen": seen, "mistakes": rate, "low": row["low"] or rate / 10}

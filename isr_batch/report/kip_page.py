@@ -52,7 +52,7 @@ _FIGURES: Final = {
     "flaps": "shrinks reverted within the lag time",
 }
 EXACT: Final = 1000
-"""Below this, fractions are shown, to four digits."""
+"""Numbers below this are shown with fractions, to four digits."""
 _STORY: Final = (
     "scenario", "rule", "seed", "shrinks", "spurious", "misses", "offline_if_leader_dies_seconds",
     "under_min_isr_seconds", "refused_appends", "never_acknowledged", "acks_all_latency_ms_p99", "isr_changes",
@@ -69,7 +69,7 @@ producer that waits sends none. Rates hold for these logs, with the faults that 
 
 
 def kip_page(lake: Lake, old: str, new: str) -> str:
-    """Write the page.
+    """Write the page that compares an old and a new rule, as Markdown.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def _stories(lake: Lake, rules: Sequence[str]) -> list[Row]:
 
 
 def markdown_table(columns: Iterable[str], rows: Iterable[Row]) -> list[str]:
-    """Lines of a table."""
+    """Return the lines of a Markdown table."""
     names = list(columns)
     cells = [names, ["---"] * len(names), *([_cell(row[name]) for name in names] for row in rows)]
     return [f"| {' | '.join(line)} |" for line in cells]

@@ -12,7 +12,7 @@ from isr_batch.report.charts import Rows, Spec
 from isr_batch.rule_names import rule_names_by_release
 
 MOST: Final = 2_500
-"""Most rows in a chart; more could not be distinguished and would make the page slow to open."""
+"""Maximum number of rows in a chart; more could not be distinguished, and would make the page slow to open."""
 OF_OWN_RULE: Final = ("heat", "held")
 """Charts of the rule that the brokers ran; the others compare rules."""
 
@@ -42,7 +42,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class DrawnPicture:
-    """A chart of one cluster; without rows, ``chart`` is None. ``cut``: there are more rows than it shows."""
+    """A chart of one cluster. ``chart`` is None if there are no rows; ``cut`` is whether it leaves out some rows."""
 
     picture: Picture
     place: str

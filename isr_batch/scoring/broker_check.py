@@ -32,8 +32,9 @@ from udfs.kernel.partition import CHECK_SLACK_US
 from udfs.rules import REGISTRY, rule_of_release
 
 RACE_MS: Final = 5
-"""A fetch or an append this close to a change may have come before or after it: timestamps are truncated to
-milliseconds and written some time after the event. With a wider limit, misses on busy partitions would all be races."""
+"""A fetch or an append within this many milliseconds of a change may have come before or after it (a race), because
+timestamps are truncated to milliseconds and written some time after the event. With a wider limit, nearly every
+mismatch on a busy partition would be a race."""
 
 NEAR_MS: Final = 1
 """Times within this are equal, because Kafka's clock and the timestamps of the log are truncated to milliseconds."""
@@ -145,7 +146,7 @@ def own_rules(engine: LakeEngine) -> list[RuleRun]:
 
 
 def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows:
-    """Make rows of ``replay_check`` for ``isr_changes``, or for other changes; raises the errors of `validate`."""
+    """Compare the lake's ``isr_changes``, or other ``changes``, with those of the brokers: rows of ``replay_check``."""
     tables = compared(engine, lake, changes)
     tables["races"] = _races(engine, tables)
     words = {"depends_on": list(DEPENDS_ON), "words": list(DEPENDS_ON.values())}
@@ -218,7 +219,7 @@ def ask_broker_check(engine: LakeEngine, name: str, tables: dict[str, Rows]) -> 
 
 
 def _releases(engine: LakeEngine, tables: dict[str, Rows]) -> tuple[Rows, list[str]]:
-    """Return, for each ``version`` of the brokers, the rule of its release (``ran``), and ``checks_per_lag_time``."""
+    """Return the rule (``ran``) and ``checks_per_lag_time`` of each version that brokers ran, and a list of these rules."""
     known = "SELECT DISTINCT broker_version FROM {terms} WHERE broker_version IS NOT NULL ORDER BY broker_version"
     versions = [row["broker_version"] for row in engine.listed(engine(known, **tables))]
     ran = [rule_of_release(apache_release(version)) for version in versions]
@@ -238,7 +239,7 @@ def _require_replayed(engine: LakeEngine, lake: Lake, ran: list[str]) -> None:
 
 
 def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Return, for each ``params_json``, the parameters that a broker is configured with."""
+    """Return, for each ``params_json``, those parameters that are settings of a broker, such as the lag time."""
     found = engine.listed(engine("SELECT DISTINCT params_json FROM {isr_changes}", **tables))
     texts = [row["params_json"] for row in found]
     given = [json.loads(text) for text in texts]
@@ -250,7 +251,7 @@ def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
 
 
 def _races(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Find events at the same time as logged shrinks that the replay does not make."""
+    """Find fetches and appends that the replay may have on the wrong side of a logged shrink, which it does not make."""
     unexplained = ask_broker_check(engine, "unexplained", tables)
     ends = "SELECT min(from_us) AS from_us, max(until_us) AS until_us FROM {unexplained}"
     (span,) = engine.listed(engine(ends, unexplained=unexplained))

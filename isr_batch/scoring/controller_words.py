@@ -22,7 +22,7 @@ class ControllerWord(NamedTuple):
 
 @dataclass(frozen=True)
 class ControlledCluster:
-    """State of a cluster as a whole.
+    """A cluster's settings for eligible leader replicas, over time.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ Source: PartitionChangeBuilder.build of 4.4.0, without reassignments; tests/conf
 """
 
 NOBODY = 0
-"""An empty set."""
+"""The empty set of replicas, as bits."""
 
 
 def elr_after(isr: int, elr: int, wanted_isr: int, lost: int, min_isr: int) -> int:

@@ -1,4 +1,4 @@
-"""Count the records that an heir, clean or not, lacks in one span of time. This also runs in Spark's workers."""
+"""Count the records that an heir, clean or not, lacks in a span of time. Also used in Spark's workers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

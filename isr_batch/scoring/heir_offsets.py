@@ -27,7 +27,7 @@ NOTHING_TELLS: Final = ", ".join(
         ("lost_by_first_active_max", "BIGINT"), ("lost_by_longest_log_max", "BIGINT"), *HIDDEN.items(),
     )
 )  # fmt: skip
-"""Values of its columns without timelines."""
+"""SQL for the columns of `with_heir_offsets` if there are no timelines: nulls."""
 _KEY: Final = ", ".join(SPAN)
 
 

@@ -22,7 +22,7 @@ _RUN: Final = ", ".join(SPAN[:-1])
 
 
 def hidden_records(engine: LakeEngine, spans: EngineRows, partition_timeline: EngineRows) -> EngineRows:
-    """Sum up, over each span under min.insync.replicas of a rule that freezes, what its high watermark hides.
+    """Sum up what the high watermark hides in each span under min.insync.replicas, for rules that freeze it then.
 
     Parameters
     ----------

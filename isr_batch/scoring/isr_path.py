@@ -16,7 +16,7 @@ from isr_batch.scoring.elr import elr_after
 
 DAY_US: Final = 86_400_000_000
 STAMP_US: Final = 1_000
-"""Timestamps are truncated to milliseconds."""
+"""Largest error, in microseconds, of a timestamp, which is truncated to milliseconds."""
 
 _INTS: Final = pa.list_(pa.int32())
 SPANS: Final = pa.schema([
@@ -46,7 +46,7 @@ class _Known:
 
 
 class _State:
-    """The ISR of a rule, and its ELR by the cluster's own settings and as if it were on.
+    """A partition's ISR under a rule run, and two ELRs: by the cluster's settings, and as if the feature were on.
 
     Sets of brokers are bits, as in `isr_batch.scoring.elr`.
     """
@@ -76,7 +76,7 @@ class _State:
         self.isr = wanted
 
     def lose(self, broker: int | None) -> None:
-        """Remove one broker from the ELR, or all if ``broker`` is None."""
+        """Remove one broker from the ELRs; all of them if ``broker`` is None."""
         if broker is None:
             self.elr = self.elr_if_on = 0
             return
@@ -85,7 +85,7 @@ class _State:
         self.elr_if_on = None if self.elr_if_on is None else self.elr_if_on & kept
 
     def among(self, brokers: Iterable[int], replicas: int) -> list[int]:
-        """Select the brokers that are in a set."""
+        """Return those of some brokers that are in a set of bits."""
         return [broker for broker in brokers if self._bits[broker] & replicas]
 
 
@@ -149,7 +149,7 @@ def _is_of(change: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
 
 
 def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
-    """Sort key for changes; those at the same instant are ordered by their ISRs, each continuing the one before."""
+    """Return the sort key of a change: by time, then so that each begins with the ISR that the one before leaves."""
     members = len(change["isr_before"])
     return change["at_us"], change["kind"], members if change["kind"] == "expand" else -members, change["isr"]
 
@@ -188,7 +188,7 @@ def _isr_commits(
 
 
 def _answered_us(at_us: int, write_us: int, writes: Mapping[int, int]) -> int:
-    """Return when an ISR write is answered, as in `udfs.kernel.isr`."""
+    """Return when an ISR write requested at ``at_us`` is answered, by the same rule as in `udfs.kernel.isr`."""
     asked_us = max((us for us in writes if us <= at_us), default=None)
     if not write_us or asked_us is None or at_us >= writes[asked_us]:
         return at_us + write_us
@@ -221,7 +221,7 @@ def _of_term(
     state: _State,
     cluster: ControlledCluster,
 ) -> Iterator[dict[str, Any]]:
-    """Yield one row from each event to the next one, cut at midnights."""
+    """Yield the rows of one term: one from each event to the next, cut at midnights."""
     at_us = term["at_us"]
     for then_us, _, event in [*events, (term["end_us"], 2, None)]:
         until_us = min(then_us, term["end_us"])
@@ -237,7 +237,7 @@ def _of_term(
 
 
 def _row(term: Mapping[str, Any], known: _Known, state: _State, cluster: ControlledCluster) -> dict[str, Any] | None:
-    """Return a span without its time; None while all replicas are in the ISR, and one of them is the heir."""
+    """Return the columns of a span except its times; None while all replicas are in the ISR, one of them the heir."""
     order = [replica for replica in term["assigned"] if replica not in known.inactive and replica != term["leader_id"]]
     isr = state.among(term["assigned"], state.isr)
     if order and len(isr) == len(term["assigned"]):
@@ -266,7 +266,7 @@ def _row(term: Mapping[str, Any], known: _Known, state: _State, cluster: Control
 
 
 def _merged(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Join equal consecutive rows of one day."""
+    """Join consecutive spans of one day that differ only in their times."""
     last: dict[str, Any] | None = None
     for row in rows:
         adjacent = last and row["from_us"] == last["until_us"] and row["from_us"] % DAY_US

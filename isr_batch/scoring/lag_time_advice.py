@@ -17,10 +17,11 @@ Row = dict[str, Any]
 
 RECOMMENDED, NOT_ENOUGH_DATA, NONE_FITS = "recommended", "not enough data", "none fits"
 WITHIN, OPEN, OVER = "within", "open", "over"
-"""State of a budget: certainly kept, uncertain, or certainly exceeded."""
+"""Whether a figure is within its budget: certainly, uncertain, or certainly over it."""
 
 EXACT: Final = 200
-"""Number of events up to which the interval is exact; beyond it, the approximation is accurate to one in 10^5."""
+"""Number of events up to which a Poisson interval is computed exactly; the approximation beyond it is accurate to one
+in 10^5."""
 NORMAL: Final = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
 
@@ -74,7 +75,7 @@ def with_mistake_rates(row: Row) -> Row:
 
 
 def curve_of_advice(row: Row) -> tuple[str, str, str, str]:
-    """Key of a row's curve: rows on one curve differ only in the lag time."""
+    """Return the key of the curve to which a row belongs: rows on one curve differ only in the lag time."""
     others = {name: value for name, value in json.loads(row["params_json"]).items() if name != LAG_TIME}
     return row["cluster_id"], row["topic_class"], row["rule"], json.dumps(others, sort_keys=True)
 
@@ -104,7 +105,7 @@ def lag_time_advice(rows: Sequence[Row], budgets: SweepBudgets) -> list[Row]:
 
 
 def _answer(rows: list[Row], budgets: SweepBudgets) -> Row:
-    """Answer for the rows of one curve, which are sorted by lag time."""
+    """Choose a lag time from the rows of one curve, sorted by lag time, or say why none can be recommended."""
     judged_rows = [(_mistakes(row, budgets), _detection(row, budgets), row) for row in rows]
     fitting = [row for mistakes, detection, row in judged_rows if mistakes == detection == WITHIN]
     undecided = [row for mistakes, detection, row in judged_rows if OVER not in {mistakes, detection}]
@@ -152,13 +153,13 @@ def _detection(row: Row, budgets: SweepBudgets) -> str:
     failures = row["genuine"] + row["never_removed"]
     if not failures:
         return OPEN
-    if row["never_removed"] * 100 > failures:  # then the 99th percentile is never
+    if row["never_removed"] * 100 > failures:  # more than 1 % never detected: the 99th percentile is infinite
         return OVER
     return WITHIN if row["detection_ms_p99"] <= budgets.detection_ms_p99 else OVER
 
 
 def _needed_hours(row: Row, budgets: SweepBudgets) -> float:
-    """Follower-hours after which the mistakes would be within budget if no further mistake occurred."""
+    """Return the follower-hours after which the mistakes would be within budget if no further mistake occurred."""
     high = row["mistakes_per_follower_day_high"]
     mistakes = poisson_interval_of_mistakes(0)[1] if high is None else high * row["exposure_follower_hours"] / 24
     return float(mistakes / budgets.mistakes_per_follower_day * 24)
@@ -218,7 +219,7 @@ def _what_is_needed(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _as_much_again(row: Row, budgets: SweepBudgets) -> str:
-    """Say how long a log of the same cluster would have to be; without the length of this one, how much longer."""
+    """Say how long a log of this cluster must be to decide, or, if this log's length is unknown, how much longer."""
     seen, hours = row["exposure_follower_hours"], row.get("log_hours")
     if not seen:
         return ""

@@ -94,7 +94,7 @@ def _without_min_isr(engine: LakeEngine, rows: Rows) -> Rows:
 
 
 def _log_hours(engine: LakeEngine) -> dict[str, float]:
-    """Return how long the log of each cluster is."""
+    """Return the length of each cluster's log in hours."""
     text = """
         SELECT cluster_id, (max(unix_micros(end_time)) - min(unix_micros(start_time))) / 3.6e9 AS hours
         FROM {terms} AS terms GROUP BY cluster_id
@@ -104,7 +104,7 @@ def _log_hours(engine: LakeEngine) -> dict[str, float]:
 
 
 def _classes(engine: LakeEngine, grid: SweepGrid) -> Rows:
-    """Return the class of each topic."""
+    """Return the class of each topic in the lake, by the grid's expressions."""
     found = engine("SELECT DISTINCT topic FROM {terms} AS terms", terms=engine.table("leader_epochs", ["topic"]))
     topics = [row["topic"] for row in engine.listed(found)]
     text = pa.string()

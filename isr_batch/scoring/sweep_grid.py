@@ -20,7 +20,7 @@ from udfs.rules import COMMON_PARAMS, CONTINUOUS, REGISTRY, Param
 
 LAG_TIME: Final = "replica_lag_time_max_ms"
 MOST_RUNS: Final = 200
-"""Most rule runs in one pass: each needs some 0.8 MB for results in a task, and time for every event."""
+"""Maximum number of rule runs in one pass: each needs some 0.8 MB for results in a task, and time for every event."""
 EVERYTHING: Final = "all"
 """Class of all topics if no classes are given."""
 OTHERS: Final = "other"
@@ -37,7 +37,7 @@ class SweepBudgets(BaseModel):
 
 
 class SweepGrid(BaseModel):
-    """A grid, as defined in its YAML file."""
+    """The content of a grid file: rules, parameter values, topic classes and budgets."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -61,7 +61,7 @@ class SweepGrid(BaseModel):
     @field_validator("grid")
     @classmethod
     def _params_known(cls, grid: dict[str, list[int | str]], info: ValidationInfo) -> dict[str, list[int]]:
-        """Convert names of parameters to ours, and values to numbers."""
+        """Check the names of parameters and convert them to ours, and their values to numbers."""
         known = {name: param for rule in info.data.get("rules", REGISTRY) for name, param in _params(rule).items()}
         wrong: list[str] = []
         read: dict[str, list[int]] = {}
@@ -162,7 +162,7 @@ def _grid_runs(grid: SweepGrid) -> list[RuleRun]:
 
 
 def _own_values(grid: SweepGrid, rule: str) -> dict[str, dict[int, None]]:
-    """List the values of those parameters that a rule has, each once."""
+    """Return the grid's values of those parameters that a rule has, each value once."""
     return {name: dict.fromkeys(map(int, values)) for name, values in grid.grid.items() if name in _params(rule)}
 
 

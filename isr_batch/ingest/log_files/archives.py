@@ -14,7 +14,7 @@ from isr_batch.ingest.log_files.limits import UNREADABLE, BadFileError, most_unp
 SUFFIXES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_MEMBERS: Final = 10_000
 DIRECTORY_BYTES: Final = 512
-"""Bytes allowed per member in a ZIP file's directory, because Python reads the whole directory at once."""
+"""Bytes that a ZIP file's directory may have per member: a limit, because Python reads the whole directory at once."""
 HEADER_BYTES: Final = 1 << 20
 """Maximum size of a header with a long name, which is read at once."""
 HELD_BYTES: Final = 1 << 25
@@ -132,7 +132,7 @@ class _Zip(_Archive):
 
 
 class _Header(tarfile.TarInfo):
-    """A header that is only read if its size is plausible."""
+    """A tar header that is read only if its size is plausible, because tarfile reads a long name at once."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         if not self.isreg() and not 0 <= self.size <= HEADER_BYTES:
@@ -154,7 +154,7 @@ class _Tar(_Archive):
         assert file is not None
         file.seek(self._tar.offset)
         if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
-            raise tarfile.ReadError("a damaged header ends it")  # if not, tarfile silently stops listing here
+            raise tarfile.ReadError("a damaged header ends it")  # tarfile would end the list here without an error
         self._packed = not path.endswith(".tar")
 
     def open(self, name: str) -> IO[bytes]:

@@ -24,14 +24,14 @@ from isr_batch.ingest.log_files.otlp import is_otlp, lines_of_otlp
 
 CHUNK_BYTES = 1 << 20
 ZSTD_CHUNK_BYTES = 1 << 16
-"""Size of chunks of a zstd file: small, because the whole chunk with the damage is lost if the file is damaged."""
+"""Bytes of a zstd file that are decompressed at once: few, because damage loses the whole chunk."""
 
 RANGE_BYTES = 96 << 20
-"""Size of the ranges in which an uncompressed file is read, one task each."""
+"""Size, in bytes, of the ranges in which an uncompressed file is read, one task each."""
 
 _PACKED = {".gz", ".tgz", ".zst", ".xz", ".bz2", ".zip"}
 USUAL_RATIO = 20
-"""Assumed compression ratio of a log."""
+"""Assumed compression ratio of a log, for estimates of its unpacked size."""
 
 HASHED_BYTES = tuple(64 << n for n in range(40))
 """Lengths of prefixes whose hashes are stored, to recognise a shorter copy later by at least half of its bytes."""
@@ -104,7 +104,7 @@ def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterato
 
 
 def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines of an export or of OTLP batches, and any other file unchanged."""
+    """Yield a file's content: that of an export or of OTLP batches converted to lines, any other unchanged."""
     head = next(chunks, b"")
     chunks = chain([head] if head else [], chunks)
     if is_otlp(head):
@@ -117,7 +117,7 @@ def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 @cache
 def _converted(_process: int) -> ConvertedExports:
-    """Return the exports that this process has converted, because a forked one would write to the same file."""
+    """Return this process's own `ConvertedExports`: a forked process must not write to its parent's temporary file."""
     return ConvertedExports()
 
 
@@ -181,7 +181,7 @@ def _packed(path: str) -> Iterator[bytes]:
 
 
 def _unpacked(name: str, file: str | IO[bytes]) -> Iterator[bytes]:
-    """Unpack a path, or an open stream of an archive."""
+    """Yield the decompressed bytes of a file on disk, or of an open member of an archive."""
     if name.endswith(".zst"):
         if isinstance(file, str) and not os.stat(file).st_size:  # noqa: PTH116
             return
@@ -198,7 +198,7 @@ def _unpacked(name: str, file: str | IO[bytes]) -> Iterator[bytes]:
             yield chunk
         return
     with opener(file) as stream:
-        # `read` would lose the data that a damaged file returned before the error.
+        # Read in small steps: one `read` of everything would lose the data before the damage.
         while chunk := stream.read1(CHUNK_BYTES):
             yield chunk
 

@@ -35,7 +35,7 @@ Event = dict[str, object]
 
 
 class BadExportError(Exception):
-    """An export cannot be read: the reason, and further details."""
+    """Raised if an export cannot be read; it has the reason, and further details."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason)
@@ -58,7 +58,7 @@ def is_export(head: bytes) -> bool:
         try:
             only = json.loads(first)
         except (ValueError, RecursionError):
-            # A document of several lines, or one that is longer than the examined part; or lines with a damaged one.
+            # Either a JSON document of several lines or beyond the examined part, or lines of JSON with a damaged one.
             lines = [line for line in rest.split("\n")[:_LINES_LOOKED_AT] if line.strip()]
             return 2 * len(json_objects(lines)) <= len(lines)
         return not rest.strip() and bool(_events_of(only))
@@ -102,7 +102,7 @@ class ConvertedExports:
             yield os.pread(self.file.fileno(), abs(size), begin) if size > 0 else self._reversed(begin, -size)
 
     def _write(self, chunks: Iterator[bytes]) -> list[tuple[int, int]]:
-        """Return the places of blocks of lines, in their order; a negative size is that of a block to be reversed."""
+        """Write lines to a temporary file; return offset and size of each block, negative sizes for reversed ones."""
         head = next(chunks, b"")
         chunks = chain([head], chunks)
         try:
@@ -154,7 +154,7 @@ def _delimiter(header: str) -> str:
 
 
 class _Stream(io.RawIOBase):
-    """Bytes that come in chunks, as a stream."""
+    """A readable stream of bytes that arrive in chunks."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self.chunks = chunks
@@ -210,7 +210,7 @@ def _documents(text: str) -> list[object]:
 
 
 def _nested(row: Mapping[str, object]) -> Event:
-    """Convert columns with dots in their names back to nested objects."""
+    """Convert a row of CSV to an event: columns with dots in their names become nested objects."""
     event: Event = {}
     for name, value in row.items():
         *within, last = name.split(".") if name else ("",)
@@ -223,7 +223,7 @@ def _nested(row: Mapping[str, object]) -> Event:
 
 
 def _events_of(document: object, deep: int = 0) -> list[Event]:
-    """Find the events in a document: its longest list of objects, of rows, or of streams of lines."""
+    """Find the events in a JSON document: its longest list of objects, rows, or streams of lines."""
     if isinstance(document, list):
         for known in (_of_stream, _of_table):
             parts = [known(each) for each in document]
@@ -269,7 +269,7 @@ def _of_fields(each: object) -> Event | None:
 
 
 def _field_of_lines(events: Sequence[Event]) -> str | None:
-    """Return the field whose values most often begin like a log line, and are the longest."""
+    """Find the field with the broker's lines: its values most often begin like a log line, and are the longest."""
     some = events[:_LOOKED_AT]
     found: dict[str, tuple[int, int]] = {}
     for event in some:
@@ -282,11 +282,11 @@ def _field_of_lines(events: Sequence[Event]) -> str | None:
 
 
 _STAMP: Final = 40
-"""Length up to which a text is only a timestamp."""
+"""A text of at most this many characters is a timestamp alone, without a line."""
 
 
 class _Order:
-    """Finds from the times of the first and the last event whether the latest comes first."""
+    """Finds out, from the times of the first and the last event, whether an export lists the latest event first."""
 
     def __init__(self, some: Sequence[Event], named: str | None) -> None:
         if named is None or not begins_with_time(str(_value(some[0], named))):

@@ -49,7 +49,7 @@ def _fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArra
 
 
 def _schema(paths: Sequence[str], first: object) -> pa.Schema:
-    """Return the types of the fields: numbers if the first object has numbers, or else text."""
+    """Return the schema for parsing: a field is a number if it is one in the first object, and text if not."""
     tree: dict[str, Any] = {}
     for path in paths:
         *parents, leaf = path.split("/")
@@ -72,7 +72,7 @@ def _column(table: pa.Table, path: str) -> pa.Array:
 
 
 def _number_type(value: object) -> pa.DataType | None:
-    """Return Arrow's type for a number, with fractions for a time in seconds, which the next line may have."""
+    """Return Arrow's type for a JSON number; times in seconds get a fraction, because the next line may have one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return pa.int64() if isinstance(value, int) and abs(value) > _MOST_SECONDS else pa.float64()
@@ -85,7 +85,7 @@ _SIX_DIGITS = pa.decimal128(24, 6)
 def _as_text(column: pa.Array) -> pa.StringArray:
     if not pa.types.is_floating(column.type):
         return column if pa.types.is_string(column.type) else column.cast(pa.string())
-    text = column.cast(_SIX_DIGITS).cast(pa.string())  # without an exponent, unlike 1.763742612613e+09
+    text = column.cast(_SIX_DIGITS).cast(pa.string())  # not 1.763742612613e+09
     return pc.replace_substring_regex(pc.replace_substring_regex(text, "0+$", ""), r"\.$", "")
 
 
@@ -109,4 +109,4 @@ def json_text_at(each: object, path: str) -> str | None:
     found = json_value_at(each, path)
     if found is None or isinstance(found, dict | list):
         return None
-    return str(found).encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be encoded
+    return str(found).encode("utf-8", "replace").decode()  # half of a surrogate pair is not UTF-8

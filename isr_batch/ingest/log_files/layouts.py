@@ -50,7 +50,7 @@ ARRANGEMENTS = {
 JSON = "JSON"
 _OWN = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] [A-Z]+ ")
 _FITS = 0.8
-"""Share of a file's lines with timestamps that its layout must fit."""
+"""Share of a file's lines with timestamps that a layout must fit, to be chosen."""
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
 THREAD = r"^\[[^\]=]*\]:?[ \t]+"
 _NOT_A_THREAD = re.compile(r"\[[^\]]*(=|Partition |Controller |Broker )")
@@ -58,7 +58,7 @@ _NOT_A_THREAD = re.compile(r"\[[^\]]*(=|Partition |Controller |Broker )")
 
 @dataclass(frozen=True)
 class Layout:
-    """How the lines of a file are laid out.
+    """How the lines of a file are laid out, so that `LayoutConverter` can bring them into Kafka's own layout.
 
     Parameters
     ----------
@@ -116,12 +116,12 @@ class Layout:
         return ", then ".join([*names, own]) + more + (f"; other lines {self.other}" if self.other else "")
 
     def to_text(self) -> str:
-        """Serialise it for a worker."""
+        """Serialise the layout for a Spark worker."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> "Layout":
-        """Read what `to_text` wrote."""
+        """Read a layout that `to_text` serialised."""
         return cls._of(json.loads(text))
 
     @classmethod
@@ -184,7 +184,7 @@ def _inner(lines: Sequence[str], stamp_format: str | None, given: EventFields | 
     rest = _plain(others, stamp_format)
     if isinstance(events, UnreadableLayout) or isinstance(
         rest, UnreadableLayout
-    ):  # the lines of a start script may be unreadable
+    ):  # a start script's lines may have no layout
         return events
     has_requests = any("Completed request:" in line for line in others)
     return replace(events, other=rest, whole_seconds=events.whole_seconds or (rest.whole_seconds and has_requests))

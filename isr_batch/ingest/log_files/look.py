@@ -33,12 +33,12 @@ OF_USE = {
     STATE_CHANGE: f"state.change.logger|{STATE_CHANGE_LINES}",
     SERVER: f"{SERVER_LINES}|{SETTING.pattern}",
 }
-"""Patterns of the lines of interest, by log."""
+"""Pattern of the lines of interest of each log."""
 
 
 @dataclass
 class SeenByLook:
-    """Findings of `look` about one source of a file."""
+    """Findings about the lines of one source (container or host) in a file, from the file's first and last lines."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     of_use: Counter[str] = field(default_factory=Counter)
@@ -49,23 +49,23 @@ class SeenByLook:
     goes_on: bool = False
     """Whether the file continues after ``last``."""
     whole: bool = True
-    """All of its lines were seen."""
+    """Whether all lines were examined."""
     first_of: dict[str, str] = field(default_factory=dict)
-    """The first timestamp, by log."""
+    """First timestamp of each log."""
     informs: bool = False
-    """server.log has a line at INFO, the level at which leaders log shrinks."""
+    """Whether server.log has a line at INFO, the level at which leaders log shrinks."""
     has_lag_time: bool = False
-    """A line prints replica.lag.time.max.ms."""
+    """Whether a line prints replica.lag.time.max.ms."""
 
     @property
     def broker_id(self) -> int | None:
-        """Broker that most lines name."""
+        """The broker that most lines name as their writer; None if no line names one."""
         return self.brokers.most_common(1)[0][0] if self.brokers else None
 
 
 @dataclass(frozen=True)
 class Look:
-    """Findings of `look` about a file.
+    """Findings about a file from its first and last lines: its layout, and those about each source of its lines.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def _parts(path: str, size: int) -> tuple[list[list[str]], bool]:
 
 
 def _reason_not_read(path: str) -> BadFileError | None:
-    """Report why a file is not read at all, because no other step does so for names that are not those of logs."""
+    """Return why a file with another name than a log's cannot be read at all; no other step would report it."""
     try:
         next(content_chunks(path), b"")
     except BadFileError as bad:

@@ -46,7 +46,7 @@ def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
 
 
 class DeltaTable:
-    """A Delta table; its items are its data files, whose content never changes."""
+    """A user's Delta table, read by delta-rs; its items are its data files, whose content never changes."""
 
     is_csv = False
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class RowsHere:
-    """A `Source` whose rows are in this process.
+    """A `Source` whose rows are in this process's memory.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class RowsHere:
 def input_tables(
     sql: ArrowSql, inputs: Sequence[Input], mapping: TableMapping, also: Collection[str] = ()
 ) -> MemoryLake:
-    """Read tables into the rows that an ingest into an empty lake would write.
+    """Make the input tables that an ingest of these tables into an empty lake would write.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Item:
-    """A file of a source, or the whole source, with a version that changes whenever the content does."""
+    """A unit in which a source is read: a file, or the whole source; its version changes whenever its content does."""
 
     name: str
     version: str
@@ -23,7 +23,7 @@ class Item:
 
 
 class Source(Protocol):
-    """A table of a user."""
+    """A table of a user, in whatever format and place."""
 
     @property
     def place(self) -> str:
@@ -45,7 +45,7 @@ class Source(Protocol):
         """Count the rows of some items."""
 
     def rows(self, items: Sequence[Item], columns: Sequence[str]) -> "pa.Table | ds.Dataset":
-        """Open the given columns of some items with Arrow, in this process."""
+        """Open columns of some items in this process, with Arrow."""
 
     def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":
         """Open columns of some items in Spark."""

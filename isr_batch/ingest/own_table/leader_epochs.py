@@ -17,7 +17,7 @@ from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 from isr_batch.lake.tables.own_tables import FETCH_DAYS, GIVEN_TERMS, MAPPED_CLUSTERS
 
 UNKNOWN_EPOCH: Final = -1
-"""Leader epoch of rows that are before the first term of their partition in a table of terms."""
+"""Leader epoch of a row that is earlier than the first term of its partition in the table of terms."""
 HOLE_US: Final = 3_600_000_000
 """If a leader has no fetches for this long, it is unknown which partitions it led in that time."""
 GAP_US: Final = 2_000_000

@@ -1,4 +1,4 @@
-"""Treat rows of a table as a set: sort them so that equal rows are adjacent."""
+"""Sort rows so that equal ones are adjacent, because an ingest stores each distinct row once."""
 
 from collections.abc import Sequence
 
@@ -46,7 +46,7 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
     if not len(tied):
         return order, is_first
-    # Of rows with one set and time, those that the lake has too are equal in all columns, as they come.
+    # Rows of one set and time are usually copies of one row, the lake's and the source's, and equal in all columns.
     others = [name for name in rows.column_names if name not in {time, *keys}]
     which = np.cumsum(is_first)[tied]
     differs = _differs(rows, others, which, order[tied])
@@ -63,7 +63,7 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
 
 
 def _differs(rows: pa.Table, names: Sequence[str], which: Ints, places: Ints) -> Bools:
-    """Return, for rows at some indices, whether they differ from the row before: in set and time; in other columns."""
+    """Return whether each row differs from that before it, in ``which`` (a number per set and time) or a column."""
     differs = np.ones(len(places), np.bool_)
     differs[1:] = np.diff(which) != 0
     for name in names:
@@ -73,7 +73,7 @@ def _differs(rows: pa.Table, names: Sequence[str], which: Ints, places: Ints) ->
 
 
 def _numbered_values(column: pa.ChunkedArray) -> npt.NDArray[np.integer]:
-    """Map values to numbers, equal ones to equal numbers; times and integers keep their order."""
+    """Map a column's values to numbers, equal ones to equal numbers; times and integers keep their order."""
     values = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if pa.types.is_list(values.type):
         values = pc.binary_join(values.cast(pa.list_(pa.string())), ",")

@@ -29,7 +29,7 @@ WITNESSES: Final = 2
 
 
 class _Spans(NamedTuple):
-    """Spans of time in which each fetch follows another within a second, sorted by start.
+    """The times in which one follower fetched from one leader: spans without a pause of a second, sorted by start.
 
     A follower that fetched in a span is considered stopped if it has not fetched for ``patience_us``.
     """
@@ -39,7 +39,7 @@ class _Spans(NamedTuple):
     patience_us: npt.NDArray[np.int64]
 
     def longest_hole_us(self, from_us: int, until_us: int) -> int:
-        """Return the longest part of a period without any span."""
+        """Return the length of the longest time in a period in which the follower did not fetch."""
         inside = (self.until_us > from_us) & (self.from_us < until_us)
         ends = np.maximum.accumulate(np.append(from_us, self.until_us[inside]))
         return int((np.append(self.from_us[inside], until_us) - ends).max())
@@ -55,7 +55,7 @@ _Pairs = dict[tuple[int, int], _Spans]
 
 
 def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
-    """Find the periods in which no follower fetched from a leader although it led.
+    """Find the periods in which no follower fetched from a leader although it led partitions.
 
     - ``silent``: two or more followers that had fetched from the leader continued to fetch from other leaders. The
       leader was stopped, or they could not reach it.
@@ -192,7 +192,7 @@ def _kind_of_silence(
     until_us: int,
     led_us: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
 ) -> str | None:
-    """Classify a period without fetches from a leader."""
+    """Classify a period without fetches from a leader: silent, quiet, or None (see `leader_silences`)."""
     half_us = (until_us - from_us) / 2  # not the whole time, because clocks of brokers differ
     others = [of_pair for (led_by, _), of_pair in pairs.items() if led_by != leader]
     if not others or _spans_of_pairs(others).longest_hole_us(from_us, until_us) >= half_us:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _CSV: Final = (".csv", ".csv.gz")
 _PARQUET: Final = (".parquet", ".parq", ".pq", "")
-"""Suffixes of data files in a folder; other files are ignored."""
+"""Suffixes of the files in a folder that are taken as Parquet; other files are ignored."""
 _HEADER_BYTES: Final = 1 << 20
 _BLOCK_BYTES: Final = 16 << 20
 """Bytes of a CSV file that are parsed at once, which is also the longest possible line."""
@@ -98,7 +98,7 @@ def _items_of_files(files: Sequence[Path]) -> tuple[Item, ...]:
 
 
 class ParquetFiles:
-    """Parquet files, whose folders may name columns as ``name=value``."""
+    """A table of Parquet files; folders named ``name=value`` are columns."""
 
     is_csv = False
 
@@ -177,7 +177,7 @@ def _damaged_source(name: str, error: Exception) -> SchemaError:
 
 
 class CsvFiles:
-    """CSV files with equal headers; all columns are text, and so are rows with more or fewer fields, as `CORRUPT`."""
+    """A table of CSV files with equal headers; all columns are text, and a row with other fields is `CORRUPT`."""
 
     is_csv = True
 

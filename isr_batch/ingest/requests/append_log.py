@@ -28,8 +28,8 @@ from udfs.batches.listed_partitions import PRODUCED as LISTED
 from udfs.batches.listed_partitions import WHOLE, produced_partitions
 
 STAMPS_US = 3_000
-"""Two instants closer than this may have happened in the other order: timestamps, and durations before 0.11, are
-truncated to milliseconds."""
+"""Two instants closer than this, in microseconds, may have happened in the other order: timestamps, and durations
+before 0.11, are truncated to milliseconds."""
 
 UNKNOWN_ERROR = -1
 """Code of Kafka's UNKNOWN_SERVER_ERROR, used for an append that a broker refused without logging the response."""
@@ -62,7 +62,7 @@ PRODUCE_REQUESTS = Query(
 def append_requests(
     engine: Engine, requests: Rows, topic_names: pa.Table, terms: pa.Table, stretches: Sequence[Stretch] = ()
 ) -> Rows:
-    """List the produce requests, one row per partition of each request, with the columns of `PRODUCED`.
+    """List the produce requests, one row per request and partition, with the columns of `PRODUCED`.
 
     A base offset above -1 means that the records were appended, whatever the error code. ``answered`` is false if no
     response is logged; only then there is a ``size``, in bytes. `isr_batch.ingest.requests.in_force.with_log_stretch`
@@ -143,7 +143,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     stretches: Sequence[Stretch] = (),
     last: LastRows = LastRows(),  # noqa: B008 frozen
 ) -> Rows:
-    """Build the columns of append_log, as `APPENDS`; times are still microseconds.
+    """Make the rows of table append_log, with the columns of `APPENDS`; times are still microseconds.
 
     Parameters
     ----------

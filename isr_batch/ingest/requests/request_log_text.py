@@ -1,4 +1,4 @@
-"""Convert the text lines of request logs before Kafka 2.8 to JSON, as far as the scanner needs it.
+"""Convert request log lines of Kafka before 2.8 from text to JSON, with the members that the scanner reads.
 
 ===============  ========================================================================================
 release          what a line holds
@@ -72,13 +72,13 @@ _NO_TAGS: Step = (",_tagged_fields={}", "")
 # A pattern costs some ten times as much as a text, and a template for the groups of a match as much again.
 _ASKED: tuple[Step, ...] = (
     _NO_TAGS,
-    (_ascii_pattern(r",rack_id=.*$"), "}"),  # the last member, and whatever a user made of it
+    (_ascii_pattern(r",rack_id=.*$"), "}"),  # the last member, a text chosen by users
     ("max_wait_time=", "max_wait_ms="),
     (
         _ascii_pattern(r",epoch=(-?\d+),topics="),
         lambda m: f",session_epoch={m[1]},topics=",
     ),  # of the session: up to 2.0
-    ("forgetten_topics_data=", "forgotten_topics_data="),  # so 1.1 to 2.0 spell it
+    ("forgetten_topics_data=", "forgotten_topics_data="),  # the spelling of 1.1 to 2.0
     (_ascii_pattern(r"partitionSizes=\[((?:[\w.-]+-\d+=\d+(?:,(?!\])|(?=\])))*)\]"), _listed_in_text),
     ("topic_data=[", "topics=["),
     (",data=[", ",partitions=["),
@@ -106,7 +106,7 @@ _ANSWERED: tuple[Step, ...] = (
     (_ascii_pattern(r"record_set=\[\(record=[^\[\]{}]*\]"), "records_size_in_bytes=1"),
     ("{partition_header={", "{"),
     ("},records_", ",records_"),
-    # Why an append was refused, in words.
+    # The text that the log has for the error of a refused append, by its code.
     (_ascii_pattern(r"\{batch_index=\d+,batch_index_error_message=[^{}]*\},?"), ""),
     (_ascii_pattern(r",record_errors=\[\],error_message=[^{}]*\}"), "}"),
     (
@@ -152,7 +152,7 @@ def request_text_as_json(text: str) -> tuple[str, str | None]:
             return "", _NO_SESSION_EPOCH
         if has_answer:
             answered = _replaced_in_text(response, _ANSWERED)
-            if api == PRODUCE_API:  # whose answer has called it index since 2.8
+            if api == PRODUCE_API:  # responses since 2.8 name it index
                 answered = answered.replace("partition=", "index=")
     header = _header_of_text_line(said.partition(_MESSAGE)[0]) if api == FETCH else ""
     json = f'{{"requestHeader":{{"requestApiKey":{api}{header}}},"request":{asked},"response":{answered},{durations}}}'
@@ -160,7 +160,7 @@ def request_text_as_json(text: str) -> tuple[str, str | None]:
 
 
 def _header_of_text_line(text: str) -> str:
-    """Extract API version, correlation id and client id; only for fetches, which are matched across lines."""
+    """Extract a fetch's API version, correlation id and client id as JSON; they link the requests of a follower."""
 
     def value(pattern: re.Pattern[str], quote: str = "") -> str:
         found = pattern.search(text)
@@ -185,7 +185,7 @@ def _replaced_in_text(text: str, steps: tuple[Step, ...]) -> str:
 
 
 def _old_fetch(said: str) -> str:
-    """Convert a request of 0.9 to 0.10.1, with one topic entry per partition."""
+    """Convert a fetch request of 0.9 to 0.10.1 to JSON; each partition gets its own topic entry."""
     whole = _OLD_ASKED.match(said)
     listed = _OLD_PARTITIONS_ASKED.fullmatch(whole[3]) if whole else None
     if not whole or not listed:

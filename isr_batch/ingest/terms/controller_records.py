@@ -22,7 +22,7 @@ _LISTED = pa.schema([
 
 
 def controller_records(sources: Sources, listed: Iterable[Listed] = (), begins_us: int = 0) -> pa.Table:
-    """Build the columns of controller_records; times are still microseconds.
+    """Make the rows of table controller_records; times are still microseconds.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def controller_records(sources: Sources, listed: Iterable[Listed] = (), begins_u
 
 
 def _partition_states(sources: Sources) -> pa.Table:
-    """List the state of a partition after each record. A record only names the fields that it changes."""
+    """List the state of each partition after each record, because a record names only the fields that it changes."""
     upto = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     last = "last_value({} IGNORE NULLS) OVER upto"
     return sources.sql(

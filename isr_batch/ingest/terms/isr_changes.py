@@ -19,17 +19,18 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 _RECORD_EARLY_US, _RECORD_LATE_US = 1_000_000, 5_000_000
 _LATE_ANSWER_US = 1_000_000
-"""The time of the controller's record replaces that of a missing answer only if it came this long after the shrink; for
-a usual answer, which takes milliseconds, the median of other answers is as precise."""
+"""If the response to a shrink is not logged, the time of the controller's record is used only if it is this many
+microseconds after the shrink; a usual response takes milliseconds, for which the median of other responses is as
+precise."""
 _TICKS_US = 60_000_000
-"""Longer than any controller election; a controller that is down for longer is a separate outage."""
+"""If the metadata log has no record for this long, in microseconds, it ended: no controller election takes longer."""
 _CHANGE = "topic, partition_id, leader_epoch, leader_id, at_us, isr_before, isr_after, source_file, source_line"
 _POSITION = "(CAST(made_again_by(again_us, at_us) AS BIGINT) << 32) + partition_epoch"
 _STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, source_line"
 
 
 def isr_shrinks_by_term(sources: Sources, terms: pa.Table, stretches: Sequence[Stretch] = ()) -> pa.Table:
-    """List the Shrinking lines with the term they were logged in: leader_id, leader_epoch, at_us and the line's values.
+    """List the Shrinking lines with their terms: leader_id, leader_epoch, at_us, and the values in the line.
 
     ``answered_us`` is the time of the line that answers the ISR write: "ISR updated", or, where a shrink begins a new
     term (KRaft up to 3.6), the start of that term. If a starved leader learned of the change from the controller's
@@ -77,7 +78,7 @@ def isr_shrinks_in_read_logs(
     ends_us: Mapping[int, int],
     gone: Collection[int] = (),
 ) -> pa.Table:
-    """Select the shrinks of `isr_shrinks_by_term` in the time that the logs cover which are read now.
+    """Select the shrinks of `isr_shrinks_by_term` that lie in the time of the logs that are read now.
 
     Server and request logs rotate separately, so the file with a Shrinking line may already be deleted although the
     requests of that time are still there.
@@ -103,7 +104,7 @@ def isr_shrinks_in_read_logs(
 
 
 def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table:
-    """Add leader_id, at_us and leader_epoch to the lines of a leader."""
+    """Add to lines of leaders the term in which each was logged: leader_id, at_us and leader_epoch."""
     return sql(
         """
         SELECT l.* EXCLUDE (broker_id, stamp_us), broker_id AS leader_id, stamp_us AS at_us,
@@ -140,7 +141,7 @@ def isr_changes_recorded_until(sources: Sources, log_ends_us: int) -> int | None
 def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
     sources: Sources, shrinks: pa.Table, terms: pa.Table, begun: pa.Table, files: pa.Table, *, controller_known: bool
 ) -> pa.Table:
-    """Build the columns of observed_isr_changes; times are still microseconds.
+    """Make the rows of table observed_isr_changes; times are still microseconds.
 
     ``begun`` has the terms that began before the log, with isr_at_start, to which the first logged change applies.
     ``files`` has one row per log file, with kind, broker_id, first_us and last_us.
@@ -210,7 +211,7 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
 
 
 def _with_maker(sources: Sources, changes: pa.Table, files: pa.Table, controller_known: bool) -> pa.Table:  # noqa: FBT001 as given
-    """List the replicas that left without a Shrinking line, with ``made_by``.
+    """Find out who removed the replicas that left without a Shrinking line, leader or controller: column ``made_by``.
 
     Where the leader's server.log is missing, the controller's records decide: it removes a replica from the ISR if
     its broker is fenced or shuts down, and when it elects another leader.
@@ -236,7 +237,7 @@ def _with_maker(sources: Sources, changes: pa.Table, files: pa.Table, controller
 
 
 def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.Table:
-    """Select the changes without a line in a leader's log. The controller's record may be as late as the response."""
+    """Select the changes of the metadata log without a Shrinking or Expanding line in a leader's log."""
     late_us = f"greatest(l.at_us + {_RECORD_LATE_US}, coalesce(l.answered_us, 0))"
     return sql(
         f"""
@@ -296,7 +297,7 @@ def _changes_in_requests(sources: Sources, terms: pa.Table, begun: pa.Table) -> 
 
 
 def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Table:
-    """Insert the ISR at the start of each stretch of the log before the first state after it."""
+    """Add the ISR at the start of each stretch of a leader's log as a state, for comparison with the first change."""
     return sql(
         """
         SELECT * REPLACE (2 * position AS position) FROM history
@@ -312,7 +313,7 @@ def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Ta
 
 
 def _from_leaders(sources: Sources, terms: pa.Table) -> pa.Table:
-    """List the partition states that leaders logged, by the earliest line of each, in place of a metadata log.
+    """List the partition states that leaders logged, each by its earliest line; used if there is no metadata log.
 
     ``begins``: a term whose line has no partition epoch (2.5 to 3.2), or that is only known from a request. The next
     update is relative to its ISR; it is ordered after the last update before it. A topic made again begins as well:

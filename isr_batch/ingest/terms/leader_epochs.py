@@ -42,7 +42,7 @@ _OF_FETCHES = (*FETCHED, "error_code", "partitions")
 
 @dataclass(frozen=True)
 class Sources:
-    """The parsed log files: followers' fetches as rows of ``engine``, and lines of interest of other logs in Arrow.
+    """The parsed logs, from which terms are derived: followers' fetches as rows of ``engine``, other lines in Arrow.
 
     ``from_controller`` is the result of `leader_and_isr.accepted_requests`; ``topics`` has topic_id and topic;
     ``min_isr`` has the values of min.insync.replicas that were set. Inputs of several tables are parsed on first use.
@@ -61,7 +61,7 @@ class Sources:
 
     @cached_property
     def shrinks(self) -> pa.Table:
-        """`server_log.shrink_lines`; the leader is the broker whose log has the line."""
+        """Result of `server_log.shrink_lines`; the leader is the broker whose log has the line."""
         return server_log.shrink_lines(self.sql, self.server).drop_columns(["leader_id"])
 
     @cached_property
@@ -71,7 +71,7 @@ class Sources:
 
     @cached_property
     def isr_writes(self) -> pa.Table:
-        """`server_log_zookeeper.zookeeper_isr_writes`."""
+        """Result of `server_log_zookeeper.zookeeper_isr_writes`."""
         return server_log_zookeeper.zookeeper_isr_writes(self.sql, self.server)
 
     @cached_property
@@ -86,7 +86,7 @@ class Sources:
 
     @cached_property
     def accepted(self) -> pa.Table:
-        """`server_log_zookeeper.accepted`, and requests without a line in state-change.log.
+        """Result of `server_log_zookeeper.zookeeper_accepted`, and requests without a line in state-change.log.
 
         The time of such a request is the start of the term in server.log, or, if that is missing, the end of the
         request.
@@ -113,23 +113,23 @@ class Sources:
 
     @cached_property
     def made_again(self) -> pa.Table:
-        """`isr_batch.ingest.requests.in_force.topics_made_again`."""
+        """Result of `isr_batch.ingest.requests.in_force.topics_made_again`."""
         return topics_made_again(self.sql, self.led, self.accepted, self.deleted)
 
     @cached_property
     def deleted(self) -> pa.Table:
-        """`metadata_log.with_deletions` of the rows of `forms.DELETED`."""
+        """Result of `metadata_log.with_deletions` for the rows of `forms.DELETED`."""
         logged = rows_of(self.sql, self.server, forms.DELETED)
         return metadata_log.with_deletions(self.sql, logged, self.metadata, self.topics)
 
     @cached_property
     def min_isr_settings(self) -> pa.Table:
-        """`isr_batch.ingest.terms.min_isr.min_isr_settings`."""
+        """Result of `isr_batch.ingest.terms.min_isr.min_isr_settings`."""
         return min_isr_settings(self.sql, self.server, self.metadata, self.settings, self.min_isr)
 
     @cached_property
     def history(self) -> pa.Table:
-        """`metadata_log.partition_history`."""
+        """Result of `metadata_log.metadata_partitions`."""
         return metadata_log.metadata_partitions(self.sql, self.metadata, self.topics)
 
 
@@ -224,7 +224,7 @@ def term_starts(sources: Sources) -> pa.Table:
     ``new_leader_id`` is -1 if it is not logged, and null after a deletion, when the broker knows nothing about
     followers.
     """
-    # The zkVersion is the partition epoch; but a value here would say that every ISR change is logged with its epoch.
+    # The zkVersion is the partition epoch, but a value here would mean that every ISR change is logged with its epoch.
     return sources.sql(
         f"""
         WITH logged AS (
@@ -299,7 +299,7 @@ def _with_offsets(spans: pa.Table, sources: Sources) -> pa.Table:
 
 
 def _offsets_shown(sources: Sources, incomplete: pa.Table) -> pa.Table:
-    """Find the offsets of these terms that fetches show.
+    """Find fetch offsets that bound the start offset and the high watermark of terms without a logged value.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Infer terms that began before the log: leader, start of coverage, ISR, log end offset and high watermark.
+"""Infer the terms that began before the log, and their state where it begins: ISR, log end offset, high watermark.
 
 The functions take small tables, whose rows are dicts: terms, lines about ISRs, and first fetches of followers. Each
 result has its source: ``logged`` (an earlier line or record, with no gap in between), ``snapshot`` (a listing made by
@@ -24,7 +24,7 @@ SEEN_OFTEN = 3
 
 
 class Begun(NamedTuple):
-    """A term in progress at ``stamp_us``, the first time at which the log covers it."""
+    """A term that began before the log; ``stamp_us`` is the first time at which the log covers it."""
 
     broker_id: int
     topic: str
@@ -35,7 +35,7 @@ class Begun(NamedTuple):
 
 
 class IsrReport(NamedTuple):
-    """A line or record about a partition's ISR: the ISR before it (None: not in the line) and after it."""
+    """A line or record that names a partition's ISR: the ISR before it (None: not in the line) and after it."""
 
     at_us: int
     before: tuple[int, ...] | None
@@ -44,12 +44,12 @@ class IsrReport(NamedTuple):
 
 
 def partition_of(row: Row) -> Partition:
-    """Return the key of a partition: topic and partition number."""
+    """Return a row's topic and partition number, by which evidence is looked up."""
     return row["topic"], row["partition_id"]
 
 
 def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetched: Iterable[Row]) -> bool:
-    """Whether the log may have terms whose beginning is not logged; a complete log has none."""
+    """Whether some terms may have begun before the log; False if it is complete."""
     if not all(stretch.from_start for stretch in stretches):
         return True
     logged = {(row["broker_id"], *partition_of(row), row["leader_epoch"]) for row in starts if row["leads"]}
@@ -67,7 +67,7 @@ def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetche
 
 
 class Signs(NamedTuple):
-    """Evidence for terms; rows are dicts.
+    """Evidence in the logs about terms, from which those without a logged start are inferred; rows are dicts.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class Signs(NamedTuple):
 
 
 class OfPartition(NamedTuple):
-    """Evidence for the terms of one partition on one broker.
+    """The part of `Signs` about one partition on one broker.
 
     ``asked`` has the fetches of one stretch only; ``lines`` have times and leader epochs.
     """
@@ -139,7 +139,7 @@ def terms_in_progress(stretches: Iterable[Stretch], signs: Signs) -> list[Begun]
 
 
 def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int, str]]:
-    """Find the terms without a logged beginning in one stretch of a partition: time, leader epoch and source."""
+    """Find a partition's terms without a logged start in one stretch of a leader's log: time, epoch and source."""
     boundaries = of_key.boundaries
     begin_us = stretch.first_us
     started = [us for us in of_key.restarts if us <= begin_us]
@@ -217,7 +217,7 @@ def _by_other_evidence(
 
 
 class Led(NamedTuple):
-    """A term, limited to the time that the log covers; ``assigned`` includes the leader."""
+    """A term, cut to the time that its leader's request log covers; ``assigned`` are its replicas with the leader."""
 
     start_us: int
     end_us: int
@@ -275,7 +275,7 @@ def mid_term_isr(
 
 
 class FirstFetch(NamedTuple):
-    """A follower's first fetch in a stretch, and the high watermarks that the leader had sent by then.
+    """A follower's first fetch in a stretch of the log, and the high watermarks that the leader had sent by then.
 
     Parameters
     ----------

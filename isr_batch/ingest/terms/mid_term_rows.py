@@ -1,4 +1,4 @@
-"""Collect the input of `mid_term` for terms that began before the log, and fill in its results.
+"""Collect from the logs what `mid_term` needs about terms that began before them, and fill in its results.
 
 Only small data is collected to the driver: terms, lines about ISRs, and one row per follower of a partition.
 """
@@ -87,7 +87,7 @@ def _fetches_counted_mid_term(sql: ArrowSql, parts: pa.Table, topics: pa.Table) 
 
 
 def as_followers(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Turn the counted fetches into the followers of each term, as `FOLLOWERS`."""
+    """Turn the result of `followers_seen_mid_term` into a table of terms' followers, with columns as of `FOLLOWERS`."""
     sets: dict[tuple[int, str, int, int], set[int]] = defaultdict(set)
     for row in seen:
         sets[row["broker_id"], row["topic"], row["partition_id"], row["leader_epoch"]].add(row["replica_id"])
@@ -103,7 +103,7 @@ def as_begun(begun: Iterable[Begun]) -> pa.Table:
 def vouched_for(
     led: Iterable[dict[str, Any]], stretches: Sequence[Stretch], evidence: PartitionEvidence
 ) -> list[dict[str, Any]]:
-    """Limit each term to the time that its leader's request log covers.
+    """Cut each term to the time that its leader's request log covers.
 
     Returns
     -------
@@ -128,7 +128,7 @@ def vouched_for(
 
 
 def _stretch_of(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
-    """Find the stretch in which a term begins, and where a gap cuts it; None if it begins outside all stretches.
+    """Find the stretch of the log in which a term begins, and the gap that cuts it; None if it begins in none.
 
     The last stretch may end long before the broker's other logs, because the request log was switched off or is
     incomplete.
@@ -268,7 +268,7 @@ def _held_by_follower(
 
 
 def _first_fetches(sql: ArrowSql, fetched: pa.Table, term: pa.Table) -> pa.Table:
-    """Aggregate the first fetches of each follower in each term.
+    """Summarise each follower's first fetches in each term.
 
     Returns
     -------

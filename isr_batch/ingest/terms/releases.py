@@ -1,4 +1,4 @@
-"""Find the Kafka release of each leader, and the source of that."""
+"""Find the Kafka release of each leader, and where it is from: logged, given, or bounded by fetch versions."""
 
 import re
 from typing import Any
@@ -19,7 +19,7 @@ before 3.2 ReplicaFetcherThread). The inter-broker protocol may hold it back: th
 
 
 def with_releases(led: list[dict[str, Any]], oldest: str | None, release: str | None) -> None:
-    """Fill in the release of each leader and its source; changes the rows in place.
+    """Fill in, in place, the Kafka release of the leader of each term, and its source.
 
     A logged release may come from the leader's own process, another process of the same broker, or another broker.
     ``oldest`` is the release by the followers' fetches, ``release`` the one that the operator gives.

@@ -71,7 +71,7 @@ def renew_constraints(table: Table, there: DeltaTable) -> None:
 
 
 def added(file: FileOfWorker, table: Table, *, moved: bool = False) -> AddAction:
-    """Return the action that adds a file; ``moved`` if its rows come from removed files."""
+    """Return the Delta log's action that adds a file; ``moved``: its rows come from removed files, no data changes."""
     instants = {column.name for column in table.columns if column.type == "TIMESTAMP"}
     least, most = ({name: _in_log(value, up) if name in instants else value for name, value in of.items()}
                    for of, up in ((file.least, 0), (file.most, 999)))  # fmt: skip
@@ -81,7 +81,7 @@ def added(file: FileOfWorker, table: Table, *, moved: bool = False) -> AddAction
 
 
 def removed(file: Mapping[str, Any], *, moved: bool = False) -> RemoveAction:
-    """Return the action that removes a file; ``moved`` if its rows are in an added file."""
+    """Return the Delta log's action that removes a file; ``moved``: its rows are in an added file, no data changes."""
     of = {name.removeprefix("partition."): value for name, value in file.items() if name.startswith("partition.")}
     return RemoveAction(file["path"], not moved, now_ms(), file["size_bytes"], of or None)
 
@@ -92,5 +92,5 @@ def now_ms() -> int:
 
 
 def _in_log(us: int, up: int) -> str:
-    """Format an instant for the statistics in Delta's log, rounded down or up to milliseconds."""
+    """Format an instant for the statistics in Delta's log: rounded down to milliseconds, or up if ``up`` is 999."""
     return f"{np.datetime64((us + up) // 1000, 'ms')}Z"

@@ -17,7 +17,7 @@ Days = tuple[str, str]
 
 
 class DirectTable:
-    """A table that delta-rs can access.
+    """A table that delta-rs can read and commit to without Spark.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class DirectTable:
         self._is_old = True
 
     def data_files(self, days: Days | None = None) -> list[dict[str, Any]]:
-        """List the data files, as `data_files` does."""
+        """List the table's data files, as the function `data_files` does."""
         return data_files(self.log(), days)
 
     @property

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Setting = Callable[[str], str | None]
-"""Returns a setting of Hadoop's configuration by name, or None."""
+"""A function that looks up a setting of Hadoop's configuration by name; None if it is not set."""
 
 WITHOUT: Final = "--timelines none replays without timelines; `isr-batch timeline` computes those of one partition"
 S3: Final = ("s3", "s3a", "s3n")
@@ -33,7 +33,8 @@ S3: Final = ("s3", "s3a", "s3n")
 _AZURE: Final = ("abfs", "abfss")
 _HDFS: Final = ("hdfs", "viewfs")
 DIRECT: Final = (*S3, *_HDFS)
-"""Schemes for which delta-rs reads and commits all small tables, not only timelines; tested with real servers."""
+"""Schemes for which all small tables, not only timelines, are read and committed with delta-rs instead of Spark; tested
+with real servers."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Store:
             ) from error
 
     def files_of_log(self) -> object:
-        """Return what differs after each change of the log in a local folder; None elsewhere, as it costs a request."""
+        """Return a value that changes with a local folder's Delta log; None elsewhere, where it would be a request."""
         log = Path(self.uri, "_delta_log")
         if not self.is_folder or not log.is_dir():
             return None
@@ -130,13 +131,13 @@ def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
 
 
 def log_store(spark: "SparkSession", scheme: str) -> str | None:
-    """Return the class name of the multi-writer log store, if one is configured; Delta's own allows one writer."""
+    """Return the class of a configured log store for several writers; None for Delta's own, which allows one."""
     name = spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None)
     return None if name and name.endswith(".S3SingleDriverLogStore") else name
 
 
 def store_of(location: str, setting: Setting) -> Store:
-    """Translate an address of Spark's, and Hadoop's settings for it, for delta-rs.
+    """Translate an address that Spark uses, with Hadoop's settings for it, into a `Store` for delta-rs.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True)
 class Column:
-    """A column: name, Spark type, meaning, and whether its value may be null."""
+    """A column of a contract: name, Spark type, meaning, and whether its value may be null."""
 
     name: str
     type: str
@@ -32,7 +32,7 @@ def columns(ddl: str) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table: its columns in order, constraints by name, and the columns that lay it out on disk."""
+    """The contract of a table: its columns in order, constraints by name, and the columns that lay it out on disk."""
 
     name: str
     comment: str
@@ -46,12 +46,12 @@ class Table:
 
     @property
     def column_names(self) -> list[str]:
-        """Names in table order."""
+        """Names of the columns, in order."""
         return [column.name for column in self.columns]
 
     @property
     def schema_ddl(self) -> str:
-        """Names and types as ``spark.createDataFrame`` and ``cast`` accept them."""
+        """Names and types of the columns as DDL, which ``spark.createDataFrame`` and ``cast`` accept."""
         return ", ".join(f"{column.name} {column.type}" for column in self.columns)
 
 

@@ -1,4 +1,4 @@
-"""Tables of the ledger: accuracy and cost of each rule. docs/verdicts-reasoning.md has the definitions."""
+"""Tables with the accuracy and cost of each rule: ledger and scores. docs/verdicts-reasoning.md defines the figures."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Column, Table, columns, key_columns
 

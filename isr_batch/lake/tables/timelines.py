@@ -62,7 +62,7 @@ PARTITION_STATES = Table(
     ("topic", "partition_id", "time", "run_set"),
 )
 TIMELINES = {"replica": REPLICA_STATES, "partition": PARTITION_STATES}
-"""By kind of result."""
+"""The table of each kind of timeline, by the kind of a kernel's result."""
 
 RULE_RUNS = Table(
     "rule_runs",
