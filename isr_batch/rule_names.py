@@ -9,7 +9,7 @@ from isr_batch.phrases import did_you_mean
 
 
 def take_in_rule_file(file: Path | None) -> None:
-    """Register the rule in a user's file (``--rule-file``) in this process and those that it starts, before any other work.
+    """Register the rule in a user's file (``--rule-file``), for this process and those that it starts.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ class LogsOfCommand:
     options: "LogOptions"
 
     def warnings(self) -> dict[str, list[str]]:
-        """List for each cluster what makes its results doubtful or poorer, as `look` does."""
+        """List for each cluster what makes its results doubtful or incomplete, as `look` does."""
         from isr_batch.ingest.folder.folder_warnings import folder_warnings
 
         return {name: folder_warnings(found) for name, (_, found) in self.clusters.items()}
@@ -152,7 +152,7 @@ def _show_files_and_warnings(out: Output, name: str, found: "LogFolder") -> None
 
 
 def show_warnings(out: Output, name: str, warnings: list[str]) -> None:
-    """Print what makes the results doubtful or poorer."""
+    """Print what makes a cluster's results doubtful or incomplete."""
     if out.as_json:
         out.say(cluster=name, warnings=warnings)
     elif warnings:
@@ -181,7 +181,7 @@ def look_command(
 
 
 def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
-    """Ingest the clusters that were found."""
+    """Ingest the logs of all clusters that were found, and print what was read, assumed and refused."""
     from isr_batch.ingest.broker_logs import ingest_broker_logs, ingested_clusters, require_clean_broker_logs
 
     known = ingested_clusters(job.lake)
@@ -265,7 +265,7 @@ def ingest_table_command(
 
 @dataclass(frozen=True)
 class TableOfCommand:
-    """A table of fetches, its mapping, and the selected rows."""
+    """The table of fetches that a command names, its mapping, and which rows of it are read or replaced."""
 
     places: tuple[str, ...]
     mapping: "TableMapping"
@@ -305,7 +305,7 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
     from isr_batch.ingest.own_table.mapped_clusters import lacking_input
     from isr_batch.lake.lease import leased
 
-    # One turn until all that follows from the rows is up to date, so that of two at once none ends halfway.
+    # The lease is held until all tables derived from the rows are up to date, so that two commands at once do not mix.
     with leased(job.lake):
         with job.out.step(f"ingest {' '.join(table.places)}") as facts:
             ingest = ingest_own_table(
@@ -341,7 +341,7 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
 
 
 def _pack(job: Job) -> None:
-    """Pack the log for replays."""
+    """Pack fetches and appends into segments, so that the next replay starts sooner."""
     from isr_batch.replay.packing import pack_stale_days
 
     with job.out.step("pack") as facts:

@@ -128,7 +128,7 @@ def _bar(row: Row, within: Span) -> dict[str, Any]:
 
 
 def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequence[str]) -> list[dict[str, Any]]:
-    """Make a row per group of rules that had a follower out at the same times for the same causes; the brokers' last."""
+    """Make a row per group of rules that had a follower out at equal times for equal causes; the brokers' is last."""
     groups: dict[str, list[str]] = defaultdict(list)
     bars = {}
     for rule in (*rules, BROKERS):

@@ -219,7 +219,7 @@ def ask_broker_check(engine: LakeEngine, name: str, tables: dict[str, Rows]) -> 
 
 
 def _releases(engine: LakeEngine, tables: dict[str, Rows]) -> tuple[Rows, list[str]]:
-    """Return the rule (``ran``) and ``checks_per_lag_time`` of each version that brokers ran, and a list of these rules."""
+    """Return ``ran`` (the rule) and ``checks_per_lag_time`` of each version that brokers ran, and the rules' names."""
     known = "SELECT DISTINCT broker_version FROM {terms} WHERE broker_version IS NOT NULL ORDER BY broker_version"
     versions = [row["broker_version"] for row in engine.listed(engine(known, **tables))]
     ran = [rule_of_release(apache_release(version)) for version in versions]
@@ -251,7 +251,7 @@ def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
 
 
 def _races(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Find fetches and appends that the replay may have on the wrong side of a logged shrink, which it does not make."""
+    """Find fetches and appends that the replay may have on the wrong side of a logged shrink that it does not make."""
     unexplained = ask_broker_check(engine, "unexplained", tables)
     ends = "SELECT min(from_us) AS from_us, max(until_us) AS until_us FROM {unexplained}"
     (span,) = engine.listed(engine(ends, unexplained=unexplained))

@@ -71,7 +71,7 @@ def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineR
 
 
 def _path(engine: LakeEngine) -> str:
-    """Return SQL for the input of `spans_outside_isr`: partitions in which any rule run had a replica outside the ISR."""
+    """Return SQL for the input of `spans_outside_isr`: partitions in which a rule run had a replica outside the ISR."""
     in_background = [engine.literal(rule.id) for rule in REGISTRY.values() if rule.isr_write_in_background]
     return f"""
         WITH runs AS (

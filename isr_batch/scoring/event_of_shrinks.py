@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def with_event_of_shrinks(shrinks: pa.Table) -> pa.Table:
-    """Add ``event_us``, the time of the event, to each shrink of one follower (``at_us``, ``rule``, ``params_json``)."""
+    """Add ``event_us``, the event's time, to each shrink of one follower (``at_us``, ``rule``, ``params_json``)."""
     order = ["at_us", "rule", "params_json"]
     shrinks = shrinks.sort_by([(name, "ascending") for name in order])
     return shrinks.append_column("event_us", pa.array(_events(shrinks.select(order).to_pylist()), pa.int64()))

@@ -262,7 +262,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         return f"GROUP BY GROUPING SETS ({sets})"
 
     def side_by_side(source: str, own: Mapping[str, str]) -> str:
-        """Return SQL for the columns of all sources in the rows of one, so that they can be united; the others are null."""
+        """Return SQL for the columns of all sources in rows of one, so that they can be united; the others are null."""
         known = keys_of(source)
         return ", ".join(
             [*(name if name in known else f"NULL AS {name}" for name in keys),
@@ -307,7 +307,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
 
 
 def _sums(engine: LakeEngine, verdicts: EngineRows, keys: Sequence[str], grouped: str) -> EngineRows:
-    """Count each group's mistakes in each replicate of a bootstrap, whose blocks are a broker pair's shrinks in an hour.
+    """Count each group's mistakes in each replicate of a bootstrap over blocks of one broker pair's shrinks in an hour.
 
     Shrinks come in bursts, so blocks are drawn, not shrinks: the count of each block is a Poisson variable with mean 1.
     Its value is derived from a hash of the block and two numbers of the replicate, multiplied and added modulo a prime:
