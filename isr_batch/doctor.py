@@ -37,7 +37,7 @@ class DoctorCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing needs to be done."""
+        """Whether the check found no problem."""
         return not self.what_to_do
 
     def as_row(self) -> dict[str, object]:
@@ -111,7 +111,7 @@ def _check_time_zone() -> DoctorCheck:
         return DoctorCheck("time zone", f"{time.tzname[0]}; all times here are UTC")
     try:
         ZoneInfo(name.removeprefix(":"))
-    except (KeyError, ValueError, OSError):  # not there, not a name, a folder of zones
+    except (KeyError, ValueError, OSError):  # no such zone, an illegal name, or a folder of zones
         return DoctorCheck("time zone", f"TZ={name} is not a known time zone", "set TZ=UTC, or install tzdata")
     return DoctorCheck("time zone", f"TZ={name}; all times here are UTC")
 
@@ -142,7 +142,7 @@ def _check_pins() -> DoctorCheck:
 
 
 def _check_delta_jars() -> DoctorCheck:
-    from isr_batch.session import delta_jars  # takes Spark, which may be what is missing
+    from isr_batch.session import delta_jars  # imports Spark, which may be missing
 
     jars = delta_jars()
     return DoctorCheck(
@@ -153,7 +153,7 @@ def _check_delta_jars() -> DoctorCheck:
 
 
 def _check_numba() -> DoctorCheck:
-    import numba  # takes a second
+    import numba  # importing it takes a second
 
     try:
         answer = numba.njit(lambda x: x + 1)(41)

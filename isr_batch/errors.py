@@ -79,7 +79,7 @@ RETRIES: Final = 3
 
 
 def write_conflict_error(name: str) -> WriteConflictError:
-    """Make the error of a write that conflicted with others."""
+    """Make the error for a write to a table that conflicted with other writers at every retry."""
     return WriteConflictError(
         f"other writers kept changing {name} while it was being written",
         "nothing was lost: repeat the command when they have finished",

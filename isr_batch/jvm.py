@@ -20,7 +20,7 @@ _GIVEN: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
 def jvm_options(*, little: bool) -> str:
-    """Return the options for the JVM.
+    """Return the options for the JVM of a local Spark session.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def jvm_options(*, little: bool) -> str:
 
 
 def java_command() -> str | None:
-    """Return the path at which Spark would look for Java; None if it does not exist."""
+    """Return the path of the Java that Spark would use; None if it does not exist."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which(f"{home}/bin/java" if home else "java")
 

@@ -1,4 +1,4 @@
-"""Memory limits of this process and machine."""
+"""Find out how much memory this process may use."""
 
 import os
 import resource
@@ -25,7 +25,7 @@ def memory_bytes() -> int:
 def _memory_limit_in(file: Path) -> int | None:
     try:
         return int(file.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # the file is missing, or has "max"
+    except (OSError, ValueError):  # no cgroup file, or no limit in it ("max")
         return None
 
 

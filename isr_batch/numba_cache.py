@@ -64,15 +64,15 @@ class SourcesLocator:
             raise PermissionError(self.folder)
 
     def get_cache_path(self) -> str:
-        """Folder of index and code."""
+        """Return the folder with numba's index and machine code."""
         return str(self.folder)
 
     def get_source_stamp(self) -> str:
-        """Name of the folder, which depends on the sources."""
+        """Return the name of the folder, which has the sources' hash in it."""
         return self.folder.name
 
     def get_disambiguator(self) -> str:
-        """Module of the function; within it, functions have different names."""
+        """Return the function's module, which together with the function's name is unique."""
         return self.module
 
 
@@ -104,7 +104,7 @@ class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without 
     def _load_overload(self, sig: object, target_context: Any) -> object:  # noqa: ANN401
         """Load the package's machine code if the user's folder has none."""
         own = super()._load_overload(sig, target_context)
-        if own is not None or not SHIPPED.is_dir():  # in a zip, none can be opened
+        if own is not None or not SHIPPED.is_dir():  # no shipped code, as in a zip
             return own
         stamp = self._impl.locator.get_source_stamp()
         (triple, *_), code = self._index_key(sig, target_context.codegen())[1:]
@@ -119,7 +119,7 @@ class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without 
 
 
 class _Listener(event.Listener):  # type: ignore[misc]  # numba comes without types
-    """Is notified of each function that is compiled because it is not in the cache."""
+    """Listens to numba: notes the functions that are compiled because they are not in the cache, and logs the first."""
 
     def __init__(self) -> None:
         self.collecting: list[bool] = []

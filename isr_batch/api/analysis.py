@@ -27,7 +27,7 @@ class Tables(Protocol[F_co]):
         """Return a table or view by name; with ``where``, only the rows in which these columns have these values."""
 
     def lake(self) -> AbstractContextManager[Lake]:
-        """A lake with a replay, its scores, and the comparison with the brokers, if there is one."""
+        """Yield a lake with a replay of the rows, its scores, and, if possible, the comparison with the brokers."""
 
     def save(self, lake: str) -> None:
         """Add the caller's rows to a lake, as an ingest does, and replay them there."""
@@ -59,7 +59,7 @@ class Analysis(Generic[F]):
 
     @cached_property
     def spurious(self) -> F:
-        """Those of `shrinks` whose verdict is ``spurious``."""
+        """The rows of `shrinks` whose verdict is ``spurious``: the mistakes."""
         return self._tables.frame("shrink_verdicts", {"verdict": "spurious"})
 
     @cached_property
@@ -87,7 +87,7 @@ class Analysis(Generic[F]):
 
     @cached_property
     def coverage(self) -> F:
-        """Times for which a broker's logs are complete: ``coverage``. Tables of fetches have no rows there."""
+        """Times for which a broker's logs are complete: ``coverage``; empty for tables of fetches."""
         return self._tables.frame("coverage")
 
     @cached_property
@@ -103,7 +103,7 @@ class Analysis(Generic[F]):
             return "\n".join(answer_of(lake).lines)
 
     def report(self, path: str | PathLike[str]) -> Path:
-        """Write the page of ``isr-batch report``.
+        """Write the report, as ``isr-batch report`` does.
 
         Returns
         -------
@@ -117,7 +117,7 @@ class Analysis(Generic[F]):
         return Path(path)
 
     def save(self, lake: str | PathLike[str]) -> None:
-        """Add the rows to a lake, as ``isr-batch ingest table`` does, and replay it; then `open` has the results.
+        """Add the analysed rows to a lake, as ``isr-batch ingest table`` does, and replay it, for `isr_batch.open`.
 
         Rows that the lake already has are not added again.
 

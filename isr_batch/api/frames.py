@@ -33,11 +33,11 @@ def kind_of(name: str, frame: object) -> Kind:
         If it is not a supported frame.
     """
     for kind, (module, of_class) in _CLASSES.items():
-        # A caller that has a frame of a library has imported the library.
+        # No import here: a caller that has a frame of a library has imported the library.
         known = getattr(sys.modules.get(module), of_class, None)
         if known is not None and isinstance(frame, known):
             return kind
-    rows = f"{name}.collect()" if hasattr(frame, "collect") else name  # a lazy frame exports nothing
+    rows = f"{name}.collect()" if hasattr(frame, "collect") else name  # a lazy frame has no rows yet
     raise UsageError(
         f"{name} is {shown_type(frame)}{_columns(frame)}, and a DataFrame of Spark or pandas or a pyarrow.Table is "
         "expected",
@@ -103,7 +103,7 @@ def as_arrow(name: str, frame: Any) -> pa.Table:
         return frame.toArrow()
     levels = [level for level in frame.index.names if level is not None]
     _require_different(name, [*levels, *frame.columns])
-    if levels:  # an index without a name is the row's number
+    if levels:  # an index without a name has only row numbers
         frame = frame.reset_index()
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
@@ -130,7 +130,7 @@ def schema_of(name: str, frame: Any) -> pa.Schema:
     for field in frame.schema:
         try:
             fields += to_arrow_schema(type(frame.schema)([field]), timezone="UTC")
-        except PySparkException:  # refused only if it is mapped
+        except PySparkException:  # such a column is refused only if it is mapped
             fields.append(pa.field(field.name, pa.opaque(pa.null(), field.dataType.simpleString(), "spark")))
     return pa.schema(fields)
 
@@ -165,4 +165,6 @@ def given_back(rows: pa.Table, kind: Kind, spark: "SparkSession | None" = None) 
 
     if rows.num_rows:
         return spark.createDataFrame(rows)
-    return spark.createDataFrame(rows, from_arrow_schema(rows.schema))  # Connect takes no types of an empty table
+    return spark.createDataFrame(
+        rows, from_arrow_schema(rows.schema)
+    )  # Spark Connect cannot derive types from an empty table

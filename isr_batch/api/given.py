@@ -65,7 +65,7 @@ def given_mapping(
     """
     tree, where = mapping_tree(mapping)
     for name, value in settings.items():
-        if isinstance(value, bool):  # which is a number to Python
+        if isinstance(value, bool):  # True and False are ints in Python
             raise UsageError(f"{_ARGUMENTS.get(name, name)}={value} is not a number")
     if cluster_id is not None and not cluster_id:
         raise UsageError("cluster_id is empty", "omit it, or name the cluster")

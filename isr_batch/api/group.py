@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SHRINKS: Final[pa.Schema] = contract_schema(SHRINK_VERDICTS.name, SHRINK_VERDICTS.column_names)
 """Arrow schema of the result of `shrink_udf`, which has the columns of ``shrink_verdicts``."""
 SHRINKS_DDL: Final[str] = SHRINK_VERDICTS.schema_ddl
-"""The same schema as Spark's DDL, for ``applyInArrow`` and ``applyInPandas``."""
+"""The schema `SHRINKS` as Spark's DDL, for ``applyInArrow`` and ``applyInPandas``."""
 MOST_ROWS: Final = 2_000_000
 """Maximum number of fetches in one group: a group is a table in one worker's memory, with some 0.5 kB per row."""
 _ANY_FETCHES: Final = pa.schema([(name, pa.null()) for name in FetchColumns.model_fields])
@@ -102,7 +102,7 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
 def shrink_udf_pandas(
     rules: Sequence[str] | str = "kafka-3.7", **settings: Any
 ) -> "Callable[[pd.DataFrame], pd.DataFrame]":
-    """Make the same function for ``applyInPandas``; parameters are those of `shrink_udf`."""
+    """Make the function of `shrink_udf` for ``applyInPandas``; the parameters are the same."""
     of_arrow = shrink_udf(rules, **settings)
 
     def shrinks_of_group(fetches: Any) -> Any:
@@ -122,7 +122,7 @@ def broker_facts(  # noqa: PLR0913 all but one have a default
     min_insync_replicas: int | None = None,
     cluster_id: str | None = None,
 ) -> BrokerFacts:
-    """Collect what no single partition shows about brokers, from all fetches; parameters are those of `analyze`.
+    """Collect from all fetches what no single partition shows about brokers, for `shrink_udf`; parameters of `analyze`.
 
     Returns
     -------

@@ -88,7 +88,7 @@ class SparkTables:
         spark: SparkSession,
     ) -> None:
         self._sources = [(name, SparkRows(name, frame)) for name, frame in frames.items()]
-        inputs = inputs_of_sources(self._sources, mapping)  # finds all mistakes before a row is read
+        inputs = inputs_of_sources(self._sources, mapping)  # raises all errors of the mapping before a row is read
         self._frames = {given.section: frames[given.section].select(*map(_quoted, given.columns)) for given in inputs}
         self._mapping, self._runs, self._kind, self._spark = mapping, runs, kind, spark
         self.engine = f"spark: {engine}"
@@ -198,11 +198,11 @@ class _NearSilences(MemoryLake):
         self._fetch_log = fetch_log
 
     def direct(self, name: str) -> MemoryTable | None:
-        """As `Lake.direct`."""
+        """Return a table for reading in this process, as `Lake.direct` does; None for fetches."""
         return None if name == FETCH_LOG.name else super().direct(name)
 
     def read(self, name: str) -> DataFrame:
-        """As `Lake.read`."""
+        """Read a table in Spark, as `Lake.read` does; only fetches are read in this way."""
         assert name == FETCH_LOG.name
         return self._fetch_log()
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def opened(place: str, *, catalog: bool = False) -> Lake:
-    """Open a lake; a Spark session is only started if it is needed and none exists."""
+    """Open a lake in a folder or, with ``catalog``, in a schema; a Spark session is started only if it is needed."""
     return Lake(lambda: start_session(Settings().spark), place, new_run_id(), catalog=catalog)
 
 
@@ -61,7 +61,7 @@ def save(place: str, sources: Sequence[tuple[str, Source]], mapping: TableMappin
         run.add(found.counts)
         replay_window(lake, runs, run=run)
         if can_be_compared(lake):
-            with suppress(NoInputError):  # raised if the brokers' own rule is not among the replayed ones
+            with suppress(NoInputError):  # the brokers' own rule may not have been replayed
                 if find_late_checks(lake):
                     replay_window(lake, runs, run=run)
                 validate(lake)

@@ -73,14 +73,14 @@ SHRINK: Final = Form(
     rf"(?:\. Leader: \(highWatermark: (-?{LONG}), endOffset: (-?{LONG})\)\. Out of sync replicas: "
     rf"((?:\(brokerId: {INT}, endOffset: {_NUMBER}(?:, lastCaughtUpTimeMs: {_NUMBER})?\) ?)+)"
     r"(?:\.|(?: \([\w.$]+\))?\s*$)"
-    # Before 2.2 nothing but the logger follows.
+    # Up to 2.1, only the logger follows the ISRs.
     r"|(?: \([\w.$]+\))?\s*$)",
     f"{_OF_LEADER}, isr_before INTEGER[], isr_after INTEGER[], high_watermark BIGINT, leader_log_end_offset BIGINT, "
     "printed VARCHAR",
 )
 """A shrink, printed since 0.8; ``printed`` has the replicas that were out of sync, since 2.2."""
 OUT_OF_SYNC: Final = rf"\(brokerId: ({INT}), endOffset: ({_NUMBER})(?:, lastCaughtUpTimeMs: ({_NUMBER}))?\)"
-"""A replica that was out of sync: its id, log end offset, and when it was last caught up."""
+"""Pattern of one dropped replica in a Shrinking line: its id, log end offset, and when it was last caught up."""
 
 CAUGHT_UP: Final = r"lastCaughtUpTimeMs: (1\d{12})\b"
 """A time in the line of a shrink that is in UTC, whatever the zone of the line's timestamp."""
@@ -113,7 +113,7 @@ INFO if it refused the replicas or returned an unexpected error)."""
 # state-change.log: terms
 
 BEGINS_TERM: Final = r"(?:Leader|Follower) (\S+-\d+) (?:.*?)starts at leader epoch (\d+)"
-"""A partition and its leader epoch, which several brokers log at about the same time."""
+"""Pattern of a line with a partition and its new leader epoch, which several brokers log at about the same time."""
 _TERM = r"\] (?:Leader|Follower) \S+ .*starts at leader epoch"
 LEADER: Final = Form(
     _TERM,
@@ -171,7 +171,7 @@ RECEIVED: Final = Form(
     "state_topic VARCHAR, state_partition INTEGER, leader_id INTEGER, leader_epoch INTEGER, isr INTEGER[], "
     "partition_epoch INTEGER, replicas INTEGER[]",
 )
-"""A request of a ZooKeeper cluster's controller, before the broker acts on it (TRACE)."""
+"""A LeaderAndIsr request of a ZooKeeper cluster's controller, logged (TRACE) before the broker acts on it."""
 LEADS: Final = r"topped fetchers as part of become-leader request|kipped the become-leader state change after marking"
 FOLLOWS: Final = r"tarting the become-follower transition"
 FOR_PARTITION: Final = rf"for partition {_PARTITION}{END}"
@@ -288,7 +288,7 @@ WRITER: Final = (
     r"|\b(?:broker|node)\.id = (\d{1,9})\b|Partition \[[^\]]+\] on broker (\d{1,9}):"
     r"|\] [A-Z]+ Broker (\d{1,9}) (?:received|handling|cached)|\[(?:Kafka Server|GroupCoordinator) (\d{1,9})\]"
 )
-"""The broker that wrote a line, if the line names it; one of the groups has its id."""
+"""Pattern of the parts of a line that name the broker that wrote it; one of the groups has its id."""
 
 SERVER_LINES: Final = "|".join((
     *(form.mark for form in (

@@ -1,4 +1,4 @@
-"""Convert lines of interest to tables by their forms, with SQL, and define the macros that several queries need."""
+"""Parse lines of interest into tables, by their forms, with SQL; and define SQL macros that several queries need."""
 
 import os
 from functools import lru_cache

@@ -122,7 +122,7 @@ def parse_metadata(sql: ArrowSql, lines: pa.Table) -> pa.Table:
 
 
 def metadata_topics(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
-    """List the topics: topic_id, topic."""
+    """List the topics in metadata logs: topic_id, topic."""
     return sql(
         "SELECT data.topicId AS topic_id, data.name AS topic FROM metadata WHERE type = 'TOPIC_RECORD'",
         metadata=metadata,

@@ -42,7 +42,7 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
     """
     replica = "replica_id INTEGER, follower_log_end_offset BIGINT, last_caught_up_time_ms BIGINT"
     dropped = ", ".join(
-        f"{name} := TRY_CAST(replica.{name} AS {type_})"  # not a number: not printed, or unknown
+        f"{name} := TRY_CAST(replica.{name} AS {type_})"  # null if not printed, or unknown
         for name, type_ in (column.split(" ") for column in replica.split(", "))
     )
     return sql(
@@ -78,7 +78,7 @@ def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -
 
 
 def isr_write_times(sql: ArrowSql, shrinks: pa.Table, updates: pa.Table, led: pa.Table) -> pa.Table:
-    """Compute the median time from a Shrinking line to the line with its ISR: broker_id, isr_write_ms.
+    """Compute how long an ISR write takes, as the median time from a Shrinking line to the line that shows the new ISR.
 
     That is an "ISR updated" line, or, where a shrink begins a new term (KRaft up to 3.6), the line of this term.
     """

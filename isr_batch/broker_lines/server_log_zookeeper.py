@@ -38,7 +38,7 @@ def zookeeper_accepted(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
         whose new term begins at ``stamp_us`` or some ms before; and from the request, leader_id, leader_epoch, isr,
         partition_epoch (the zkVersion) and replicas.
     """
-    # A restarted broker receives requests with the same numbers again.
+    # Sorted by time, because after a restart brokers receive requests with the same numbers again.
     return sql(
         f"""
         WITH in_order AS (

@@ -27,7 +27,7 @@ COLUMNS = (
     "at", "partition", "leader", "lost", "lag_ms", "records_behind", "back_after_ms", "same_check", "suspect",
     "evidence",
 )  # fmt: skip
-"""Columns of `answer_table`."""
+"""Columns of the rows of `answer_table`."""
 
 
 def evidence_answer(

@@ -5,7 +5,7 @@ from isr_batch.evidence.shrinks import Shrink
 
 TOPIC_CREATED, RESTART, ELECTION = "topic_created", "restart", "election"
 EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION: "an election"}
-"""The events as sentences name them."""
+"""The words for each kind of event."""
 SHORTEST_MS = 10_000
 """The shorter of Kafka's two defaults of the lag time, assumed if the lag time is unknown and no drop shows less."""
 

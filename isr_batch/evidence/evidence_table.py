@@ -45,7 +45,7 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
 
 
 def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
-    """Write the evidence; it replaces earlier evidence about the same leaders in the time of these logs.
+    """Write rows of shrink_evidence; they replace those about the same leaders in the time of these logs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Group shrinks by the isr-expiration check of a leader that made them, and group checks into storms."""
+"""Group shrinks by the run of isr-expiration (check) of the leader that made them, and group checks into storms."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,12 +10,13 @@ from isr_batch.evidence.lines import EvidencePosition, FoundLines, lag_time_in_l
 from isr_batch.evidence.shrinks import Shrink
 
 ONE_CHECK_US = 500_000
-"""Shrinking lines of a leader that follow each other within this time belong to one check."""
+"""Shrinking lines of a leader that follow each other within this time, in microseconds, belong to one check."""
 SAME_START_MS = 1_000
 """Followers that stop at the same time have lastCaughtUpTimeMs within about this time of each other, because an idle
 follower fetches every 500 ms."""
 STORM_US = 60_000_000
-"""Checks that are further apart belong to different storms, whatever they have in common."""
+"""Checks that are further apart than this, in microseconds, belong to different storms, whatever they have in
+common."""
 UNKNOWN_LAG_TIME_MS = 10_000
 _ALONE_SHARE = 0.5
 _SPREAD_MS = 100
@@ -170,7 +171,7 @@ def _late_checks_ms(checks: Sequence[int], leader_id: int, found: FoundLines) ->
     before, which is a multiple of half. A check may be late, but never early, so the schedule is set by the check that
     the most others follow by whole periods; at least two must agree. ``checks`` are epoch microseconds, in order.
     """
-    lag_time = found.settings.get((leader_id, LAG_TIME))  # only a known value, because a default may be wrong
+    lag_time = found.settings.get((leader_id, LAG_TIME))  # no default, which may be wrong
     late: list[int | None] = [None] * len(checks)
     if not lag_time or lag_time < 2 * _SPREAD_MS:
         return late

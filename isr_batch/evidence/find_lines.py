@@ -61,7 +61,8 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
         stamped = lines.filter(pc.is_valid(lines["stamp_us"]))
         spans = stamped.group_by("broker_id").aggregate([("stamp_us", "min"), ("stamp_us", "max")])
         span_us = {row["broker_id"]: (row["stamp_us_min"], row["stamp_us_max"]) for row in spans.to_pylist()}
-    # Copies of a log may overlap. The folder's number may be no broker id: a line names its broker itself.
+    # Duplicates are dropped, because copies of a log may overlap. The broker is that named by a line, because the number
+    # of a folder may not be a broker id.
     once = sql(
         f"""
         SELECT * REPLACE (coalesce(writer_of(message), broker_id) AS broker_id) FROM lines
@@ -121,7 +122,7 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
             found.min_isr[row["topic"]] = row["min_insync_replicas"]
     versions = rows(VERSION)
     found.releases = {row["broker_id"]: row["version"] for row in versions}
-    # Clients in a broker print the version too, so it is a start only where nothing better is in the log.
+    # Clients inside a broker print the version too, so such a line is a start only if the log has no better one.
     found.process_starts = _starts_of_processes(versions) | _starts_of_processes(
         _lines_in_order(process_starts(sql, once))
     )
@@ -202,5 +203,5 @@ def _starts_of_processes(rows: list[Row]) -> dict[int, list[tuple[int, EvidenceP
 
 
 def _if_printed(number: int | None, least: int) -> int | None:
-    # A leader prints -1 for a follower that it has not heard of in its term, and 0 for a time that it never had.
+    # A leader prints offset -1 for a follower that has not fetched in its term, and time 0 for one never caught up.
     return number if number is not None and number >= least else None

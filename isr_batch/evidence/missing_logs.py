@@ -50,7 +50,7 @@ def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_serve
 
 
 def missing_server_log(brokers: Sequence[int]) -> str:
-    """Say that brokers have no server.log."""
+    """Write the sentence that these brokers' server.log is missing, and why it is needed."""
     return f"server.log of {brokers_text(brokers)} is missing, and only it shows which replicas the leader dropped."
 
 

@@ -24,7 +24,7 @@ from isr_batch.phrases import brokers_text
 from isr_batch.shown_times import in_shown_zone, time_of_day
 
 SHOWN: Final = 3
-"""Maximum number of partitions that are named."""
+"""Maximum number of partitions with refused writes that are named."""
 _AT_LEAST: Final = timedelta(seconds=10)
 """Time before a storm that is searched if no line shows when a follower was last caught up."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

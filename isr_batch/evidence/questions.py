@@ -47,7 +47,7 @@ class AnsweredQuestion(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether these logs have the answer."""
+        """Whether these logs show the answer."""
         return self.how_sure != UNKNOWN
 
 
@@ -172,7 +172,7 @@ def _question_when_whole(rows: Sequence[Row], removed: Sequence[Row]) -> Answere
     every = [*rows, *removed]
     back = [row for row in every if row["returned_ms"] is not None]
     if not back:
-        # A failed write leaves the ISR as it was.
+        # Shrinks whose write failed are left out, because the ISR stayed as it was.
         if all(row["write_outcome"] == FAILED for row in every):
             return AnsweredQuestion(
                 question, "It stayed whole: no shrink was written", PRINTED, _lines_of_answer(every)

@@ -90,7 +90,7 @@ class _History:
         self._epochs = self._known_epochs()
 
     def shrinks(self) -> Iterator[Shrink]:
-        """List the shrinks by leaders, followed by those by the controller."""
+        """Yield the partition's shrinks: first those by leaders, then those by the controller."""
         for n, event in enumerate(self._events):
             if not isinstance(event, AttemptLine) or not event.shrinks:
                 continue
@@ -162,7 +162,7 @@ class _History:
         return lag is None or other.at_us - one.at_us >= lag * 1000
 
     def _failing_ms(self, n: int, attempt: AttemptLine) -> int | None:
-        """Time from a leader's first to its last consecutive failed write; None for a single failure."""
+        """Return the time from a leader's first to its last consecutive failed ISR write; None for a single failure."""
         last_us, failures = attempt.at_us, 0
         for event in self._events[n + 1 :]:
             if event.leader_id == attempt.leader_id and isinstance(event, FailedWriteLine):
@@ -205,7 +205,7 @@ class _History:
         for later in range(n, len(self._events)):
             event = self._events[later]
             if isinstance(event, IsrStateLine) and event.isr is not None:
-                # A leader may learn late of an earlier change.
+                # Lines with an older partition epoch are skipped, because a leader may learn late of an earlier change.
                 if event.partition_epoch is None or event.partition_epoch > epoch:
                     yield event, event.isr, AT_MOST if event.source == "started" else EXACT
             elif isinstance(event, AttemptLine) and later not in self._retries:

@@ -110,7 +110,7 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
 
 
 def _within_lag_time(row: Shrink, found: FoundLines) -> bool:
-    """Whether a leader dropped a follower that did not lag, according to its printed state and the known lag time."""
+    """Whether a leader dropped a follower whose printed lag was within the leader's lag time, if that is known."""
     lag_time = printed_lag_time(found, row.leader_id)
     if row.made_by != LEADER or row.retry or lag_time is None or row.lag_ms is None:
         return False
@@ -127,17 +127,17 @@ class _Scales:
 
     def __init__(self, checks: Sequence[ExpirationCheck], leaders: set[int]) -> None:
         self._leaders = leaders
-        self._bursts: dict[int, list[CheckBurst]] = defaultdict(list)  # by the broker that was dropped
+        self._bursts: dict[int, list[CheckBurst]] = defaultdict(list)  # by dropped broker
         for check in checks:
             for burst in check.bursts.values():
                 self._bursts[burst.replica_id].append(burst)
-        self._followers: dict[int, set[int]] = defaultdict(set)  # that any check of a leader names
+        self._followers: dict[int, set[int]] = defaultdict(set)  # by leader: followers that any of its checks dropped
         for check in checks:
             self._followers[check.leader_id] |= {
                 broker for row in check.rows for broker in row.isr_before if broker != check.leader_id
             }
         self._of_leader = {check.number: self._leader(check) for check in checks}
-        self._woke: dict[int, list[ExpirationCheck]] = defaultdict(list)  # after a silence, by leader
+        self._woke: dict[int, list[ExpirationCheck]] = defaultdict(list)  # checks after a silence, by leader
         for check in checks:
             if check.dropped_everybody or self._of_leader[check.number].strength == STRONG:
                 self._woke[check.leader_id].append(check)
@@ -187,7 +187,7 @@ class _Scales:
         ]
 
     def _leader(self, check: ExpirationCheck) -> Suspicion:
-        """Weigh whether the leader was silent: the fewer followers it dropped at once, the more signs are needed."""
+        """Judge whether the leader was silent: the fewer followers a check dropped, the more signs are needed."""
         signs, lines = self._signs(check)
         bursts = list(check.bursts.values())
         of = f"{count_of(len(bursts), 'follower')} of {count_of(len(check.partitions), 'partition')}"
@@ -235,7 +235,7 @@ class _Scales:
         return signs, tuple(lines)
 
     def _follower(self, burst: CheckBurst) -> Suspicion:
-        """Weigh whether the follower was silent."""
+        """Judge whether a follower that several leaders dropped was silent."""
         others = self._by_others(burst.replica_id, burst)
         own = [
             check
@@ -256,7 +256,7 @@ class _Scales:
         return Suspicion(NONE)
 
     def _weigh_all_followers_of_one_leader(self, burst: CheckBurst) -> Suspicion:
-        """Weigh whether a leader, and no other, dropped all its followers at about the same time, in several checks."""
+        """Judge a leader that, as the only one, dropped all its followers at about the same time, in several checks."""
         near = [
             other
             for each in self._followers[burst.leader_id]

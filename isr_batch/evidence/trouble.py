@@ -16,7 +16,7 @@ KINDS = {
     "stale_epoch": "it did not know the current leader epoch or topic id",
     "truncated": "it truncated its log",
 }
-"""Kinds of `isr_batch.broker_lines.forms.TROUBLES`, in their order, and their descriptions."""
+"""The words for each kind of trouble, in the order of `isr_batch.broker_lines.forms.TROUBLES`."""
 DECIDES = ("record_too_large", "log_dir_failed", "corrupt_record", "fetcher_died")
 """Kinds of trouble that only the follower can cause, so that they point at it."""
 
@@ -47,4 +47,5 @@ class TroublesOfFollowers:
 
 
 BEFORE_US = 60_000_000
-"""Time before a shrink that is searched: by default, a follower leaves up to 45 s after it was last caught up."""
+"""Time before a shrink, in microseconds, in which troubles are searched: by default, a follower leaves up to 45 s after
+it was last caught up."""

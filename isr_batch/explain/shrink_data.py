@@ -32,7 +32,7 @@ from isr_batch.window import AskedTime
 from udfs.batches.results import SET_COLUMNS
 
 LAST_FETCHES: Final = 8
-"""Number of fetches that an explanation shows."""
+"""Maximum number of fetches that an explanation lists."""
 HINTS: Final = 8
 """Number of partitions that an error message names."""
 NEAR_US: Final = 3_600_000_000
@@ -108,7 +108,7 @@ def fetches_to_explain(engine: LakeEngine, term: Row, replica_id: int, from_us: 
     types = {"cluster_id": pa.string(), "topic": pa.string(), "from_us": pa.int64(), "until_us": pa.int64()}
     key = {name: term[name] for name in ("cluster_id", "topic", "partition_id", "leader_id")}
     spans = {name: pa.array([value], types.get(name, pa.int32())) for name, value in {**key, **span}.items()}
-    # The day of a fetch is the one on which it was handled.
+    # Fetches are stored by the day on which they were handled, which may be later than that of arrival.
     days = (_day(span["from_us"]) - timedelta(days=1), _day(span["until_us"]) + timedelta(days=1))
     found = engine.fetches(engine.rows(pa.table(spans)), days)
     in_term = f"arrival_us BETWEEN {term['start_us']} AND {term['end_us']}"

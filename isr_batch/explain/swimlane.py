@@ -155,7 +155,7 @@ def _offsets(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
 
 
 def _log_ends_of_follower(fetches: tuple[FetchInText, ...]) -> list[tuple[int, int]]:
-    """Return the follower's log end offset over time, as its fetches show it."""
+    """Return the follower's log end offset over time, by the offsets of its fetches."""
     return [(fetch.arrival_us, fetch.fetch_offset) for fetch in fetches if fetch.error_code == 0]
 
 

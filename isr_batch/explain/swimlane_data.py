@@ -25,7 +25,7 @@ from udfs.batches.results import SET_COLUMNS
 
 BROKERS: Final = "the brokers"
 FETCHES: Final = 2_000
-"""Maximum number of fetches of a follower that are drawn: those nearest to the shrink."""
+"""Maximum number of fetches drawn per follower, those nearest to the shrink."""
 FURTHEST: Final = 5
 """Maximum number of lag times that are drawn before and after the shrink."""
 
@@ -78,7 +78,7 @@ def swimlane_scene(lake: Lake, story: ShrinkStory) -> SwimlaneScene:
 
 
 def swimlane_span(story: ShrinkStory) -> Span:
-    """Choose the time range: from before the followers were caught up until they are back, at most some lag times."""
+    """Choose the picture's time range: from before the followers were caught up until they are back, within limits."""
     lag_us = 1000 * story.lag_time_ms
     begun = [
         min([1000 * follower.last_caught_up_time_ms, *(fetch.arrival_us for fetch in follower.fetches[-2:])])

@@ -92,7 +92,7 @@ def fetches_of_spans(lake: Lake) -> FetchesOfSpans | None:
 def _fetches_around_drops(lake: Lake, spans: pa.Table) -> pa.Table:
     days = _day_of_absence(min(spans["from_us"].to_pylist())), _day_of_absence(max(spans["until_us"].to_pylist()))
     with engine_for_a_partition(lake) as engine:
-        # The day of a fetch is the one on which it was handled.
+        # Fetches are stored by the day on which they were handled, which may be later than that of arrival.
         found = engine.fetches(engine.rows(spans), (days[0] - timedelta(days=1), days[1] + timedelta(days=1)))
         return without_zones(engine.arrow(found))
 

@@ -29,7 +29,7 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
     yours = next((one for one in choices if one.yours), None)
     if not yours or not yours.spurious:
         return []
-    # All followers with an unknown verdict may be healthy.
+    # Followers with an unknown verdict may all be healthy, so a better rule must not have more of them.
     better = [
         one for one in choices
         if not one.reference and one.spurious < yours.spurious and one.unknown <= yours.unknown

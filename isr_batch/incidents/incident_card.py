@@ -20,7 +20,7 @@ _MARKUP: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#"})
 
 
 class IncidentCard(NamedTuple):
-    """An incident, ready to be shown.
+    """An incident in words, for the page and as text.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ def _card_statements(incident: Row) -> list[str]:
 
 
 def incident_markdown(card: IncidentCard, cluster_id: str, picture: str = "") -> str:
-    """Write a card for a chat, an issue or a postmortem, in ten lines or so.
+    """Write a card as Markdown, for a chat, an issue or a postmortem, in ten lines or so.
 
     Parameters
     ----------

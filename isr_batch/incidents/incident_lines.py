@@ -116,7 +116,7 @@ def _query_of_statement(incident: Row, kind: str) -> str:
             f"{rule} AND primary_cause = 'slow_leader' AND {fault} IN (leader_id, replica_id)",
         ),
         "excluded": ("observed_isr_changes", f"made_by = 'controller' AND kind = 'shrink' AND replica_id = {fault}"),
-        # Where server.log does not show who removed a replica, the table has the controller.
+        # In the table, a replica was removed by the controller unless server.log shows that the leader did.
         "unknown": (
             "observed_isr_changes",
             f"made_by = '{'leader' if incident['droppers'] else 'controller'}' AND kind = 'shrink'",

@@ -124,7 +124,7 @@ def _story_of_late(incident: Row) -> str:
 
 
 def link_in_story(incident: Row) -> str:
-    """Name the link in a sentence if one leader dropped a follower that others kept; otherwise return an empty text."""
+    """Name the link as a further suspect if one leader dropped a follower that others kept; empty if not."""
     by, leaders = incident["dropped_by"] or [], set(incident["leaders"] or [])
     if not incident["stopped"] or incident["stopped_everywhere"] or len(by) != 1 or not leaders - set(by):
         return ""

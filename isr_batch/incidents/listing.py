@@ -15,7 +15,7 @@ from isr_batch.window import AskedTime
 MOST: Final = 10
 """Maximum number of incidents that are listed in full."""
 PARTITIONS: Final = 5
-"""Maximum number of partitions that are listed."""
+"""Maximum number of partitions that are listed below the incidents."""
 
 
 def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime | None = None) -> list[Row]:

@@ -90,7 +90,7 @@ def own_shrinks(lake: Lake) -> OwnShrinks:
 
 
 def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = None) -> OwnShrinks:
-    """Do the same as `own_shrinks` with tables that are already read.
+    """Join the brokers' shrinks with verdicts as `own_shrinks` does, from tables in memory.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from udfs.rules import REGISTRY
 MOST: Final = 5
 """Maximum number of rows shown, including that of the brokers' own rule."""
 REFERENCE: Final = "reference"
-"""Label of a reference rule, which knows more than any leader can."""
+"""Label of the rule true-lag, a reference that knows more than any leader can."""
 LAG_TIME: Final = "replica_lag_time_max_ms"
 MIN_ISR: Final = "min_insync_replicas"
 DECISIONS: Final = (
@@ -121,7 +121,7 @@ def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def _price_in_tenths(seconds: float | None) -> float:
-    """Round a price, so that a moment makes no difference; an unknown price is infinite."""
+    """Round seconds of a price to tenths, so that a moment makes no difference; an unknown price is infinite."""
     return float("inf") if seconds is None else round(seconds, 1)
 
 
@@ -201,7 +201,7 @@ def _cost_span(values: Sequence[float | None]) -> Span | None:
 
 
 def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
-    """Name a rule run, by its parameters as well if the lag time does not identify it among those of its cluster."""
+    """Name a rule run by its rule, and its parameters if a cluster has several runs of the rule with one lag time."""
     if sum((other["rule"], other["T"]) == (row["rule"], row["T"]) for other in rows) == 1:
         return str(row["rule"])
     others = [

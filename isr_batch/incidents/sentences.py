@@ -86,7 +86,7 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
-    """Count replicas that left an ISR when no log shows whether the leader or the controller removed them."""
+    """Say how many replicas left an ISR without a log that shows whether the leader or the controller removed them."""
     if not cluster["unknown_makers"]:
         return []
     replicas = count_of(cluster["unknown_makers"], "replica")
@@ -350,7 +350,7 @@ def incidents_answer(
 
 
 def span_of_terms(cluster: Row) -> str:
-    """Write the period of a cluster's terms."""
+    """Write the period that the terms of a cluster's leaders cover."""
     return f"{time_text(cluster['first_us'])} to {time_text(cluster['last_us'])} {zone_name()}"
 
 

@@ -218,7 +218,7 @@ def _write(
     )  # fmt: skip
     days = ", ".join(f"DATE'{day}'" for day in sorted(read.days))
     if days and small.lake.has(LATE_CHECKS.name):
-        # The old rows may have been derived from a log that has changed.
+        # Old rows may come from a log that has changed since, so they are replaced.
         none = arrow_schema(LATE_CHECKS).empty_table()
         replace_arrow(
             small.lake,

@@ -34,7 +34,8 @@ OVERLAP = timedelta(seconds=1)
 order, also across a rotation."""
 
 GOES_ON = timedelta(seconds=2)
-"""A term or a stretch of the log may continue in a file that is read if it ends or begins this close to that file."""
+"""A term or covered stretch continues in another file if it ends this close to the beginning of that file, or begins
+this close to its end."""
 
 Span = tuple[datetime, datetime]
 
@@ -59,7 +60,7 @@ class IngestedFile:
 
     @property
     def span(self) -> Span | None:
-        """First and last timestamp in the file."""
+        """First and last timestamp in the file; None if no line has one."""
         return (self.first_time, self.last_time) if self.first_time and self.last_time else None
 
 
@@ -325,7 +326,8 @@ def _between(time: str, span: Span) -> str:
 
 
 def _done(columns: Sequence[str], span: Span) -> str:
-    # Without coalesce: an overwrite by Delta 4.4 whose condition has coalesce in it silently deletes nothing.
+    # The condition must not use coalesce: an overwrite by Delta 4.4 with coalesce in its condition silently deletes
+    # nothing.
     first, *others = columns
     return f"({_between(first, span)}{''.join(f' OR {first} IS NULL AND {_between(o, span)}' for o in others)})"
 

@@ -107,7 +107,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
     files = [
         {"kind": record.kind, "broker_id": record.broker_id, "first_us": _us_in_lake(record.span[0]),
          "last_us": _us_in_lake(record.span[1]),
-         # A server.log with warnings only does not cover any time.
+         # A server.log without lines at INFO covers no time, because shrinks are logged at INFO.
          "informs": any(row["broker_id"] == record.broker_id
                         and _us_in_lake(row["from_time"]) <= _us_in_lake(record.span[1])
                         and _us_in_lake(row["until_time"]) >= _us_in_lake(record.span[0]) for row in covered)}

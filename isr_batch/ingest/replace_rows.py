@@ -165,7 +165,7 @@ def _look_at_given_rows(
     }
     few = {name: rows for name, rows in tables.items() if small and isinstance(rows, pa.Table)}
     for table, _ in cuts:
-        # If rows break the contract, Spark takes over, because quarantine stores them as JSON.
+        # If some rows break a contract, Spark writes the table, because it can convert them to JSON for quarantine.
         if small and table.name in few and small.count_broken(
             table, few[table.name], replaced.where.get(table.name, "true")
         ):  # fmt: skip
@@ -264,7 +264,7 @@ class _Look(NamedTuple):
 
 
 def _look_at_frame(frame: DataFrame, time: str, broken: Column) -> _Look:
-    # As text, because Python would convert an instant to the local time zone.
+    # Instants are collected as text, because Python would convert them to the local time zone.
     bounds = (F.min(time).cast("string"), F.max(_upto(time)).cast("string"))
     first, last, rows, refused = frame.select(*bounds, F.count("*"), F.count(broken)).collect()[0]
     return _Look((first, last) if first else None, rows, refused)
@@ -279,7 +279,7 @@ def _span_of_rows(times: pa.ChunkedArray) -> Span | None:
     """Return the first and last instant as text in Spark's format; None without rows."""
     if not len(times):
         return None
-    plain = times.cast(pa.timestamp("us"))  # not as Python's times, which lack the year 0
+    plain = times.cast(pa.timestamp("us"))  # Python's times lack the year 0
     return pc.min(plain).cast(pa.string()).as_py(), pc.max(plain).cast(pa.string()).as_py()
 
 

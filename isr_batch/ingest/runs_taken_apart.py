@@ -56,7 +56,7 @@ def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] |
         first, until = engine.listed(edges)[0].values()
         if first is None:
             return
-        # Each run is within one day, but the runs may be on several days.
+        # The affected runs may be on several days, each run within one.
         days = (first[:10], until[:10])
         near = (
             f"({of_rows}) AND event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}' "

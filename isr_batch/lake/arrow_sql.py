@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import duckdb
 
 _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
-    "temp_directory": "",  # no files: the tables are in memory anyway
+    "temp_directory": "",  # no spill: the tables are in memory anyway
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
-    "default_null_order": "nulls_first_on_asc_last_on_desc",  # like Spark
+    "default_null_order": "nulls_first_on_asc_last_on_desc",  # as in Spark
 }
 _MOST_PLANS = 128
 
@@ -47,7 +47,8 @@ SPARK_FUNCTIONS = (
     "unix_micros(instant) AS epoch_us(instant)",
     "unix_millis(instant) AS epoch_us(instant) // 1000",
 )
-"""DuckDB macros for functions of Spark, and for those of the lake (`lag_time_ms`, `out_of_isr_ms`)."""
+"""DuckDB macros that define functions of Spark under their names, and those of the lake (`lag_time_ms`,
+`out_of_isr_ms`)."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         """Do nothing, because other instances share the engine, and each query closes its own connection."""
 
     def __call__(self, text: str, **tables: pa.Table | ds.Dataset | ArrowView) -> pa.Table:
-        """Run a query.
+        """Run a query, and return its result as an Arrow table.
 
         Parameters
         ----------
@@ -176,7 +177,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
                 with self._plans[key].run(tables) as answer:
                     yield answer
             return
-        # A separate connection with its own names, because threads may query concurrently.
+        # Each query has a separate connection with its own table names, because threads may query concurrently.
         with self._engine.cursor() as query:
             for name, table in stored.items():
                 query.register(name, table)
@@ -197,7 +198,7 @@ def _engine_of_process(macros: tuple[str, ...], threads: int, _process: int) -> 
     import duckdb  # a large library, which most processes that import this module do not use
 
     engine = duckdb.connect(":memory:", config=_OPTIONS | {"threads": threads})
-    # Queries must not find files or Python variables by name.
+    # Names in queries must mean only the given tables, not files or Python variables.
     engine.execute("SET enable_external_access = false; SET python_enable_replacements = false")
     for text in (*SPARK_FUNCTIONS, *macros):
         engine.execute(f"CREATE MACRO {text}")

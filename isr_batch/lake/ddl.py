@@ -32,7 +32,7 @@ def column_types(schema: StructType) -> dict[str, str]:
 
 
 def column_types_in_log(schema: str) -> dict[str, str]:
-    """Return the same as `column_types`, from the JSON of a table's schema in Delta's log."""
+    """Return the types of a stored table's columns by name, from the JSON of its schema in Delta's log."""
     return {field["name"]: _type_in_log(field["type"]) for field in json.loads(schema)["fields"]}
 
 

@@ -81,7 +81,9 @@ class InProcess(LakeEngine):
         days: tuple[str, str],  # noqa: ARG002 the queries filter by day themselves
     ) -> Rows:
         """Implement `LakeEngine.with_struct`."""
-        packed = self.struct({field: f"of_table.{field}" for field in fields})  # some names are SQL keywords
+        packed = self.struct(
+            {field: f"of_table.{field}" for field in fields}
+        )  # qualified, as some names are SQL keywords
         text = f"SELECT {', '.join(columns)}, {packed} AS {struct} FROM {name} AS of_table"
         schema = contract_schema(name, columns).append(pa.field(struct, pa.struct(list(contract_schema(name, fields)))))
         return ArrowView(text, {name: self._opened(name, (*columns, *fields))}, schema)
@@ -228,11 +230,13 @@ class InProcess(LakeEngine):
 
 
 def answered(sql: ArrowSql, text: str, **tables: Rows) -> pa.Table:
-    """Run a query as `LakeEngine.__call__` does."""
+    """Run a query in which ``{name}`` is replaced by a table, as `LakeEngine.__call__` does."""
     used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
     found = sql(text.format_map({name: _from_clause(name, rows) for name, rows in used.items()}), **used)
     for number, field in enumerate(found.schema):
-        if pa.types.is_decimal(field.type) and field.type.scale == 0:  # DuckDB's type for sums of integers
+        if (
+            pa.types.is_decimal(field.type) and field.type.scale == 0
+        ):  # DuckDB's type for sums of integers: back to integers
             found = found.set_column(number, field.name, found[field.name].cast(pa.int64()))
     return found
 

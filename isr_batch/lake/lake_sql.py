@@ -45,7 +45,7 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         self._opened.close()
 
     def __call__(self, text: str, **values: Value) -> list[Row]:
-        """Run a query.
+        """Run a query, and return its rows as dictionaries.
 
         Parameters
         ----------
@@ -83,7 +83,7 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         return self._opened.enter_context(BySpark(self.lake))
 
     def _table(self, name: str) -> Rows | None:
-        """Open a table in this process; None if Spark has to read it."""
+        """Open a table for queries in this process; None if Spark has to read it."""
         if name not in self._read:
             parts = VIEWS[name][1] if name in VIEWS else (name,)
             here = all(self._here.reads(part) and stored_bytes(self.lake, part) <= sizes.READ_BYTES for part in parts)

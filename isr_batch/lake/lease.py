@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Turn:
-    """The lease while this run holds it."""
+    """The lease on a lake's results that this run holds."""
 
     lake: Lake
     number: int
@@ -122,7 +122,7 @@ def _scheme_of_lake(lake: Lake) -> str:
 
 
 def _last_turn(lake: Lake) -> dict[str, Any] | None:
-    lake.was_written(RUN_LEASE.name)  # another process may have written
+    lake.was_written(RUN_LEASE.name)  # another process may have written a row
     turns = read_columns(lake, RUN_LEASE.name, RUN_LEASE.column_names).to_pylist()
     return max(turns, key=lambda row: (row["turn"], row["given_back"], row["taken_time"]), default=None)
 
@@ -175,7 +175,7 @@ class _Process:
         own = _this_process()
         if (self.host, self.boot, self.namespace) == (own.host, own.boot, own.namespace) and self.boot:
             return _started(pid) != self.started
-        if self.host == own.host and not self.boot:  # written by an earlier version, or not on Linux
+        if self.host == own.host and not self.boot:  # the row is of an earlier version, or not from Linux
             return not _is_process_there(pid)
         return False
 

@@ -15,7 +15,8 @@ from isr_batch.lake.sql_files import sql_texts
 
 Java: TypeAlias = Any
 """An object in Spark's JVM, such as a node of a parsed query."""
-# Any other node is refused: statements that change something, and nodes that later Spark versions add.
+# Nodes that a parsed query may have. Any other is refused: statements that change something, and nodes that later
+# versions of Spark add.
 _QUERY: Final = frozenset({
     "Aggregate", "AsOfJoin", "CurrentNamespace$", "DescribeRelation", "Distinct", "Except", "Filter", "Generate",
     "GlobalLimit", "Intersect", "Join", "LateralJoin", "LocalLimit", "LocalRelation", "Offset", "OneRowRelation",
@@ -55,7 +56,7 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
     UsageError
         If a part is not a plain query, which the message names; or if Spark cannot parse the text.
     """
-    if text.count("/*") > _LEVELS:  # thousands, one in another, keep Spark's parser busy until its memory is full
+    if text.count("/*") > _LEVELS:  # thousands of nested comments would fill the memory of Spark's parser
         raise UsageError(*TOO_DEEP)
     try:
         # Variable substitution would insert settings and environment variables into the text.
@@ -90,7 +91,7 @@ def errors_of_read_only_query() -> Iterator[None]:
         ValueError,
         OverflowError,
         TypeError,
-    ) as error:  # such as a date in the year 0, or a map whose keys are lists
+    ) as error:  # for a date in the year 0, or a map with lists as keys
         raise UsageError(f"Python cannot pass on a value: {error}", "CAST it to STRING") from error
 
 
@@ -120,7 +121,7 @@ class _ReadOnlyCheck:
             if kind in _WITH_PLAN:
                 rest.append((getattr(part, _WITH_PLAN[kind])(), named, level + 1))
             elif kind == "UnresolvedWith":
-                # A later common table expression may name an earlier one, and a recursive one may name itself.
+                # Names that a query may use also include earlier common table expressions, and a recursive one itself.
                 for each in self._list(part.innerChildren()):
                     named |= {each.alias().lower()}
                     rest.append((each, named, level + 1))

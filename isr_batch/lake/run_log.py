@@ -38,7 +38,7 @@ class RunCounts:
 
 
 class Run:
-    """Progress of a running command, for its row of ``run_log``."""
+    """The id, start and counts of a running command, for its row of ``run_log``."""
 
     def __init__(self) -> None:
         self.counts = RunCounts()

@@ -25,7 +25,7 @@ larger one is not searched at all."""
 
 # Limits in rows and events
 REPLAYED_EVENTS = 20_000_000
-"""Number of fetches and appends to replay; at the limit this takes 15 to 25 s and 1.3 GB."""
+"""Number of fetches and appends that this process replays; at the limit, that takes 15 to 25 s and 1.3 GB."""
 TIMELINE_EVENTS = 50_000_000
 """Events of a window up to which complete timelines are written by default: about 2 GB with 22 rules."""
 RESULT_ROWS = 300_000

@@ -34,7 +34,7 @@ def retrying(write: Callable[[], object], name: str) -> None:
         except _CONFLICTS as error:
             if attempt == RETRIES:
                 raise write_conflict_error(name) from error
-            # A random wait, because writers that collided would collide again after equal waits.
+            # The wait is random, because writers that collided would collide again after equal waits.
             time.sleep(2**attempt * random.uniform(0.5, 1.0))
         else:
             return

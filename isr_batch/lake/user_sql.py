@@ -91,7 +91,7 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
         hint = "docs/tables.md describes the tables; --engine spark accepts Spark's SQL"
         raise UsageError(f"DuckDB: {str(error).strip().partition(chr(10))[0]}", hint) from error
     rows = found.to_pylist(maps_as_pydicts="strict")
-    # A sum of integers has a type that is wider than Arrow's integers.
+    # In DuckDB, a sum of integers has a type wider than Arrow's integers; it is converted back.
     for name in (field.name for field in found.schema if pa.types.is_decimal(field.type) and not field.type.scale):
         for row in rows:
             row[name] = None if row[name] is None else int(row[name])
@@ -109,7 +109,7 @@ def _require_query(sql: ArrowSql, text: str) -> None:
         return
     if kind == duckdb.StatementType.SELECT:
         plan = sql(f"SELECT json_serialize_sql({quoted(text)}) AS plan")["plan"][0].as_py()
-        # In a string of JSON, a backslash precedes each quotation mark.
+        # The plan is JSON, in whose strings a backslash precedes each quotation mark.
         nodes = set(re.findall(r'[{,]"type":"(\w+)_NODE"', plan))
         others = nodes - _QUERY_NODES or ([] if nodes else ["no plan"])
     elif kind == duckdb.StatementType.MULTI:  # a PIVOT that must query its columns first

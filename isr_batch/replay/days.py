@@ -100,7 +100,7 @@ _PARTS: Final = (
      (*SET_KEY, "unix_micros(start_time)", "begins_mid_term", "start_offset", "start_high_watermark", "assigned",
       "held_at_start", "isr_at_start", "previous_leader_id", "replica_lag_time_max_ms", "min_insync_replicas",
       "check_origin_ms", "check_origin_source", "isr_write_ms", "metadata_delay_ms"), "true"),
-    # The end of a term is part of the input of the day on which the term ends; before, it moves as the log grows.
+    # A term's end is hashed only with the day on which the term ends; until then it changes as the log grows.
     ("end", "terms", "unix_micros(end_time)", (*SET_KEY, "unix_micros(end_time)", "ends_mid_term"), "true"),
     ("shrink", "observed_isr_changes", "unix_micros(change_time)",
      (*SET_KEY, "unix_micros(change_time)", "replica_id", "made_by", "unix_micros(answered_time)"), "kind = 'shrink'"),
@@ -139,7 +139,8 @@ class DaysOfReplay:
     known: InputFingerprints
     """Fingerprints of the input when the replay began."""
     to_replay: Window
-    """The window to replay. It begins where kept states end; without states, its beginning is unbounded."""
+    """The window that the replay reads. It begins after the day of the stored states; without states, it is
+    unbounded."""
     states_of: date | None
     """The day at whose end the kept states were stored; None without states."""
 
@@ -180,7 +181,7 @@ class DaysOfReplay:
 
 
 def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysOfReplay:
-    """Begin to replay a window; from then on, its days are considered not replayed until they are marked.
+    """Begin the replay of a window: find the states to continue from, and unmark its days until `mark` is called.
 
     Raises
     ------

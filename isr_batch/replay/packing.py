@@ -58,14 +58,14 @@ _OF = {
     FETCH_LOG.name: (event_chunks_of_fetches, (*KEY, *COLUMNS_OF_FETCHES.values(), "later_by")),
     APPEND_LOG.name: (event_chunks_of_appends, (*KEY, *COLUMNS_OF_APPENDS.values())),
 }
-"""For each table, the function that makes chunks of its events, and the columns that it needs."""
+"""For fetch_log and append_log, the function that makes chunks of the rows, and the columns that it needs."""
 
 
 _ROWS = pa.schema([field.with_nullable(True) for field in arrow_schema(FETCH_SEGMENTS)])
 
 
 class DataFile(NamedTuple):
-    """A file of a table: its path within the table, and its size in bytes."""
+    """A data file of fetches or appends: its path within the table, and its size in bytes."""
 
     store: Store
     path: str
@@ -130,7 +130,7 @@ def damaged_segments_explained() -> Iterator[None]:
     try:
         yield
     except (PythonException, DamagedSegmentError) as error:
-        # Spark only passes on the text of an error in a worker.
+        # An error in a worker is found by its text, because Spark passes on nothing else.
         _, name, damage = f"{type(error).__name__}: {error}".partition(f"{DamagedSegmentError.__name__}: ")
         if not name:
             raise
@@ -174,7 +174,7 @@ def packed_in_memory(lake: MemoryLake) -> pa.Table:
 
 
 def _chunks_in_order(made: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Sort chunks for `pack_segments`."""
+    """Sort chunks by set and time, as `pack_segments` needs them."""
     order = [(name, "ascending") for name in (*SET_COLUMNS, "first_us")]
     pieces = pa.Table.from_batches(list(made), PIECES).sort_by(order).combine_chunks()
     return list(pieces.to_batches(max_chunksize=PIECES_HERE))

@@ -122,7 +122,7 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
 
 
 def ready_to_replay(lake: Lake) -> None:
-    """Update ``fetch_segments`` to the current input.
+    """Check that a lake has input for a replay, and pack the days that have changed into ``fetch_segments``.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def ready_to_replay(lake: Lake) -> None:
 
 def events_to_replay(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 frozen
     """Count the fetches and appends of a window."""
-    with InProcess(lake) as engine:  # it only reads two columns of few rows
+    with InProcess(lake) as engine:  # two columns of few rows are read
         segments = engine.table("fetch_segments", ("events", "event_date"))
         text = f"SELECT sum(events) AS events FROM {{segments}} WHERE {window.condition}"
         return int(engine.listed(engine(text, segments=segments))[0]["events"] or 0)

@@ -29,7 +29,7 @@ from isr_batch.window import Window
 from udfs.batches.results import SCORED, SET_COLUMNS
 
 RESULT_FILE: Final = "result file"
-"""Kind of result that reports a file; the column FILE has it as JSON."""
+"""Kind of the results that report a written file; the column FILE has the report as JSON."""
 HELD_ROWS: Final = 1 << 15
 """Rows that a worker collects before it writes them; rows of sets that may continue are held back longer."""
 _OF_SET: Final = ["rule", *SET_COLUMNS]
@@ -127,7 +127,7 @@ class _HeldResults:
             yield from self.waiting
             return
         self._write(pa.Table.from_batches(self.waiting, SCHEMA))
-        with ThreadPoolExecutor(len(self.files)) as pool:  # closing a file waits for a remote store
+        with ThreadPoolExecutor(len(self.files)) as pool:  # concurrently, because closing a file waits for the store
             ended = pool.map(lambda files: list(files.close()), self.files.values())
         reports = [
             {"result": RESULT_FILE, FILE: json.dumps({"table": name, "file": asdict(file)})}

@@ -27,7 +27,7 @@ from udfs.kernel.ledger import DAY_US
 FILE: Final = "file"
 """Kind of the results that report a written file or a set of runs, and the column with the report as JSON."""
 SCHEMA: Final = RESULT_SCHEMA.append(pa.field(FILE, pa.string()))
-"""Schema of results with reports of files."""
+"""Schema of a replay's results, with one more column for reports of written files."""
 
 ROW_GROUP: Final = 1 << 16
 """Number of rows that a task collects for a file before it writes them as a row group."""
@@ -128,7 +128,7 @@ class _TimelineFiles:
         kind, day = key
         if key not in self.files:
             self.files[key] = DayFile(TIMELINES[kind], self.stores[kind], _date_of_timeline(day), self.schemas[kind])
-        # In one chunk, because Parquet's writer restarts with each chunk, and there are hundreds.
+        # Combined to one chunk, because Parquet's writer begins again at each, and there are hundreds.
         rows = pa.Table.from_batches(self.waiting.pop(key), self.schemas[kind])
         self.files[key].write(rows.unify_dictionaries().combine_chunks())
         del self.rows_waiting[key]
@@ -137,7 +137,9 @@ class _TimelineFiles:
         """Close the files; return their entries for the Delta log, and those of their runs for ``rule_runs``."""
         for key in list(self.waiting):
             self._write(key)
-        with ThreadPoolExecutor(len(self.files) or 1) as pool:  # closing a file waits for a remote store
+        with ThreadPoolExecutor(
+            len(self.files) or 1
+        ) as pool:  # concurrently, because closing a file waits for the store
             for file, closed in zip(self.files.values(), pool.map(DayFile.close, self.files.values()), strict=True):
                 yield {"table": file.table.name, "file": asdict(closed)}
         for run_set, days in self.days_of.items():

@@ -40,7 +40,8 @@ _PACKETS = pa.schema(
     [("bucket", pa.int32()), ("of_table", pa.string()), ("rows", pa.int64()), ("packet", pa.binary())]
 )  # fmt: skip
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
-"""Packets are compressed to a fifth of their size, because Spark copies, stores and reads them several times."""
+"""Options for writing packets: compressed, to a fifth of their size, because Spark copies and stores them several
+times."""
 _AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
@@ -221,7 +222,7 @@ def spark_frame_of_spread(rows: Spread) -> DataFrame:
 def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
     """Keep the rows that meet a SQL condition; only the columns that it names are passed to the SQL engine."""
     meets = sql(f"SELECT coalesce({condition}, false) AS meets FROM rows", rows=rows)["meets"]
-    return rows if pc.all(meets).as_py() else rows.filter(meets)  # filtering copies the rows
+    return rows if pc.all(meets).as_py() else rows.filter(meets)  # not filtered if all meet it, which would copy them
 
 
 def _packets_of_spread(rows: Spread, pack: OfBatches) -> DataFrame:

@@ -23,7 +23,7 @@ def folder_warnings(found: LogFolder) -> list[str]:
 
 
 def refusal_sentence(refused: Refused) -> str:
-    """Say what is wrong with a file."""
+    """Write the warning about a file that was refused, or whose use is doubtful."""
     return f"{refused.source_file}: {refused.reason}{f' ({refused.detail})' if refused.detail else ''}."
 
 
@@ -57,7 +57,7 @@ def _warnings_of_releases(found: LogFolder) -> Iterator[str]:
     unknown = sorted(version for version in versions if vendor_release(version) is None)
     if unknown and not found.given.release:
         yield release_unknown_sentence(", ".join(unknown))
-    # The middle of a longer log is only read by `run`.
+    # `look` reads only the beginning and the end of a longer log; `run` reads it all.
     if any(file.kind == REQUEST for file in files) and all(found.seen(file).whole for file in files):
         if not versions and not found.given.release:
             yield release_not_logged_sentence()

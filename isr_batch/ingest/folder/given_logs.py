@@ -107,7 +107,7 @@ def _copy_stream(source: str, folder: Path, budget: _Budget) -> None:
 
 def _copy_store(address: str, folder: Path, budget: _Budget) -> None:
     """Copy the files below an address; credentials are those of the environment."""
-    from isr_batch.lake.delta_files.stores import store_of  # with Spark, which a folder need not wait for
+    from isr_batch.lake.delta_files.stores import store_of  # imports Spark, which logs in a folder do not need
 
     require_no_credentials(address)
     try:

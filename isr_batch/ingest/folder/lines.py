@@ -77,7 +77,7 @@ class Selection(NamedTuple):
 
 @dataclass(frozen=True)
 class LongLine:
-    """A line above the size limit: its first bytes, its length in bytes, and its number."""
+    """A line above MAX_LINE_BYTES, which is refused: its first bytes, its length in bytes, and its number."""
 
     head: bytes
     size: int
@@ -198,7 +198,7 @@ def _ranges_of_file(file: LogFile) -> Iterator[FileRange]:
 
 
 def lines_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of ranges, as `ranges_of` lists them."""
+    """Yield the lines of ranges of files; the batches are parts of the result of `ranges_of`."""
     for batch in batches:
         for part in batch.to_pylist():
             selected = Selection(
@@ -262,7 +262,7 @@ def _lines_of_stream(
         for block in _whole_lines(stream, block_bytes):
             if isinstance(block, LongLine):
                 mark = pa.array([block.head.decode("utf-8", "replace")])
-                own = converter.convert(mark, np.array([number])).values  # empty if another source has written it
+                own = converter.convert(mark, np.array([number])).values  # empty if it is another source's line
                 if len(own):
                     yield replace(block, number=number), kinds.codes(own) if kinds else None
                 number += 1
@@ -317,9 +317,9 @@ def _whole_lines(stream: Iterator[bytes], block_bytes: int) -> Iterator[bytes | 
     BadFileError
         After all lines that came before the damage.
     """
-    pending: list[bytes] = []  # joined once per block, because copies would cost as much as everything else here
+    pending: list[bytes] = []  # joined only once per block, because copying costs as much as all else
     size = 0
-    head, skipped = b"", 0  # of the long line that is being skipped
+    head, skipped = b"", 0  # of the line that is too long and being skipped
     bad: BadFileError | None = None
     try:
         for chunk in stream:

@@ -113,7 +113,7 @@ class LogFolder:
     stamp_format: str | None = None
 
     def of_kind(self, kind: str) -> list[LogFile]:
-        """List the files of one kind."""
+        """List the files of one kind of log."""
         return [file for file in self.files if file.kind == kind]
 
     def seen(self, file: LogFile) -> SeenByLook:
@@ -208,7 +208,7 @@ def _name_in(top: Path, path: Path) -> str:
 def _candidates(
     found: LogFolder, folder: Path, path: Path, options: LogOptions, properties: dict[Path, Properties]
 ) -> Iterator[Candidate]:
-    """Look at a file, and at the files in an archive, whose properties are added to the others."""
+    """Examine a file, or all files in an archive; properties files that it contains are added to ``properties``."""
     paths = [str(path.resolve())]
     if is_archive(path.name):
         try:
@@ -384,7 +384,7 @@ def _add_properties(found: LogFolder, known: dict[Path, Properties], place: Path
 
 
 def _why_not_opened(root: Path, path: Path) -> str | None:
-    """Say why a file must not be opened, without opening it: opening a FIFO would block."""
+    """Return why a file must not be opened (None: it may be), without opening it: opening a FIFO would block."""
     try:
         if _printable(str(path.resolve())) != str(path.resolve()):
             return "file name is not text"
@@ -396,5 +396,5 @@ def _why_not_opened(root: Path, path: Path) -> str | None:
 
 
 def _printable(name: str) -> str:
-    # For the system, names are bytes; a name that is not UTF-8 would fail wherever it is written.
+    # To the system, names are bytes; one that is not UTF-8 would cause an error wherever it is written.
     return name.encode(errors="surrogateescape").decode(errors="replace")

@@ -98,7 +98,7 @@ def parse_listing(lines: Iterable[str]) -> Listing:
 
 
 def listing_sentence(name: str, listing: Listing) -> str:
-    """List the replicas outside the ISR at the time of a listing; nothing else can be read from it."""
+    """Say which replicas were outside the ISR in a listing, which shows nothing else about shrinks."""
     out: dict[int, list[str]] = {}
     for each in listing.partitions:
         for broker in sorted(set(each.replicas) - set(each.isr)):

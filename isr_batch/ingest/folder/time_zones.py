@@ -122,7 +122,7 @@ def _lines_with_mark(file: LogFile, mark: bytes) -> Iterator[tuple[int, str]]:
             if read > LOOK_AT_BYTES or len(lines) > MAX_LINES:
                 break
     except BadFileError:
-        pass  # reported when the lines are read
+        pass  # damage is reported when the lines are read
     if mark in tail:
         lines.append(tail.decode("utf-8", "replace"))
     if not lines:
@@ -150,7 +150,7 @@ def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
 
 
 def _between_brokers(begun: dict[tuple[str, str], dict[int, int]], known: Container[int]) -> list[Shift]:
-    """Compare the brokers' lines about the same leader epochs with those of the broker that has most of them.
+    """Find shifts between brokers: compare their lines about the same leader epochs with those of the broker with most.
 
     If there is a broker whose zone is known, compare with its lines instead.
     """

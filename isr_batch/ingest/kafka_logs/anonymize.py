@@ -31,7 +31,7 @@ def find_names(found: LogFolder, names: MadeUpNames) -> None:
 
 
 def write_copy(found: LogFolder, names: MadeUpNames, out: Path) -> int:
-    """Write the copy; returns the number of its lines.
+    """Write a copy of the logs with made-up names; return the number of lines.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ _PRODUCED = arrow_columns("broker_id INT, source_file STRING, source_line BIGINT
 
 
 def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Table) -> pa.Table:
-    """List the last requests as `KEPT_LINES`, with the time at which an I/O thread took each request as its timestamp.
+    """List the last requests as rows of `KEPT_LINES`, whose timestamp is when an I/O thread took the request.
 
     The message of a fetch names the follower, and the time at which the leader last read its log for this fetch. If the
     fetch waited for data, that is the time of the response.

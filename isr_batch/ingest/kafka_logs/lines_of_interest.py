@@ -45,13 +45,13 @@ some lines of a file."""
 
 OTHER_LAYOUT = "no time stamp in the layout of the file"
 """Reason for refusing a line of interest without a timestamp: the layout changed within the file."""
-# The lines of a stack trace are indented.
+# The other lines of a stack trace are indented, and do not match.
 _LOOKS_OF_INTEREST = rf"^\S.*(?:{SERVER_LINES}|{STATE_CHANGE_LINES}|Completed request:)"
 _EXCEPTION = r"^(?:Caused by: )?[\w.$]+(?:Exception|Error)\b"
 """Pattern of a line that begins an exception, which belongs to the log line before it."""
 _KEPT = pa.array([SERVER, STATE_CHANGE])
 _HEAD = 64
-"""Characters at the start of a line within which its level is."""
+"""Number of characters at the start of a line in which its level (INFO, ...) is looked for."""
 _SHOWN = 200
 """Maximum number of characters that are kept of an exception's line."""
 
@@ -152,8 +152,8 @@ def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLog
         for kind in (SERVER, STATE_CHANGE)
     )
     files = pa.concat_tables([read.files.select(FILES.names), earlier.files])
-    # Kept lines are also signs of life; without them, nothing would be known about a process that has ended. The last
-    # line of a file is such a sign as well, whatever its content.
+    # Kept lines also show that the broker was alive; otherwise nothing would be known about a process that has ended.
+    # So does the last line of a file, whatever it says.
     last = earlier.files.filter(pc.equal(earlier.files["kind"], SERVER)).select(["broker_id", "last_us"])
     lived = pa.concat_tables(
         [rows.rename_columns(["broker_id", "at_us"]) for rows in (server.select(["broker_id", "stamp_us"]), last)]

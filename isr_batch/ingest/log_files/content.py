@@ -143,7 +143,7 @@ def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
     except _DAMAGED as error:
         raise BadFileError(f"truncated or corrupt {_kind(path)} file", str(error)) from error
     except OSError as error:
-        if error.errno is None:  # Arrow's codecs, bz2
+        if error.errno is None:  # raised by Arrow's codecs and bz2 for damaged data
             raise BadFileError(f"truncated or corrupt {_kind(path)} file", str(error)) from error
         raise BadFileError(UNREADABLE, error.strerror) from error
 
@@ -255,12 +255,12 @@ class Fingerprinter:
         if not is_packed(self.path):
             self._cut(chunk)
         self.size += len(chunk)
-        self.newlines += int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == _NEWLINE))  # bytes.count takes longer
+        self.newlines += int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == _NEWLINE))  # faster than bytes.count
         self.last = chunk[-1:]
 
     def _cut(self, chunk: bytes) -> None:
         next_cut = max(self.cuts[-1][0] + self.range_bytes - self.size, 0)
-        # A line without a timestamp belongs to the line before it, so a range begins with a timestamp.
+        # A range begins with a line that has a timestamp, because a line without one belongs to the line before it.
         line_end = chunk.find(b"\n[2", next_cut) if next_cut < len(chunk) else -1
         if line_end >= 0:
             self.cuts.append((self.size + line_end + 1, self.newlines + chunk.count(b"\n", 0, line_end + 1) + 1))
@@ -281,5 +281,5 @@ def fingerprint(path: str, beginnings: Sequence[int] = (), range_bytes: int = RA
         for _ in taken.watch():
             pass
     except BadFileError:
-        pass  # reported when the lines are read
+        pass  # damage is reported when the lines are read
     return taken.fingerprint()

@@ -134,7 +134,7 @@ def _chosen(field: _Field, columns: Mapping[str, Sequence[str]], message: str) -
 
 
 def _stamp_field(columns: Mapping[str, Sequence[str]]) -> tuple[str, StampForm | None]:
-    """Find the field with the time by its name, or as the only field that has times."""
+    """Find the field with the time of events: by its name, or because no other field has times."""
     if SECONDS in columns:
         return SECONDS, next(form for form in EVENT_FORMS if form.name == "epoch milliseconds")
     timed = {path: form for path, texts in columns.items() if (form := form_of(texts))}

@@ -66,7 +66,7 @@ def is_export(head: bytes) -> bool:
 
 
 class ConvertedExports:
-    """Converts each export once: later readers get its lines from a temporary file, which ends with the process."""
+    """Converts each export once: later readers get its lines from a temporary file, deleted with the process."""
 
     def __init__(self) -> None:
         self.file = TemporaryFile(prefix="isr-batch-")  # noqa: SIM115 closed by the finalizer
@@ -112,7 +112,7 @@ class ConvertedExports:
             else:
                 events = _events_of_table(chunks)
             some = list(islice(events, _LOOKED_AT))
-            if not some:  # not an export; problems are found as in any other file
+            if not some:  # not an export: read as any other file
                 return [self._append(head)]
             named = _field_of_lines(some)
             order = _Order(some, named)
@@ -172,7 +172,7 @@ class _Stream(io.RawIOBase):
 
 def _events_of_table(chunks: Iterator[bytes]) -> Iterator[Event]:
     text = io.TextIOWrapper(io.BufferedReader(_Stream(chunks), _HEAD), "utf-8-sig", "replace", newline="")
-    header = next(filter(str.strip, text), "").lstrip()  # as `is_export` finds it
+    header = next(filter(str.strip, text), "").lstrip()  # the first line with text, as in `is_export`
     csv.field_size_limit(1 << 27)
     rows = csv.reader(chain([header], text), delimiter=_delimiter(header.rstrip("\n")) or ",")
     names = next(rows)
@@ -304,7 +304,7 @@ class _Order:
 
 
 def _digits(event: Event, named: str | None) -> str:
-    """Return the digits of an event's time; empty if they are too few."""
+    """Return the digits of an event's time, which order events; empty if there are too few for a time."""
     text = re.sub(r"\D", "", str(_value(event, named or "") or "")[:_STAMP])[:17]
     return text if len(text) >= len("1763742612") else ""
 

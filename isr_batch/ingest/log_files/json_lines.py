@@ -43,7 +43,7 @@ def _fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArra
         if read.num_rows == len(objects):
             return [_as_text(_column(read, path)) for path in paths]
     except pa.ArrowInvalid:
-        pass  # a damaged line, or a number instead of text
+        pass  # a line is damaged, or has a number where text is expected
     parsed = [load_json_line(each) for each in objects.to_pylist()]
     return [pa.array([json_text_at(each, path) for each in parsed], pa.string()) for path in paths]
 

@@ -159,7 +159,7 @@ class LayoutConverter:
 
     def _from_events(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
         message, stamp, level, logger = event_texts(values, EventFields(*self.layout.fields))
-        # An event may have many lines: a broker prints all its settings in one.
+        # One event may have many lines: a broker prints all its settings as one event.
         pieces = pc.split_pattern(pc.utf8_rtrim(message, "\r\n"), "\n")
         first = pc.list_element(pc.fill_null(pieces, [""]), 0)
         first = pc.if_else(pc.is_valid(message), first, None)

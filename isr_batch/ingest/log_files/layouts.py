@@ -46,7 +46,8 @@ ARRANGEMENTS = {
     NO_LOGGER: rf"{_HEAD}(?P<message>.*)$",
     NO_LEVEL: rf"^{_STAMP}[ \t]+(?P<message>.*)$",
 }
-"""Regular expressions for Python and for RE2; of those that fit most lines, the first is used."""
+"""Orders of timestamp, level, logger and message, as regular expressions for both Python and RE2. The first that fits
+most lines is used."""
 JSON = "JSON"
 _OWN = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] [A-Z]+ ")
 _FITS = 0.8

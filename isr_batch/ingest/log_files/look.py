@@ -21,7 +21,7 @@ from isr_batch.ingest.log_files.layouts import Layout, UnreadableLayout, layout_
 from isr_batch.ingest.log_files.limits import BadFileError
 
 HEAD_BYTES = 1 << 20
-"""Bytes read at the start of a file, and at the end if it is not compressed."""
+"""Number of bytes examined at the start of a file, and at its end if it is not compressed."""
 LAYOUT_LINES = 400
 
 _AT_INFO = r"^\[[^\]]*\] INFO "
@@ -47,7 +47,7 @@ class SeenByLook:
     first: str | None = None
     last: str | None = None
     goes_on: bool = False
-    """Whether the file continues after ``last``."""
+    """Whether the file has more lines after the last one that was examined."""
     whole: bool = True
     """Whether all lines were examined."""
     first_of: dict[str, str] = field(default_factory=dict)

@@ -188,5 +188,5 @@ def _is_of_kafka(word: str) -> bool:
 
 
 def names_as_text(names: Mapping[str, str]) -> str:
-    """List each made-up name and what it stands for, as JSON."""
+    """Write the table of made-up names and the names that they replace, as JSON."""
     return json.dumps({made_up: name for name, made_up in sorted(names.items())}, indent=1, ensure_ascii=False) + "\n"

@@ -94,7 +94,7 @@ def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: i
 
 
 def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
-    """Remove a prefix; a line without it stays unchanged."""
+    """Remove a prefix from lines; a line that does not have it stays unchanged."""
     if name.startswith(ENVELOPE):
         return _unwrapped(name.removeprefix(ENVELOPE).strip(), values)
     pattern = _NAMED[name].pattern
@@ -157,7 +157,7 @@ class JoinerOfCutLines:
     def join(
         self, values: pa.StringArray, numbers: npt.NDArray[np.int64], goes_on: npt.NDArray[np.bool_]
     ) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
-        """Return the complete lines, each with the number of its first part."""
+        """Join the parts of lines in a block; return the complete lines, each with the number of its first part."""
         if not self.begun and not goes_on.any():
             return values, numbers
         edges = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(~goes_on) + 1])

@@ -44,7 +44,7 @@ class StampForm:
 
     @cached_property
     def groups(self) -> frozenset[str]:
-        """Names of the pattern's groups."""
+        """The parts of a timestamp that this form has: names of the pattern's groups."""
         return frozenset(re.findall(r"\(\?P<(\w+)>", self.pattern))
 
 

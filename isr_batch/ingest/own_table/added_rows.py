@@ -35,7 +35,8 @@ class Account:
     left_out: int = 0
     refused: int = 0
     gone: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """Rows that are deleted from the lake because the source that replaces them does not have them."""
+    """Number of rows, by day and leader, that are deleted from the lake because the source that replaces them lacks
+    them."""
 
     @property
     def rows_in(self) -> int:
@@ -89,7 +90,7 @@ class AddedRows:
     account: Account
     replaced: Replaced | None = None
     first_new_us: int | None = None
-    """The earliest instant of a new row."""
+    """Earliest time of a new row, in microseconds; None if there is no new row."""
     files: list[FileOfWorker] = field(default_factory=list)
     _for_spark: list[pa.Table] = field(default_factory=list)
     _days_again: dict[str, pa.Table] = field(default_factory=dict)

@@ -69,7 +69,7 @@ class Checked:
     def completed(self, rows: pa.Table) -> pa.Table:
         """Turn results of the SELECT into rows of the lake: add omitted columns, and convert instants to timestamps."""
         for name, value in self.constants.items():
-            if name in rows.column_names:  # a leader epoch may have been looked up
+            if name in rows.column_names:  # a looked-up leader epoch may be there already
                 continue
             kind = TYPES[next(column.type for column in self.table.columns if column.name == name)]
             rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))
@@ -111,7 +111,7 @@ def checked_rows(
         else f"CAST(NULL AS {_SQL_TYPES[kind]}) AS {name}"
         for name, kind in types.items()
     )
-    # The source columns of values, for messages: each only once.
+    # The source columns whose values messages quote, each only once.
     sources = {value.source_name: value.source for value in values.values() if value.source is not None}
     kept_as = {name: f"_source_{number}" for number, name in enumerate(sources)}
     read += "".join(f", {source} AS {kept_as[name]}" for name, source in sources.items())

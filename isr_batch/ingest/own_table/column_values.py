@@ -134,7 +134,7 @@ def _is_list_type(kind: pa.DataType) -> bool:
 
 
 def _value_as_sql(given: ColumnSource, column: str, kind: pa.DataType) -> str:
-    if pa.types.is_null(kind):  # the type that pandas gives a column without values
+    if pa.types.is_null(kind):  # pandas gives this type to a column of nulls
         return "NULL"
     if isinstance(given, InstantSource):
         return _instant_as_sql(given, column, kind)

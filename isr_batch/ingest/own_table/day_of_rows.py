@@ -16,7 +16,7 @@ from isr_batch.lake.delta_files.write import DayFile, FileOfWorker
 from isr_batch.lake.tables.inputs import FETCH_LOG, OBSERVED_ISR_CHANGES
 
 ROWS_AT_ONCE: Final = 1 << 20
-"""Number of rows that are completed with all columns of their table at once."""
+"""Number of rows of a day that are completed with the table's other columns and written at a time."""
 
 _KEYS: Final = ("topic", "partition_id", "leader_id", "leader_epoch")
 

@@ -63,7 +63,7 @@ class IngestOfTable:
 
     @property
     def total(self) -> Account:
-        """Sum of the accounts of all sections."""
+        """Sum of the accounts of fetches, appends, epochs and changes."""
         total = Account()
         for account in self.accounts.values():
             total.new += account.new

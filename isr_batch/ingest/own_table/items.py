@@ -42,10 +42,10 @@ class Source(Protocol):
         """Columns of the table."""
 
     def count(self, items: Sequence[Item]) -> int:
-        """Count the rows of some items."""
+        """Return the number of rows in some items."""
 
     def rows(self, items: Sequence[Item], columns: Sequence[str]) -> "pa.Table | ds.Dataset":
         """Open columns of some items in this process, with Arrow."""
 
     def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":
-        """Open columns of some items in Spark."""
+        """Open columns of some items as a Spark DataFrame."""

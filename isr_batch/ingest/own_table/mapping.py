@@ -23,7 +23,7 @@ Unit = Literal["s", "ms", "us", "ns", "iso"]
 Format = Literal["parquet", "delta", "csv"]
 
 INSTANTS: Final = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time")
-"""Instants of a fetch, in order."""
+"""Columns with the instants of a fetch, in the order in which they happen."""
 
 
 def _known_time_zone(name: str) -> str:
@@ -41,7 +41,7 @@ _BEFORE_BRACKET: Final = ("and", "or", "not", "in")
 
 
 def _plain_condition(condition: str) -> str:
-    """Return a condition if it calls no functions and names only columns; raise an error for any other."""
+    """Return the condition of a mapping if it has only columns, literals and operators; raise an error if not."""
     at = 0
     if not condition.strip():
         raise ValueError("a condition is expected")
@@ -139,11 +139,11 @@ class InstantSource(ColumnSource):
 
 
 class MappedColumns(_Section):
-    """Columns of a table of the lake, each with the source of its values."""
+    """Section ``columns`` of a mapped table: the lake's columns, each with the source of its values."""
 
 
 class FetchColumns(MappedColumns):
-    """Columns of fetch_log; arrival_time or handled_time is required."""
+    """Mapped columns of fetch_log; arrival_time or handled_time is required."""
 
     topic: TextSource
     partition_id: NumberSource
@@ -162,7 +162,7 @@ class FetchColumns(MappedColumns):
 
 
 class AppendColumns(MappedColumns):
-    """Columns of append_log."""
+    """Mapped columns of append_log."""
 
     topic: TextSource
     partition_id: NumberSource
@@ -178,7 +178,7 @@ class AppendColumns(MappedColumns):
 
 
 class EpochColumns(MappedColumns):
-    """Columns of given_terms, the source of leader_epochs."""
+    """Mapped columns of given_terms, from which leader_epochs is derived."""
 
     topic: TextSource
     partition_id: NumberSource
@@ -201,7 +201,7 @@ class EpochColumns(MappedColumns):
 
 
 class ChangeColumns(MappedColumns):
-    """Columns of observed_isr_changes: each replica that is in only one of the two ISRs becomes a row."""
+    """Mapped columns of observed_isr_changes: each replica that is in only one of the two ISRs becomes a row."""
 
     topic: TextSource
     partition_id: NumberSource
@@ -322,7 +322,7 @@ def read_mapping(file: Path) -> dict[str, Any]:
 
 
 def mapping_of(tree: dict[str, Any], where: object) -> TableMapping:
-    """Check the sections of a mapping.
+    """Check the sections of a mapping, and return them as a `TableMapping`.
 
     Raises
     ------

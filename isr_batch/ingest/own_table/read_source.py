@@ -78,7 +78,7 @@ class ReadTable:
     spread: int = 0
     """Number of clean rows in Spark's workers, which are not among `rows`."""
     spread_clusters: tuple[str, ...] = ()
-    """Clusters of the rows in Spark's workers."""
+    """Clusters that have rows in Spark's workers."""
 
     @property
     def rows_in(self) -> int:
@@ -204,7 +204,7 @@ def read_input(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
     """
     read = _read_mapped_table(sql, given, items)
     if read.refused.num_rows and len(items) > 1:
-        # File by file, so that the rows of each can be removed from quarantine once it is repaired.
+        # Files are read one by one, so that a file's rows can be removed from quarantine once it is repaired.
         read = replace(read, refused=pa.concat_tables(_read_mapped_table(sql, given, [item]).refused for item in items))
     return read
 

@@ -35,7 +35,7 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
     """
     times = _numbered_values(rows[time])
     sets = _codes_of_rows([_numbered_values(rows[name]) for name in keys])
-    # Rows come nearly in order of time, for which a stable sort needs little; one of 16 bits is a radix sort.
+    # Rows come nearly in order of time, which a stable sort uses; numpy sorts numbers of 16 bits by radix.
     order = np.argsort(times, kind="stable")
     order = order[np.argsort(sets[order], kind="stable")]
     same = np.ones(max(0, len(order) - 1), np.bool_)
@@ -52,7 +52,7 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
     differs = _differs(rows, others, which, order[tied])
     mixed = np.isin(which, which[differs & ~is_first[tied]])
     if mixed.any():
-        # Only few rows have to be sorted by all columns.
+        # Only the few rows of equal set and time that differ have to be sorted by all columns.
         places, within = order[tied[mixed]], which[mixed]
         few = rows.take(pa.array(places))
         sort = np.lexsort([np.arange(len(places)), *(_numbered_values(few[name]) for name in others), within])

@@ -25,7 +25,8 @@ CADENCES_A_SILENCE: Final = 3
 """Minimum length of a silence, in multiples of the usual interval; a shorter gap may just be irregular fetching."""
 CADENCES_A_LAG_TIME: Final = 3
 WITNESSES: Final = 2
-"""Followers that must have stopped fetching from a leader; if only one has, its fetcher thread may have died."""
+"""Minimum number of followers that must have stopped fetching from a leader; if one has, its own fetcher thread may
+have died."""
 
 
 class _Spans(NamedTuple):
@@ -45,13 +46,13 @@ class _Spans(NamedTuple):
         return int((np.append(self.from_us[inside], until_us) - ends).max())
 
     def patience_at_us(self, at_us: int) -> int | None:
-        """Return ``patience_us`` of the span at an instant; None if no span includes it."""
+        """Return after how long without a fetch the follower is considered stopped then; None outside all spans."""
         running = (self.from_us <= at_us) & (at_us <= self.until_us + self.patience_us)
         return int(self.patience_us[running].min()) if running.any() else None
 
 
 _Pairs = dict[tuple[int, int], _Spans]
-"""Spans by leader and follower."""
+"""Times with fetches, by leader and follower."""
 
 
 def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
@@ -193,7 +194,7 @@ def _kind_of_silence(
     led_us: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
 ) -> str | None:
     """Classify a period without fetches from a leader: silent, quiet, or None (see `leader_silences`)."""
-    half_us = (until_us - from_us) / 2  # not the whole time, because clocks of brokers differ
+    half_us = (until_us - from_us) / 2  # not all of it, because brokers' clocks differ
     others = [of_pair for (led_by, _), of_pair in pairs.items() if led_by != leader]
     if not others or _spans_of_pairs(others).longest_hole_us(from_us, until_us) >= half_us:
         return "quiet"

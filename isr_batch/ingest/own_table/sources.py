@@ -124,7 +124,7 @@ class ParquetFiles:
                 [item.name for item in items], schema, "parquet", partitioning=partitioning,
                 **({"partition_base_dir": base} if base else {}),
             )  # fmt: skip
-            _ = opened.schema.names  # fails if a damaged file has names that are not text
+            _ = opened.schema.names  # raises an error if names are not text in a damaged file
         except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
             if items[0].name.endswith(_PARQUET[:-1]):
                 raise _damaged_source(items[0].name, error) from error
@@ -209,7 +209,7 @@ class CsvFiles:
         try:
             with pa.input_stream(item.name, compression="detect") as opened:
                 begin = opened.read(_HEADER_BYTES)
-            # The last character may be incomplete.
+            # The end of the examined bytes may cut a character.
             text = begin[: begin.rfind(b"\n") + 1 or None].decode("utf-8-sig")
         except (OSError, pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise _damaged_source(item.name, error) from error

@@ -65,12 +65,12 @@ class SparkSource:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Its columns."""
+        """The table's columns."""
         return to_arrow_schema(self._types, timezone="UTC")
 
     @cached_property
     def items(self) -> Sequence[Item]:
-        """Its data files, if rows show which file they come from."""
+        """The table's data files, if Spark can say from which file a row comes; if not, the whole table."""
         of_file = ("file_path", "file_size", "file_modification_time")
         try:
             files = self._rows.select(*(f"_metadata.{name}" for name in of_file)).distinct().collect()

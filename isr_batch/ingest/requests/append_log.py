@@ -40,13 +40,13 @@ PRODUCED = arrow_columns(
     "handled_us BIGINT, base_offset BIGINT, acks INT, client_id STRING, acknowledged_us BIGINT, error_code INT, "
     "size BIGINT, answered BOOLEAN, source_file STRING, source_line BIGINT, repeated BOOLEAN"
 )
-"""Columns of `append_requests`."""
+"""Columns of the result of `append_requests`."""
 APPENDS = arrow_columns(
     "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, log_stretch INT, append_us BIGINT, "
     "base_offset BIGINT, log_end_offset BIGINT, log_end_source STRING, log_end_error BIGINT, acks INT, "
     "client_id STRING, acknowledged_us BIGINT, error_code INT, source_file STRING, source_line BIGINT"
 )
-"""Columns of `append_log`."""
+"""Columns of the result of `append_log`."""
 _OF_FETCHES = (
     *PARTITION, "leader_epoch", "log_stretch", "replica_id", "fetch_offset", "arrival_us", "records_size",
     "last_read_us", "last_handled_us", "last_waited_us", "source_file",
@@ -56,7 +56,7 @@ PRODUCE_REQUESTS = Query(
     f"SELECT {', '.join((*WHOLE, 'partitions'))} FROM rows WHERE kind = '{PRODUCE}'",
     pa.schema([(name, LISTED.field(name).type) for name in WHOLE]).append(pa.field("partitions", pa.binary())),
 )
-"""Query that selects the requests of producers."""
+"""Query on all requests that selects those of producers."""
 
 
 def append_requests(
@@ -122,7 +122,7 @@ SENT_AGAIN = Query(
     """,
     DOUBTFUL,
 )
-"""Query of the repeated rows of `append_requests`."""
+"""Query on the result of `append_requests` that selects retries of batches, which are no appends."""
 ASKED = Query(
     f"""
     SELECT {", ".join(_OF_FETCHES)} FROM rows WHERE reason IS NULL AND error_code = 0 AND fetch_offset IS NOT NULL

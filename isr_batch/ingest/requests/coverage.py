@@ -40,7 +40,7 @@ NUMBERED = arrow_columns(
     "source_file STRING, broker_id INT, replica_id INT, client_id STRING, session INT, error_code INT, "
     "arrival_us BIGINT, completed_us BIGINT, source_line BIGINT, number BIGINT"
 )
-"""Columns of `NUMBERS`."""
+"""Columns of the result of the query `NUMBERS`."""
 NO_NUMBERS = NUMBERED.empty_table()
 _SIGNS = arrow_columns("broker_id INT, replica_id INT, from_us BIGINT, arrival_us BIGINT, until_us BIGINT, sign STRING")
 _STRETCHES = pa.schema([
@@ -195,7 +195,7 @@ def with_stretch_number(
 
 
 def is_last_stretch(stretches: Sequence[Stretch], broker: str, number: str) -> str:
-    """Return the SQL condition that a stretch is the last of its broker's log."""
+    """Return the SQL condition that a stretch (by its number) is the last of its broker's log."""
     last = [f"WHEN {broker} = {broker_id} THEN {len(ends)}" for broker_id, ends in _ends_of_gaps(stretches).items()]
     return f"{number} = CASE {' '.join(last)} ELSE 0 END" if last else f"{number} = 0"
 
@@ -238,7 +238,7 @@ def _is_gap_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) ->
     return any(since <= gap[0] + NEAR_US and until >= gap[1] - NEAR_US for since, until in spanned)
 
 
-# A full fetch opens a session, whose id is in the response.
+# A full fetch opens a session; the request does not have the session's id yet, but the response has.
 NUMBERS = Query(
     f"""
     SELECT source_file, broker_id, replica_id, client_id, session, error_code, arrival_us, completed_us, source_line,

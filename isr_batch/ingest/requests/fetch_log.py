@@ -133,7 +133,7 @@ _WITH_EPOCHS = f"""
 
 
 SESSION_GAPS = Query("SELECT source_file, source_line, reason, detail FROM rows WHERE reason IS NOT NULL", DOUBTFUL)
-"""Query that selects requests whose predecessors in the session are missing from the result of `fetches_of`."""
+"""Query on the result of `fetches_of` that selects the requests before which requests of their session are missing."""
 GOING_BACK = Query(
     """
     SELECT source_file, source_line, 'offset goes back without a truncation' AS reason,

@@ -11,7 +11,7 @@ from isr_batch.ingest.requests.log_end_offsets import PARTITION
 from isr_batch.lake.arrow_sql import ArrowSql
 
 EARLY_US = 100_000
-"""A term may have begun this long before its line in state-change.log was written."""
+"""A term may have begun this many microseconds before its line in state-change.log was written."""
 
 
 def topics_made_again(sql: ArrowSql, led: pa.Table, accepted: pa.Table, deleted: pa.Table) -> pa.Table:

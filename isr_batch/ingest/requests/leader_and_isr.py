@@ -22,7 +22,7 @@ from isr_batch.ingest.engine.in_spark import Query
 from udfs.arrow_types import arrow_columns
 
 LEADER_AND_ISR = "leader and isr"
-"""Name of these lines in the line account."""
+"""Name of LeaderAndIsr requests in the line account."""
 NOT_READ = "LeaderAndIsr request with partitions that cannot be read"
 
 LEADER_AND_ISR_LINES = Query(
@@ -30,7 +30,7 @@ LEADER_AND_ISR_LINES = Query(
     f"WHERE kind = '{LEADER_AND_ISR}'",
     arrow_columns("broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING"),
 )
-"""Query of these lines in full; ``stamp_us`` is when the broker had acted on them."""
+"""Query that selects LeaderAndIsr requests as whole lines; ``stamp_us`` is when the broker had acted on them."""
 
 ACCEPTED = arrow_columns(
     "broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, topic STRING, partition_id INT, "
@@ -131,7 +131,7 @@ def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
 
 
 def _partitions_of_request(message: str) -> Iterator[tuple[dict[str, Any], int | None]]:
-    """Return each partition of a request with its error code in the response; None if the log has no responses."""
+    """Yield each partition in a request, with its error code in the response (None if responses are not logged)."""
     answer = _ANSWER.search(message)
     errors = _errors(message[answer.end() :]) if answer else {}
     if answer and int(answer[1]):

@@ -41,7 +41,7 @@ REQUESTS = pa.schema([
     ("correlation_id", pa.int64()), ("client_id", pa.string()), ("acks", pa.int32()), ("partitions", pa.binary()),
     ("reason", pa.string()), ("detail", pa.string()), ("raw", pa.string()), ("line_hash", pa.int64()),
 ])  # fmt: skip
-"""Columns of a parsed line.
+"""Columns of parsed lines of request logs.
 
 ``kind`` is one of the constants above. Requests have ``arrival_us <= handled_us <= processed_us <= released_us <=
 completed_us``, and ``answered_us``, when sending the response began; follower fetches and produce requests have
@@ -59,7 +59,7 @@ _OUTCOMES = (
     "truncated line", "two requests in one line", "request without api key or durations", UNKNOWN_VERSION,
     "values out of range", "offset or partition out of range",
 )  # fmt: skip
-"""Names of the outcomes of `udfs.request_log.requests`."""
+"""Names of a line's outcomes; `udfs.request_log.requests` numbers them in this order."""
 
 _NO_REQUEST, _BLANK, _TEXT, _LEADER_AND_ISR, _FILE, _PROBLEM = range(scan.OUTCOMES, scan.OUTCOMES + 6)
 _REASONS = (*_OUTCOMES, "not a line of the request log", None, "text request of an unknown form", None, None, None)
@@ -232,7 +232,7 @@ _FETCHED = _request_columns(
     [*(name for name in REQUEST_COLUMNS if name != "session"), "client_id", "asked_session", "given_session"]
 )
 FETCHES = Query(f"SELECT {', '.join(_FETCHED.names)} FROM rows WHERE kind = '{FOLLOWER_FETCH}'", _FETCHED)
-"""Query of the followers' fetches."""
+"""Query on all requests that selects the followers' fetches."""
 HASHES = Query(
     f"SELECT {', '.join(('line_hash', *_SAME_LINE))} FROM rows WHERE line_hash IS NOT NULL",
     _request_columns(("line_hash", *_SAME_LINE)),

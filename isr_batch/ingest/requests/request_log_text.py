@@ -69,7 +69,7 @@ def _listed_in_text(match: re.Match[str]) -> str:
 Step = tuple[re.Pattern[str] | str, str | Callable[[re.Match[str]], str]]
 _LISTED = _ascii_pattern(r"([\w.-]+)-(\d+)=(\d+)")
 _NO_TAGS: Step = (",_tagged_fields={}", "")
-# A pattern costs some ten times as much as a text, and a template for the groups of a match as much again.
+# Replacing by a pattern takes some ten times as long as replacing a text, and as much again with groups in the result.
 _ASKED: tuple[Step, ...] = (
     _NO_TAGS,
     (_ascii_pattern(r",rack_id=.*$"), "}"),  # the last member, a text chosen by users
@@ -77,7 +77,7 @@ _ASKED: tuple[Step, ...] = (
     (
         _ascii_pattern(r",epoch=(-?\d+),topics="),
         lambda m: f",session_epoch={m[1]},topics=",
-    ),  # of the session: up to 2.0
+    ),  # the session's fields, up to 2.0
     ("forgetten_topics_data=", "forgotten_topics_data="),  # the spelling of 1.1 to 2.0
     (_ascii_pattern(r"partitionSizes=\[((?:[\w.-]+-\d+=\d+(?:,(?!\])|(?=\])))*)\]"), _listed_in_text),
     ("topic_data=[", "topics=["),
@@ -97,8 +97,8 @@ _ANSWERED: tuple[Step, ...] = (
         lambda m: f"records_start={m[1]},records_end={m[2]}",
     ),
     (_ascii_pattern(r"record_set=\w+Records\(size=(\d+)[^(){}]*\)"), lambda m: f"records_size_in_bytes={m[1]}"),
-    # 1.0 and 1.1 print records of a file as an object without a name, and records turned into an older format are
-    # listed one by one, without a size: a byte, for "some".
+    # 1.0 and 1.1 print records from a file as an object without a name, and records converted to an older format one by
+    # one, without a size; one byte is noted then, which means "some records".
     (
         _ascii_pattern(r"record_set=org\.apache\.kafka\.common\.record\.FileRecords@[0-9a-f]+"),
         "records_size_in_bytes=1",

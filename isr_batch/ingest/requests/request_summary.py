@@ -51,7 +51,7 @@ FILES = Query(
     """,
     _BY_FILE,
 )
-"""Query of the input of `requests_by_file`."""
+"""Query on all requests whose result `requests_by_file` takes."""
 
 
 def requests_by_file(engine: Engine, sql: ArrowSql, files: Rows) -> pa.Table:
@@ -99,7 +99,7 @@ BUCKETS = Query(
     """,
     _BUCKETS,
 )
-"""Query of the input of `request_pauses`."""
+"""Query on all requests whose result `request_pauses` takes."""
 
 
 def request_pauses(
@@ -184,7 +184,7 @@ def beginnings_of_requests(by_file: pa.Table) -> dict[int, int]:
 
 
 def ends_of_requests(by_file: pa.Table) -> dict[int, int]:
-    """Find the end of each broker's request log, as `beginnings_of_requests` its start."""
+    """Find the end of each broker's request log; ``by_file`` is the result of `requests_by_file`."""
     return _summary_by_broker(by_file, "last_us", max)
 
 

@@ -16,7 +16,8 @@ from udfs.batches.listed_partitions import FETCHED, LISTED, listed_by_fetches
 
 NOTED_WITHIN_US = 5_000_000
 LINE_LATE_US = 1_000_000
-"""The line about the start of a term may be logged this much later than the end of the request that started it."""
+"""The line about the start of a term may be logged this many microseconds after the end of the request that started
+it."""
 
 UNKNOWN_LEADER = UNKNOWN_EPOCH = -1
 
@@ -66,7 +67,7 @@ class Sources:
 
     @cached_property
     def isr_updates(self) -> pa.Table:
-        """Rows of `forms.ISR_UPDATED`."""
+        """Accepted ISR writes in server.log: rows of `forms.ISR_UPDATED`."""
         return rows_of(self.sql, self.server, forms.ISR_UPDATED)
 
     @cached_property
@@ -76,12 +77,12 @@ class Sources:
 
     @cached_property
     def led(self) -> pa.Table:
-        """Rows of `forms.LEADER`."""
+        """Terms that leaders logged: rows of `forms.LEADER`."""
         return rows_of(self.sql, self.state_changes, forms.LEADER)
 
     @cached_property
     def stayed(self) -> pa.Table:
-        """Rows of `forms.STILL_LEADER`."""
+        """State changes after which a leader stayed leader: rows of `forms.STILL_LEADER`."""
         return rows_of(self.sql, self.state_changes, forms.STILL_LEADER, forms.STILL_LEADER_NOW)
 
     @cached_property

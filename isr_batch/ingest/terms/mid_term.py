@@ -18,7 +18,8 @@ Partition = tuple[str, int]
 LOGGED, SNAPSHOT, INFERRED = "logged", "snapshot", "inferred"
 UNKNOWN_EPOCH = -1
 LONG_BEFORE_US = 1_000_000
-"""A leader that served fetches of its epoch this long before the line that begins the epoch had started it earlier."""
+"""If a leader served fetches of an epoch this many microseconds before the line that begins it, the epoch had begun
+earlier."""
 SEEN_OFTEN = 3
 """Number of successful fetches that prove a leader epoch although no line names it."""
 
@@ -174,7 +175,7 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
         found.append((begin_us if begins_here else at_us, epoch, INFERRED))
     if not found and not stretch.from_start:
         found += _by_other_evidence(stretch, limit_us, [us for us, _ in of_key.lines], of_key.led)
-    # If no fetch names the epoch, a line of the leader may.
+    # If no fetch names the leader epoch, a line of the leader may name it.
     named = [epoch for us, epoch in of_key.lines if begin_us <= us < limit_us and epoch >= 0]
     epoch_named = named[0] if named else UNKNOWN_EPOCH
     return sorted((us, epoch_named if epoch == UNKNOWN_EPOCH else epoch, source) for us, epoch, source in found)
@@ -193,7 +194,7 @@ def is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -
 
 
 def _epoch_before(boundaries: Sequence[Row], at_us: int, epoch: int) -> bool:
-    """Whether a line before a time names an earlier term of the partition on this broker."""
+    """Whether a line before ``at_us`` names an earlier leader epoch of the partition on this broker."""
     return any(row["stamp_us"] < at_us and row["leader_epoch"] < epoch for row in boundaries)
 
 
@@ -251,17 +252,18 @@ def mid_term_isr(
     last = reports[upto - 1] if upto else None
     if last and last.source != SNAPSHOT and any(b < term.start_us and e > last.at_us for b, e in holes):
         last = None
-    # Only the next change shows the ISR before it, and only in some kinds of lines.
+    # Only the first change after the start shows the ISR at the start, and only if its line has the ISR before it.
     following = reports[upto].before if upto < len(reports) and reports[upto].at_us <= term.end_us else None
     guess = {f for f in term.assigned if f == term.leader or seems_in.get(f, False)}
     if last is None and following is None:
         return sorted(guess), INFERRED
     if last and following:
-        # Shrinks are always logged, but expands are not: a replica that is only in the next list may have joined later.
+        # Shrinks are always logged, expands are not: a replica that is only in the next logged ISR may have joined
+        # after the start.
         agreed, doubtful = set(last.after) & set(following), set(following) - set(last.after)
     else:
-        # Replicas in the list that the high watermark had passed were dropped after the snapshot, or joined only before
-        # the line.
+        # Replicas in the ISR of a snapshot or line that the high watermark had passed at the start were not members
+        # then: they were dropped after the snapshot, or joined only before the line.
         listed = set(last.after if last else following or ())
         passed = {f for f in listed if seems_in.get(f) is False and f != term.leader}
         doubtful = passed if last is None or last.source == SNAPSHOT else set()

@@ -43,7 +43,7 @@ def commit(
         When another process writes to the same files.
     """
     for attempt in range(RETRIES + 1):
-        to.was_written()  # read the log again, because another process may have committed
+        to.was_written()  # the log is read again: another process may have committed
         there = to.log()
         renew_constraints(table, there)
         actions = list(actions_on(there))

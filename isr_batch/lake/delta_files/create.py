@@ -82,7 +82,7 @@ def _type(name: str) -> str | dict[str, Any]:
     if name.startswith("MAP<"):
         key, value = name[4:-1].split(", ")
         return {"type": "map", "keyType": _type(key), "valueType": _type(value), "valueContainsNull": True}
-    if name.startswith("STRUCT<"):  # with fields of plain types
+    if name.startswith("STRUCT<"):  # a struct, whose fields have plain types
         members = (member.split(": ") for member in name[7:-1].split(", "))
         fields = [{"name": of, "type": _type(is_), "nullable": True, "metadata": {}} for of, is_ in members]
         return {"type": "struct", "fields": fields}

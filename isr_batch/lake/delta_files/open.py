@@ -1,4 +1,4 @@
-"""Access to a Delta table without Spark: its log, and its data files."""
+"""Read a Delta table without Spark: its log, and its data files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
@@ -44,7 +44,7 @@ class DirectTable:
             return False
 
     def log(self) -> deltalake.DeltaTable:
-        """Read the newest version of the log.
+        """Return the newest version of the table's Delta log.
 
         It is cached until this process writes to the table (`was_written`); in a local folder, until anyone does.
         """
@@ -58,7 +58,7 @@ class DirectTable:
             return self._log
 
     def was_written(self) -> None:
-        """Drop the cached log."""
+        """Forget the cached Delta log, because this process has written to the table."""
         self._is_old = True
 
     def data_files(self, days: Days | None = None) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ class DirectTable:
 
     @property
     def size_bytes(self) -> int:
-        """Size of all data files."""
+        """Return the size of all data files of the table, in bytes."""
         return sum(int(file["size_bytes"]) for file in self.data_files())
 
     def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:

@@ -32,7 +32,7 @@ PLACE: Final = pa.struct([("path", pa.string()), ("row", pa.int64())])
 OPEN_FILES: Final = 64
 """Maximum number of files that a worker keeps open."""
 Group = tuple[str, int]
-"""A file, and the number of one of its row groups."""
+"""A row group: the path of its file, and its number in the file."""
 File = Mapping[str, Any]
 """A data file, as `DirectTable.data_files` lists it."""
 
@@ -101,7 +101,7 @@ def rows_of_groups(
         groups = list(range(share[0], file.num_row_groups, share[1]))
         there = [name for name in columns if name in file.schema_arrow.names]
         for batch in file.iter_batches(rows_at_once, groups, there, use_threads=False):
-            missing = pa.nulls(batch.num_rows)  # the column was added to the table later
+            missing = pa.nulls(batch.num_rows)  # this file is older than the column
             arrays = [batch.column(name) if name in there else missing for name in columns]
             yield pa.RecordBatch.from_arrays(arrays, list(columns))
 

@@ -29,7 +29,7 @@ Setting = Callable[[str], str | None]
 
 WITHOUT: Final = "--timelines none replays without timelines; `isr-batch timeline` computes those of one partition"
 S3: Final = ("s3", "s3a", "s3n")
-"""Schemes of S3 addresses in Spark."""
+"""Schemes of addresses on S3, as Spark has them."""
 _AZURE: Final = ("abfs", "abfss")
 _HDFS: Final = ("hdfs", "viewfs")
 DIRECT: Final = (*S3, *_HDFS)
@@ -39,7 +39,7 @@ with real servers."""
 
 @dataclass(frozen=True)
 class Store:
-    """The store of a table, and how to access it.
+    """Where a table's folder is, and how this process accesses it without Spark.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class Store:
         return True
 
     def table(self) -> deltalake.DeltaTable:
-        """Read the table's Delta log.
+        """Return the newest version of the table's Delta log.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class Store:
         log = Path(self.uri, "_delta_log")
         if not self.is_folder or not log.is_dir():
             return None
-        folder = log.stat()  # a table that was made again may have the same names
+        folder = log.stat()  # a table that was deleted and made again may have equal names
         return folder.st_ino, folder.st_mtime_ns, sorted(file.name for file in log.iterdir())
 
     def files(self) -> "FileSystem":

@@ -32,8 +32,8 @@ GROUP_BYTES = 1 << 25
 BINARIES_BYTES = 1 << 20
 """Size in bytes of a row group of a table with binaries (`isr_batch.lake.delta_files.read`)."""
 BINARIES_OF_FILE = 1 << 28
-"""Largest size in bytes of a file of such a table, because readers by location hold the metadata of all its row groups
-in memory."""
+"""Largest size in bytes of a file with binaries: readers by location hold the metadata of all its row groups in
+memory."""
 BYTES_WAITING = 1 << 27
 """Maximum size, in bytes, of the rows that a task collects for all days, so that its memory does not grow with its
 share of the log."""
@@ -158,7 +158,8 @@ class TaskFiles:
 
     def __init__(self, table: Table, store: Store, where: str, sql: ArrowSql) -> None:
         self.table, self.store, self.where, self.sql = table, store, where, sql
-        # A row with a null in a NOT NULL column is counted as broken, and its file is not committed.
+        # Columns are nullable here: a row with a null in a NOT NULL column is counted as broken, and its file not
+        # committed.
         self.schema = pa.schema([field.with_nullable(True) for field in arrow_schema(table)])
         self.waiting: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
         self.bytes_waiting: defaultdict[int, int] = defaultdict(int)
@@ -166,7 +167,7 @@ class TaskFiles:
         self.full: list[FileOfWorker] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows with the contract's columns."""
+        """Add rows, with the columns of the table's contract."""
         days = np.asarray(batch.column(DAY).cast(pa.int32()).fill_null(0))
         for day in np.unique(days).tolist():
             rows = batch.filter(pa.array(days == day)) if (days[0], days[-1]) != (day, day) else batch
@@ -231,7 +232,7 @@ class DayFile:
             self.writer.write_table(rows.select(self.stored.names), row_group_size=rows_a_group(self.table, rows))
 
     def close(self) -> FileOfWorker:
-        """Close the file."""
+        """Finish the file, and return its report."""
         with self._abandoned_if_failed():
             self.writer.close()
         write_checksums(self.store, self.path)
@@ -256,7 +257,7 @@ class DayFile:
 
     def abandon(self) -> None:
         """Abandon an incomplete file without writing its footer, because a full disk has no space for it."""
-        self.writer.is_open = False  # if not, the destructor writes the footer, and hides the error
+        self.writer.is_open = False  # otherwise its destructor would write a footer
 
 
 def _plain_statistic(value: Any) -> Any:  # noqa: ANN401 number or bytes

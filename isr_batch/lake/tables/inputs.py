@@ -50,7 +50,7 @@ FETCH_LOG = Table(
         "instants_in_order": "arrival_time <= handled_time AND handled_time <= processed_time "
         "AND processed_time <= released_time AND released_time <= completed_time",
         "offset_from_0": "fetch_offset >= 0",
-        # Spelt so that no part of it can be null, which would pass.
+        # Written so that no part of the condition can be null: a constraint that is null would accept the row.
         "run_told": "run_length = 1 AND later_by IS NULL "
         "OR run_length > 1 AND later_by IS NOT NULL AND size(later_by) = 6 * (run_length - 1)",
         "run_in_order": "if(run_length = 1, last_handled_time = handled_time, last_handled_time > handled_time)",
