@@ -160,7 +160,7 @@ def _is_of_numba(error: BaseException) -> bool:
 
 def _path_error(error: BaseException) -> IsrBatchError | None:
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
-        return UsageError(f"{error.object} has a byte that is not text", "give it another name")
+        return UsageError(f"the name {error.object} is not UTF-8", "give it another name")
     if isinstance(error, OSError) and error.filename:
         return StorageError(f"{error.filename}: {error.strerror}", "check the path, then repeat the command")
     return None

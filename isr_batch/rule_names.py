@@ -30,7 +30,7 @@ def take_in_rule_file(file: Path | None) -> None:
         import udfs.rules  # noqa: F401
     except ValueError as error:
         raise UsageError(f"--rule-file {file}: {error}", "docs/add-a-rule.md has a file to begin with") from error
-    except Exception as error:  # it may do anything
+    except Exception as error:  # the file may raise any error
         raise UsageError(
             f"--rule-file {file}: {type(error).__name__}: {error}", "Python could not import it"
         ) from error

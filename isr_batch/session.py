@@ -50,9 +50,9 @@ _LOCAL: Final = {
     "spark.ui.retainedTasks": "200",
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
-    # A night's queries are compiled into more classes than the 100 that are kept by default.
+    # Spark keeps the classes of 100 compiled queries by default; a nightly run has more.
     "spark.sql.codegen.cache.maxEntries": "2000",
-    # By default, Delta reads a table's log with 50 tasks, which on one machine takes longer than the data.
+    # By default, Delta reads a table's log with 50 tasks, which takes longer on one machine than reading the data.
     "spark.databricks.delta.snapshotPartitions": "2",
     # VACUUM lists a table's folders with as many tasks as this; the default of 10,000 takes 24 s for two folders.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
@@ -60,7 +60,7 @@ _LOCAL: Final = {
     # full after ingesting six million lines. With the header of Java's array, a page of this size fills two regions of
     # the collector; one of 2 MB takes three, and a sort of 20 M rows filled the heap.
     "spark.buffer.pageSize": f"{2 * 2**20 - 16}b",
-    # The machine's own name may not resolve, as in containers.
+    # The driver's address is given, because the machine's own name may not resolve, as in containers.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -98,14 +98,14 @@ def start_session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    if is_remote():  # over Spark Connect, whose server has been set up by others
+    if is_remote():  # over Spark Connect, where the server is configured
         return SparkSession.builder.getOrCreate()
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return _submitted_session(settings, tasks)
 
     if jvm.java_command() is None:
         raise UsageError("Spark does not start: there is no Java", _NEEDS_JAVA)
-    # By default each JVM leaves a file under its user's name in /tmp.
+    # This option prevents a file in /tmp that each JVM would leave under its user's name.
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", jvm.NO_PERF_DATA)
     # By default, workers would run the first `python3` on PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -140,7 +140,7 @@ def shuffle_options(settings: SparkSettings) -> dict[str, str]:
 
 
 def running_tasks(spark: SparkSession) -> tuple[tuple[int, ...], int, int]:
-    """Return the running stages with their numbers of completed and of all tasks; empty over Spark Connect."""
+    """Return the ids of Spark's running stages, and how many of their tasks are completed; empty over Spark Connect."""
     if is_remote():
         return (), 0, 0
     tracker = spark.sparkContext.statusTracker()
@@ -197,7 +197,7 @@ def _jar_folder() -> Path:
 def _local_options() -> dict[str, str]:
     return {
         **_LOCAL,
-        # Workers import udfs by name, also when nothing is installed and the job was started in another folder.
+        # Workers must find udfs, even if nothing is installed and the job was started in another folder.
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parent.parent),
         # By default, Spark creates this folder in the working folder, even if it is not used.
         "spark.sql.warehouse.dir": _empty_folder(),

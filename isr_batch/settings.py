@@ -222,7 +222,7 @@ def _read_params(replay: ReplaySettings, layers: list[tuple[str, Tree]], mistake
     """Check rules and their parameters against the registry of rules; convert names to ours and values to numbers."""
     if replay.rules == ["all"] and not replay.params:
         return replay
-    from udfs.rules import COMMON_PARAMS, REGISTRY  # takes numba, which most looks at the settings need not wait for
+    from udfs.rules import COMMON_PARAMS, REGISTRY  # imports numba, which most commands need not wait for
 
     where = _settings_layer_of(("replay", "rules"), layers)
     mistakes += [
@@ -237,7 +237,7 @@ def _read_params(replay: ReplaySettings, layers: list[tuple[str, Tree]], mistake
             mistakes.append(f"{where}: replay.params: no rule {rule}; {did_you_mean(rule, REGISTRY)}")
             continue
         for given, value in params.items():
-            name = given.replace(".", "_").replace("-", "_")  # Kafka's own spelling is welcome
+            name = given.replace(".", "_").replace("-", "_")  # Kafka's spelling, with dots, is accepted too
             param = REGISTRY[rule].param(name)
             if param is None:
                 known = (*COMMON_PARAMS, *REGISTRY[rule].params)

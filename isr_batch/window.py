@@ -75,7 +75,7 @@ class Window:
         return self.start or str(date.min), str(self.last_day or date.max)
 
     def from_day(self, start: str | None) -> "Window":
-        """Return the window with another first day."""
+        """Return this window with ``start`` as its first day."""
         return Window(start, self.end)
 
 

@@ -101,7 +101,7 @@ class _YamlLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# Dates stay text: for an invalid date, yaml would raise a Python error.
+# Dates are read as text, because yaml would raise a Python error for an invalid date.
 _YamlLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] in _TYPES]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()

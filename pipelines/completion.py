@@ -37,7 +37,7 @@ def _completions_of_terms(context: typer.Context, column: str, incomplete: str) 
     from isr_batch.lake.lake import Lake
 
     def no_spark() -> NoReturn:
-        raise OSError("a completion starts no JVM")
+        raise OSError("Spark is not started for a completion")
 
     try:
         found = read_columns(Lake(no_spark, folder, "completion"), "leader_epochs", [column])[column].to_pylist()

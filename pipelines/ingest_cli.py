@@ -51,7 +51,7 @@ ROW_COLUMNS = ("table", "day", "leader_id", "rows_new", "rows_known", "rows_gone
 
 @dataclass(frozen=True)
 class LogsOfCommand:
-    """The clusters in a folder, with the files of each, and the options for reading them."""
+    """The logs that a command reads: the clusters in a folder, the files of each, and the options for reading them."""
 
     clusters: "dict[str, tuple[Path, LogFolder]]"
     release: str | None
@@ -272,7 +272,7 @@ class TableOfCommand:
     window: Window
     full: bool
     replaced: tuple[int | None, str | None] | None = None
-    """Leader and topic whose rows are replaced."""
+    """With --replace: the leader and the topic whose rows are replaced; None for all."""
     may_lose: bool = False
 
 

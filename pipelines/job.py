@@ -102,7 +102,7 @@ class Job:
 def settings_of_job(
     env: str | None, rules: str | None = None, params: list[str] | None = None, engine: str | None = None
 ) -> "Settings":
-    """Load the settings, including those from options."""
+    """Load the settings of a command, with the values of its options."""
     from isr_batch.settings import load_settings
 
     replay: dict[str, Any] = {}
@@ -199,7 +199,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
             from isr_batch import jvm
             from isr_batch.session import running_tasks, start_session
 
-            os.environ["TZ"] = "UTC"  # Spark hands instants to Python in the machine's zone
+            os.environ["TZ"] = "UTC"  # Spark gives Python instants in the machine's zone
             time.tzset()
             size = size_of_job(lake, logs) if logs is not None or not new else None
             java = jvm.jvm_options(little=size is not None and size <= LITTLE_BYTES)
@@ -279,7 +279,7 @@ def replay_window_of_job(
 
 
 def timelines_of_job(option: str | None) -> Timelines | None:
-    """Read ``--timelines``; None if it is not given.
+    """Check and return the value of ``--timelines``; None if it is not given.
 
     Raises
     ------

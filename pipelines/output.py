@@ -40,7 +40,7 @@ LINES = 60.0
 
 
 class Output:
-    """Output of a command, adapted to its reader: a terminal, a file, or a program.
+    """Prints what a command has to say, in the form for a terminal, a file, or a program.
 
     Parameters
     ----------
@@ -57,7 +57,8 @@ class Output:
         self.brief = brief and not as_json
         self.as_json = as_json
         self.watched: Callable[[], tuple[tuple[int, ...], int, int]] | None = None
-        """Returns the running stages, and their completed and total tasks; polled while a step is shown."""
+        """Function that returns Spark's running stages, and their completed and total tasks; polled while a step
+        runs."""
         self._stdout = Console(
             width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH,
             markup=False, highlight=False, emoji=False,
@@ -66,7 +67,7 @@ class Output:
 
     @cached_property
     def _log(self) -> "FilteringBoundLogger":
-        import structlog  # takes 0.05 s, and many commands do not log
+        import structlog  # takes 0.05 s to import; many commands do not log
 
         processors = structlog.processors
         log: FilteringBoundLogger = structlog.wrap_logger(

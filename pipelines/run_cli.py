@@ -97,7 +97,7 @@ def look_for_late_checks_of_job(job: Job) -> int:
 def write_report_of_job(
     job: Job, file: Path, own: "OwnShrinks | None" = None, warnings: "Mapping[str, Sequence[str]] | None" = None
 ) -> None:
-    """Write the report."""
+    """Write the report of a job's lake, as a step with progress."""
     from isr_batch.report import write_report
 
     with job.out.step(f"write {file}"):

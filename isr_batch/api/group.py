@@ -84,7 +84,7 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
                              "use shrink_udf_pandas for applyInPandas")  # fmt: skip
         if fetches.num_rows > MOST_ROWS:
             raise UsageError(
-                f"a group of {fetches.num_rows:,} fetches; a worker can hold {MOST_ROWS:,} of a partition",
+                f"a group has {fetches.num_rows:,} fetches, and a worker can hold {MOST_ROWS:,}",
                 "group by a day as well, or ingest the table into a lake",
             )
         rows = RowsHere("fetches", fetches)

@@ -110,5 +110,5 @@ class StoredTables:
 
     def save(self, lake: str) -> None:  # noqa: D102
         raise UsageError(
-            f"this is {self._lake.root} already", f"copy its folder to {lake}, or save what `analyze` gives"
+            f"this analysis is read from {self._lake.root}", f"copy its folder to {lake}, or save what `analyze` gives"
         )

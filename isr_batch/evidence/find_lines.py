@@ -61,8 +61,8 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
         stamped = lines.filter(pc.is_valid(lines["stamp_us"]))
         spans = stamped.group_by("broker_id").aggregate([("stamp_us", "min"), ("stamp_us", "max")])
         span_us = {row["broker_id"]: (row["stamp_us_min"], row["stamp_us_max"]) for row in spans.to_pylist()}
-    # Duplicates are dropped, because copies of a log may overlap. The broker is that named by a line, because the number
-    # of a folder may not be a broker id.
+    # Duplicates are dropped, because copies of a log may overlap. The broker is that named by a line, because the
+    # number of a folder may not be a broker id.
     once = sql(
         f"""
         SELECT * REPLACE (coalesce(writer_of(message), broker_id) AS broker_id) FROM lines

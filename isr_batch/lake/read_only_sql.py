@@ -65,7 +65,9 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
             plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001 (no public way)
         _ReadOnlyCheck(spark, names).plan(plan)
     except AttributeError as error:
-        raise UsageError("this Spark session does not say what a statement would do", HINT) from error
+        raise UsageError(
+            "this Spark session cannot show the plan of a statement, so the statement cannot be checked", HINT
+        ) from error
     except PySparkException as error:
         raise UsageError(str(error).strip().partition("\n")[0], f"the lake has {', '.join(names)}") from error
 

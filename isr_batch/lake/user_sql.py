@@ -51,7 +51,7 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
         When a table does not exist, the engine does not understand the text, or the text is not a query.
     """
     if re.search("[\ud800-\udfff]", text):
-        raise UsageError("the query has a byte that is not text", "write it in UTF-8")
+        raise UsageError("the query is not UTF-8 text", "write it in UTF-8")
     if not unrestricted and not _is_query_for_spark(lake):
         return _answered_by_duckdb(lake, text)
     from isr_batch.lake.read_only_sql import errors_of_read_only_query, require_query

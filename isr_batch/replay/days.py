@@ -35,8 +35,8 @@ from udfs.batches.rule_runs import RuleRun
 from udfs.kernel.ledger import DAY_US
 
 HOLE_DAYS: Final = 7
-"""Gaps of up to this many days without input are replayed, because a term may continue across them; longer gaps are
-skipped."""
+"""A gap of up to this many days without input is part of a replay, because a term may continue across it; longer gaps
+are skipped."""
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 DONE, STALE, MISSING = "done", "stale", "not replayed"
 

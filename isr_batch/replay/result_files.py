@@ -58,7 +58,7 @@ class ResultFiles(NamedTuple):
 
 
 def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | None:
-    """Return where workers can write the results that replace those meeting a condition; None if Spark has to."""
+    """Return where workers write results that replace the rows that meet a condition; None if they cannot."""
     stores = {}
     with ArrowSql() as sql:
         small = SmallTables(lake, sql)

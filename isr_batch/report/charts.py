@@ -31,7 +31,7 @@ STRONG = [
     "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf", "#3953a4",
     "#b8860b", "#00876c", "#a0145a", "#6a51e0", "#c2673a",
 ]  # fmt: skip
-"""Colours of rules: neither pale ones nor those of verdicts; reused if there are more rules."""
+"""Colours of rules in charts of curves: neither pale ones nor those of verdicts; reused if there are more rules."""
 TIME_FORMAT = {
     "milliseconds": "%H:%M:%S.%L", "seconds": "%H:%M:%S", "minutes": "%H:%M", "hours": "%H:%M",
     "day": "%d %b", "date": "%d %b", "week": "%d %b", "month": "%b %Y", "quarter": "%b %Y", "year": "%Y",
@@ -49,7 +49,7 @@ def cause_scale(rows: Rows) -> alt.Scale:
 
 
 def _cause_colour(rows: Rows) -> alt.Color:
-    """Colour encoding by cause, with a legend."""
+    """Return the colour encoding by cause, with a legend."""
     return alt.Color("cause:N", scale=cause_scale(rows), legend=alt.Legend(title="primary cause"))
 
 
@@ -141,7 +141,7 @@ def _rated(row: dict[str, Any]) -> dict[str, Any]:
 _SIDES: Final[Sequence[tuple[Literal["left", "right"], int, int]]] = (
     ("left", 6, -6), ("left", 6, 11), ("right", -6, -6), ("right", -6, 11),
 )  # fmt: skip
-"""Alignment and distance of a mark's label."""
+"""Possible sides of a mark for its label: alignment and distance."""
 
 
 def frontier_chart(
@@ -178,7 +178,7 @@ def frontier_chart(
         base.mark_point(filled=False, size=60).encode(y=y, tooltip=tooltip),
         base.mark_point(filled=True, size=60).encode(y=y, opacity=hollow, tooltip=tooltip),
     ]
-    # Labels of rules whose marks are close are on different sides of them.
+    # If marks of several rules are close, their labels are put on different sides.
     for number, (align, dx, dy) in enumerate(_SIDES):
         if labelled := rules[number::4]:
             labels = base.transform_filter(alt.FieldOneOfPredicate(field="rule", oneOf=labelled))
@@ -315,7 +315,7 @@ def disagreement_chart(rows: Rows) -> Spec:
 
 
 def _alike(rows: Rows) -> dict[str, str]:
-    """Group the rules that make the same shrinks, because all their figures are equal."""
+    """Map each rule to the name of a group of rules that make the same shrinks, whose figures are all equal."""
     of: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
     for row in rows:
         for side, other in (("makes", "makes_not"), ("makes_not", "makes")):

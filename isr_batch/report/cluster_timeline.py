@@ -29,7 +29,7 @@ SIGNS: Final = {
     "started": ("▲", "starts"), "shutting_down": ("▼", "shuts down"), "fenced": ("✕", "is fenced by the controller"),
     "election": ("◆", "becomes"),
 }  # fmt: skip
-"""Symbol in the picture for each event of a broker, with its description."""
+"""For each kind of a broker's event, its symbol in the picture and its description."""
 
 
 class ClusterTimeline(NamedTuple):

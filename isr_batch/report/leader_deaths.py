@@ -55,5 +55,5 @@ def _sentences(rows: list[Row], enabled: bool | None) -> list[str]:  # noqa: FBT
 
 
 def _seconds(us: int) -> str:
-    seconds = int(us) / 1e6  # DuckDB gives decimals
+    seconds = int(us) / 1e6  # DuckDB returns a decimal
     return f"{seconds:,.3f} partition-seconds" if round(seconds, 3) else "less than a millisecond" if us else "never"

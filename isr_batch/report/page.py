@@ -65,7 +65,7 @@ MATCH_COLUMNS = (
 )  # fmt: skip
 THEME: dict[str, Any] = {
     "background": None,
-    # The page's own colour, so that one chart serves light, dark and paper.
+    # Text of charts has the page's own colour, so that one chart serves light mode, dark mode and paper.
     "style": {name: {"fill": INK} for name in ("guide-label", "guide-title", "group-title", "group-subtitle")},
     "axis": {"gridColor": INK, "gridOpacity": 0.12, "domainColor": INK, "tickColor": INK, "domainOpacity": 0.5},
     "header": {"labelColor": INK, "labelOrient": "top", "labelAnchor": "start", "labelFontWeight": "bold"},
@@ -244,7 +244,7 @@ def _themed(chart: Spec) -> Spec:
 
 
 def _data(charts: dict[str, Spec]) -> Markup:
-    # Names in it may hold anything: a tag would end the script, and `<!--` would keep it from ending.
+    # Names in the JSON may contain anything: `</script>` would end the script, and `<!--` would keep it from ending.
     return Markup(json.dumps(_shown(charts), separators=(",", ":")).replace("<", "\\u003c"))  # noqa: S704 (JSON without a tag)
 
 

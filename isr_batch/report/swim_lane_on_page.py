@@ -142,7 +142,7 @@ def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequen
 
 
 def _stands(away: Sequence[Row], change_us: int, lag_us: int, rules: Sequence[str]) -> dict[str, list[str]]:
-    """Find the decision of each rule about the followers that this shrink drops."""
+    """Group the rules by their decision about the followers that the shrink drops: made, kept, out or apart."""
     left = {row["follower"] for row in away if row["from_us"] == change_us and row["line"] in rules}
     spans: dict[tuple[str, int], list[Span]] = defaultdict(list)
     for row in away:

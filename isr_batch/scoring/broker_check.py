@@ -37,9 +37,11 @@ timestamps are truncated to milliseconds and written some time after the event. 
 mismatch on a busy partition would be a race."""
 
 NEAR_MS: Final = 1
-"""Times within this are equal, because Kafka's clock and the timestamps of the log are truncated to milliseconds."""
+"""Two times that differ by at most this, in ms, are equal: Kafka's clock and the log's timestamps are truncated to
+ms."""
 CLOSE_MS: Final = 100
-"""An expand may be this late, because the controller records it tens of milliseconds after the leader's decision."""
+"""A logged expand may be this many ms later than the replayed one, because the controller records it tens of ms after
+the leader's decision."""
 
 UNKNOWN: Final = "unknown"
 IN_FLIGHT_MS: Final = 600
@@ -126,7 +128,7 @@ def _mark_possible(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
 
 
 def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
-    """Match the logged changes with those of a replay without pins, which runs here and is not stored.
+    """Match the logged changes with those of a replay that uses no times from the lines of changes; it is not stored.
 
     Raises
     ------
@@ -214,7 +216,7 @@ def _summary(engine: LakeEngine) -> BrokerCheckSummary:
 
 
 def ask_broker_check(engine: LakeEngine, name: str, tables: dict[str, Rows]) -> Rows:
-    """Run a query of the folder ``sql``."""
+    """Run one of the queries in this package's folder ``sql``."""
     return engine(text_of("isr_batch.scoring", name, **_TEXTS), **tables)
 
 
@@ -256,7 +258,7 @@ def _races(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
     ends = "SELECT min(from_us) AS from_us, max(until_us) AS until_us FROM {unexplained}"
     (span,) = engine.listed(engine(ends, unexplained=unexplained))
     first, last = (date(1970, 1, 1) + timedelta(microseconds=us or 0) for us in (span["from_us"], span["until_us"]))
-    # The day of a fetch is the one on which it was handled, not on which it arrived or was answered.
+    # Fetches are stored by the day on which they were handled, not by that of arrival or response.
     days = (first - timedelta(days=1), last + timedelta(days=1))
     near = {"fetches": engine.fetches(unexplained, days), "appends": engine.appends(unexplained, days)}
     return ask_broker_check(engine, "races", near)

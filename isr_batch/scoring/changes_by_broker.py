@@ -12,8 +12,8 @@ BY_BROKER: Final = {
     "notification": (with_notified, "notified_us", ("notified_us",)),
     "request": (with_requests, "request", ("request", "writes", "in_second")),
 }
-"""For each kind of group: the function that adds columns to a broker's changes, its identifying column, and all added
-columns."""
+"""For each kind of group (notification, request): the function that adds columns to a broker's changes, the column that
+numbers the groups, and all added columns."""
 _KEYS: Final = ("cluster_id", "rule", "params_json", "leader_id")
 
 

@@ -45,7 +45,8 @@ def write_disagreements(lake: Lake, window: Window) -> int:
     int
         Rows written.
     """
-    # An event across midnight belongs to the day of its first shrink, which new shrinks on the other side may move.
+    # An event across midnight belongs to the day of its first shrink, so new shrinks on one day may change the other
+    # day's rows.
     around = Window(_moved(window.start, -1), _moved(window.end, 1))
     with engine_for(lake, TABLES) as engine:
         return engine.replace(RULE_DISAGREEMENTS, rule_disagreements(engine, around), around.condition, around.days)

@@ -47,7 +47,7 @@ def write_eligible_leaders(lake: Lake, elr: Elr) -> int:
 
 
 def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineRows] | None = None) -> EngineRows:
-    """Compute the rows of ``eligible_leaders``.
+    """Compute the rows of table ``eligible_leaders``: who could lead, over time, under each rule run.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def _path(engine: LakeEngine) -> str:
 
 
 def _clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
-    """Collect the controllers' statements about whole clusters, and determine whether these have the feature."""
+    """Collect what controllers recorded about clusters, and find out whether these have eligible leader replicas."""
     words: dict[str, list[ControllerWord]] = {}
     facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables(engine)))}
     for row in engine.listed(engine(_WORDS, **_tables(engine))):

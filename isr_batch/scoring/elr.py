@@ -14,7 +14,7 @@ NOBODY = 0
 
 
 def elr_after(isr: int, elr: int, wanted_isr: int, lost: int, min_isr: int) -> int:
-    """Return the ELR after a change of the ISR to ``wanted_isr``; it may include members of the former ISR.
+    """Return the ELR after a change of the ISR to ``wanted_isr``; members that leave the ISR may become eligible.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ HIDDEN: Final = {
     "frozen_us": "BIGINT", "visibility_age_max_us": "BIGINT", "visibility_age_area": "DOUBLE",
     "hidden_record_us": "BIGINT",
 }  # fmt: skip
-"""Columns of `hidden_records`, with their types."""
+"""Columns of the result of `hidden_records`, with their types."""
 _KEY: Final = ", ".join(SPAN)
 _RUN: Final = ", ".join(SPAN[:-1])
 

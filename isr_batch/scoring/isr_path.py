@@ -26,7 +26,7 @@ SPANS: Final = pa.schema([
     ("elr_source", pa.string()), ("elr", _INTS), ("heir_id", pa.int32()), ("offline_if_leader_dies", pa.bool_()),
     ("elr_if_on", _INTS), ("heir_if_on", pa.int32()), ("heir_if_off", pa.int32()), ("active", _INTS),
 ])  # fmt: skip
-"""Columns of `spans_outside_isr`: times in epoch microseconds."""
+"""Columns of the result of `spans_outside_isr`; times are epoch microseconds."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class _State:
         self.elr_if_on: int | None = None
 
     def begin(self, recorded: Iterable[int] | None, known: _Known) -> None:
-        """Set the ELR with which the log begins; an ELR that is not recorded is unknown until an event empties it."""
+        """Set the ELR with which the log begins; one that is not recorded is unknown until an event empties it."""
         if recorded is not None and known.enabled:
             self.elr = self.elr_if_on = sum(self._bits.get(broker, 0) for broker in recorded)
 

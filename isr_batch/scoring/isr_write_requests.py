@@ -46,7 +46,7 @@ def with_requests(changes: pa.Table) -> pa.Table:
 
 
 def _asked_us(instants_us: Sequence[int]) -> list[int]:
-    """Return when each write is requested; writes at the same instant come one after the other."""
+    """Return when each ISR write is requested; those at the same instant follow each other after `STEP_US`."""
     asked: list[int] = []
     for us in instants_us:
         asked.append(max(us, asked[-1] + STEP_US) if asked else us)

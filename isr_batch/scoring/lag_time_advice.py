@@ -53,7 +53,7 @@ def _mean_where(most: int, probability: float) -> float:
 
 
 def with_mistake_rates(row: Row) -> Row:
-    """Add mistakes per follower-day, with their interval, to a row of scores.
+    """Add the rate of mistakes per follower-day, with its 95 % interval, to a row of scores.
 
     At each end, the interval is the wider one of two: the Poisson interval assumes independent shrinks; the bootstrap
     of the scores accounts for bursts, but is unreliable with few shrinks.
@@ -166,7 +166,7 @@ def _needed_hours(row: Row, budgets: SweepBudgets) -> float:
 
 
 def _figures(row: Row, budgets: SweepBudgets) -> str:
-    """Describe the mistakes and the detection time of a lag time, with their budgets."""
+    """Describe the mistakes and the detection time at a lag time, next to their budgets."""
     unknown = row["unknown_share"]
     judged = f"; {unknown:.0%} of its shrinks cannot be judged" if unknown else ""
     return f"{_mistake_figures(row, budgets)}; {_detection_figures(row, budgets)}{judged}"

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 def with_notified(changes: pa.Table) -> pa.Table:
     """Add ``notified_us``, when it is notified, to each ISR change (at ``change_us``) of one broker under one rule."""
-    # The kernels take a second to import, which commands that show results need not wait for.
+    # Imported here, because the kernels take a second to import, and commands that only show results do not need them.
     from isr_batch.replay.kernel_cache import keep_compiled
     from udfs.kernel.notifications import notified_at_us
 

@@ -146,7 +146,7 @@ DERIVED: Final = {
     "mistakes_per_partition_day_low": "coalesce(low, 0) / (exposure_partition_hours / 24)",
     "mistakes_per_partition_day_high": f"coalesce(high, {RULE_OF_THREE}) / (exposure_partition_hours / 24)",
 }
-"""Columns of a score that are computed from other columns; each may use those before it."""
+"""Columns of a score that are computed from its other columns, as SQL; each may use those before it."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ _SOURCES: Final = {
             || ', leader epoch ' || CAST(leader_epoch AS STRING) AS first_violation
         FROM {{partition_scores}}
     """,
-    # A run under which every ISR was complete has no row about who could lead.
+    # A rule run under which every ISR was complete has no row in eligible_leaders: its times are 0, not null.
     "heirs": f"""
         SELECT {_OF_PARTITION}, unix_micros(until_time) - unix_micros(from_time) AS us, size(isr) = 1 AS alone, heir_id,
           offline_if_leader_dies AS offline, lost_records_max, size(active) AS others, lost_by_first_active_max,
@@ -218,7 +218,7 @@ _SOURCES: Final = {
         SELECT {_OF_FOLLOWER}, judged_us, agreed_us, agreed_by_blame_us, misses, early FROM {{replica_scores}}
     """,
     "changes": f"SELECT {_OF_FOLLOWER}, kind FROM {{isr_changes}}",
-    # Shrinks with their duration, and mistakes also with the time since the previous one.
+    # Each shrink gets its duration, and each mistake also the time since the previous one.
     "verdicts": f"""
         SELECT {_OF_FOLLOWER}, verdict, certainty, causes, true_lag_ms, change_time,
           (unix_micros(restored_time) - unix_micros(change_time)) / 1e3 AS restored_ms,
@@ -274,7 +274,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         for source in AGGREGATES
         if source in facts and source != "latencies"
     }
-    # Percentiles are expensive; those of latencies only have as many rows as a group has buckets.
+    # Percentiles are expensive, except those of latencies, which have only as many rows as a group has buckets.
     of_partition = ", ".join(keys_of("latencies"))
     parts["latencies"] = f"""
         SELECT {side_by_side("latencies", AGGREGATES["latencies"])} FROM (

@@ -114,7 +114,7 @@ def _classes(engine: LakeEngine, grid: SweepGrid) -> Rows:
 
 
 def _with_class(engine: LakeEngine, rows: Rows, classes: Rows) -> Rows:
-    """Replace the topic by its class."""
+    """Replace the topic in each row by the topic's class."""
     columns = ", ".join("topic_class AS topic" if name == "topic" else f"given.{name}" for name in engine.columns(rows))
     return engine(
         f"SELECT {columns} FROM {{rows}} AS given JOIN {{classes}} AS classes ON given.topic = classes.topic",

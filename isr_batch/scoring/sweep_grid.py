@@ -66,7 +66,7 @@ class SweepGrid(BaseModel):
         wrong: list[str] = []
         read: dict[str, list[int]] = {}
         for given, values in grid.items():
-            name = given.replace(".", "_").replace("-", "_")  # Kafka's own spelling is welcome
+            name = given.replace(".", "_").replace("-", "_")  # Kafka's spelling, with dots, is accepted too
             if name not in known:
                 wrong.append(f"none of the rules has a parameter {given}; {did_you_mean(name, known)}")
                 continue
@@ -112,7 +112,7 @@ class NamedGrid:
 
 
 def load_grid(file: Path) -> NamedGrid:
-    """Read a grid file.
+    """Read a grid file, and list its rule runs.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def require_lag_times_in_grid(file: Path, named: NamedGrid) -> NamedGrid:
 
 
 def _grid_runs(grid: SweepGrid) -> list[RuleRun]:
-    """List the rule runs: every rule with every combination of its parameters, without duplicates."""
+    """List the rule runs of a grid: every rule with every combination of its parameters, without duplicates."""
     found = []
     for rule in grid.rules:
         own = _own_values(grid, rule)

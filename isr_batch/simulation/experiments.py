@@ -43,7 +43,7 @@ many take some seconds."""
 
 
 class Experiment(BaseModel):
-    """An experiment, as defined in its YAML file."""
+    """The content of an experiment file: scenario, rules, grid of parameters, seeds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -87,7 +87,7 @@ class ExperimentCell:
 
 
 def load_experiment(file: Path) -> Experiment:
-    """Read an experiment file.
+    """Read and check an experiment file.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def _cells_simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell])
         return pa.Table.from_batches(simulate(iter([numbers])), RESULT_SCHEMA)
     simulated = lake.spark.range(0, len(grid), 1, len(grid)).mapInArrow(simulate, from_arrow_schema(RESULT_SCHEMA))
     kept = engine.keep(simulated)
-    kept.count()  # as the broadcast side of a join it would fail after Spark's broadcast timeout of 300 s
+    kept.count()  # computed here: as a broadcast, it would fail after Spark's timeout of 300 s
     return kept
 
 

@@ -43,7 +43,8 @@ from udfs.simulation.world import APPEND_COLUMNS, EVENT_COLUMNS, EVENT_KINDS, FE
 SHRINK_PRINTS = ("high_watermark", "leader_log_end_offset", "follower_log_end_offset", "last_caught_up_time_ms")
 """Columns whose values a leader's Shrinking line prints; they are null for other changes."""
 FEW_PARTITION_HOURS = 3
-"""Partition hours of a fleet that this process simulates: each has about 300,000 rows, which take 300 MB of memory."""
+"""Maximum number of partition hours of a fleet that this process simulates: each has about 300,000 rows, or 300 MB of
+memory."""
 SCENARIOS = tuple(dict.fromkeys((*STORIES, *LOOPED, *FLEETS)))
 
 _DATED_BY = (
@@ -95,7 +96,7 @@ def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, Data
     rows_out = 0
     where = f"cluster_id = {sql_literal(cluster_id)}"
     with ArrowSql() as sql:
-        if lake.has(INGESTED_FILES.name):  # the lake no longer has the logs that were ingested under this name
+        if lake.has(INGESTED_FILES.name):  # logs ingested under this name are replaced
             replace_arrow(lake, sql, INGESTED_FILES, arrow_schema(INGESTED_FILES).empty_table(), where)
         for table, time in _DATED_BY:
             rows = tables.get(table.name, arrow_schema(table).empty_table())
@@ -109,7 +110,7 @@ def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, Data
 
 def _whole_rows(table: Table, rows: pa.Table, time: str) -> pa.Table:
     """Complete rows with the table's missing columns: the day, from ``time``, and nulls."""
-    # Arrow would look up the time zone's rules for a day.
+    # Days are computed from numbers: Arrow would look up the time zone's rules for each instant.
     given = {name: rows[name] for name in rows.column_names} | {
         "event_date": rows[time].cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).cast(pa.date32())
     }

@@ -66,7 +66,7 @@ def given_logs(places: Sequence[str]) -> Iterator[Path]:
         yield Path(places[0])
         return
     if len(places) != 1 and None in streams:
-        raise UsageError(f"{', '.join(places)} do not go together", _HOW)
+        raise UsageError(f"--logs {', '.join(places)}: these cannot be combined", _HOW)
     named = [stream for stream in streams if stream]
     if sum(source == STDIN for _, source in named) > 1 or len({name for name, _ in named}) < len(named):
         raise UsageError("each stream needs its own name, and only one can be stdin", _HOW)

@@ -136,7 +136,7 @@ class _Header(tarfile.TarInfo):
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         if not self.isreg() and not 0 <= self.size <= HEADER_BYTES:
-            raise tarfile.ReadError("a header beyond any sensible size")
+            raise tarfile.ReadError("a tar header is larger than any real one")
         return super()._proc_member(tar)  # type: ignore[misc, no-any-return]
 
 
@@ -154,7 +154,9 @@ class _Tar(_Archive):
         assert file is not None
         file.seek(self._tar.offset)
         if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
-            raise tarfile.ReadError("a damaged header ends it")  # tarfile would end the list here without an error
+            raise tarfile.ReadError(
+                "a damaged header ends the archive"
+            )  # tarfile would end the list here without an error
         self._packed = not path.endswith(".tar")
 
     def open(self, name: str) -> IO[bytes]:

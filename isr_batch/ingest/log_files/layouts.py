@@ -51,7 +51,7 @@ most lines is used."""
 JSON = "JSON"
 _OWN = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] [A-Z]+ ")
 _FITS = 0.8
-"""Share of a file's lines with timestamps that a layout must fit, to be chosen."""
+"""A layout is chosen only if it fits this share of a file's lines with timestamps."""
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
 THREAD = r"^\[[^\]=]*\]:?[ \t]+"
 _NOT_A_THREAD = re.compile(r"\[[^\]]*(=|Partition |Controller |Broker )")

@@ -19,7 +19,7 @@ _CHECK: Final = ("broker_id", "kind", "event_us", "end_us")
 
 
 def silences_until_changes(sql: ArrowSql, silences: pa.Table, changes: pa.Table) -> pa.Table:
-    """End a silence at an ISR change by its leader, which comes a moment before the leader handles the first fetch.
+    """End a silence at the leader's first ISR change: a leader that wakes up checks ISRs before it handles a fetch.
 
     Parameters
     ----------

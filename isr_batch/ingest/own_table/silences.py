@@ -157,7 +157,7 @@ def _pairs_of_broker_days(broker_days: pa.Table) -> _Pairs:
 
 
 def _spans_of_pair(days: pa.Table) -> _Spans:
-    """Return the spans of a pair, which continue across midnight if its fetches do."""
+    """Join a pair's spans of all days; one that lasts until midnight continues on the next day if fetches do."""
     pauses = days["pauses"].combine_chunks()
     paused_us, back_us = (pauses.flatten().field(name).to_numpy() for name in ("from_us", "until_us"))
     begins = np.sort(np.append(back_us, days["first_us"]))

@@ -58,15 +58,12 @@ class Table:
 def key_columns(*names: str) -> tuple[Column, ...]:
     """Return key columns by name, with the type and the meaning that they have in every contract."""
     known = {
-        "cluster_id": ("STRING", "cluster, by the name that the ingest was given or found"),
+        "cluster_id": ("STRING", "name of the cluster, as the ingest was given it or found it in the names of folders"),
         "topic": ("STRING", "topic name; its id if no log has the name"),
         "partition_id": ("INT", "partition number within the topic"),
         "leader_epoch": ("INT", "Kafka's leader epoch, which identifies one term of one leader"),
-        "leader_id": (
-            "INT",
-            "broker that leads the partition in this term; the row comes from its log and has its clock",
-        ),
-        "broker_id": ("INT", "broker"),
+        "leader_id": ("INT", "broker that leads the partition in this term; times in the row are by its clock"),
+        "broker_id": ("INT", "id of the broker"),
     }
     return tuple(Column(name, *known[name], nullable=False) for name in names)
 

@@ -33,7 +33,7 @@ LEADER_EPOCHS = Table(
             isr_at_start ARRAY<INT> NOT NULL -- in-sync replicas at start_time
             isr_source STRING -- source of isr_at_start: logged, snapshot (kafka-topics --describe), or inferred from
                 -- the high watermark and followers' requests
-            previous_leader_id INT -- leader of the previous term, as this broker knew it; equal to leader_id if the
+            previous_leader_id INT -- leader of the previous term, as the new leader knew it; equal to leader_id if the
                 -- leader did not change
             replica_lag_time_max_ms BIGINT NOT NULL -- replica.lag.time.max.ms of the leader
             lag_time_source STRING -- source of replica_lag_time_max_ms: given (by the operator), properties
@@ -45,10 +45,10 @@ LEADER_EPOCHS = Table(
                 -- the versions of followers' requests, as the oldest release that sends them
             check_origin_ms BIGINT NOT NULL -- a time, in ms since 1970, at which the leader's isr-expiration task was
                 -- scheduled to run; its other runs are whole periods away from it
-            isr_write_ms BIGINT -- median time on this broker from a shrink to the response to the ISR write; null if no
+            isr_write_ms BIGINT -- median time on the leader from a shrink to the response to the ISR write; null if no
                 -- response is logged
-            metadata_delay_ms BIGINT -- median time from a controller's record to the line of this broker that shows it;
-                -- null if not logged
+            metadata_delay_ms BIGINT -- median time from a controller's record to the leader's line that shows it; null
+                -- if not logged
             check_origin_source STRING NOT NULL -- source of check_origin_ms: shrinks (times of Shrinking lines),
                 -- startup (of the broker), given (by a table of terms), or unknown
         """),
@@ -70,8 +70,9 @@ BROKER_DAYS = Table(
     "When a follower fetched from a leader on one day, over all partitions, by a table of fetches: silences of leaders "
     "are derived from it. Broker logs give no rows",
     (
-        *key_columns("cluster_id", "leader_id"),
+        *key_columns("cluster_id"),
         *columns("""
+            leader_id INT NOT NULL -- leader from which the follower fetched
             replica_id INT NOT NULL -- follower that fetched
             rows BIGINT NOT NULL -- number of fetches on this day; a request for several partitions counts once for each
             first_time TIMESTAMP NOT NULL -- handled_time of the follower's first fetch on this day
