@@ -153,7 +153,7 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
 
 
 def is_of_jvm(absence: Row) -> bool | None:
-    """Whether pauses of the JVM explain an absence; None if they explain a part of it, or if there is no gc.log."""
+    """Whether pauses of the JVM explain an absence; None if they explain a part of it, or without a gc.log."""
     if _paused_share(absence) >= _MOST_OF_IT:
         return True
     return False if absence["has_gc_log"] and _paused_share(absence) < _NOTHING_OF_IT else None

@@ -124,7 +124,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
 
         cuts.append((QUARANTINE, ""))
         in_pool = {cut[0].name: pool.submit(write, cut) for cut in cuts if cut[0].name in frames}
-        # This thread writes tables meanwhile.
+        # While the pool writes tables with Spark, this thread writes those that do not need Spark.
         written = {cut[0].name: write(cut) for cut in cuts if cut[0].name in {*few, *given.files}}
         written |= {name: done.result() for name, done in in_pool.items()}
     for frame in given.cached:

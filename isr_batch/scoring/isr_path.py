@@ -221,7 +221,7 @@ def _of_term(
     state: _State,
     cluster: ControlledCluster,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one term: one from each event to the next, cut at midnights."""
+    """Yield a term's rows: a row lasts from an event to the next, and is cut at midnights."""
     at_us = term["at_us"]
     for then_us, _, event in [*events, (term["end_us"], 2, None)]:
         until_us = min(then_us, term["end_us"])

@@ -227,7 +227,7 @@ def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
 
 def _packets_of_spread(rows: Spread, pack: OfBatches) -> DataFrame:
     if pack is _packed_for_spark and rows.work is _unpacked_in_spark:
-        return rows.frame.withColumn("of_table", F.lit(""))  # packets that were kept may have a query's name here
+        return rows.frame.withColumn("of_table", F.lit(""))  # the rows themselves, not a query's result
     return rows.frame.mapInArrow(
         partial(_worked_in_spark, partial(_both_in_spark, rows.work, pack)), from_arrow_schema(_PACKETS)
     )

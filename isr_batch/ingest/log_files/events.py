@@ -144,7 +144,7 @@ def _stamp_field(columns: Mapping[str, Sequence[str]]) -> tuple[str, StampForm |
 
 
 def form_of(texts: Sequence[str]) -> StampForm | None:
-    """Detect the form that most of these timestamps have; None if there is no such form."""
+    """Detect the form that most of these timestamps have; None if no form fits most."""
     return next((f for f in EVENT_FORMS if _share(re.compile(f.pattern).fullmatch, texts) >= _FITS), None)
 
 

@@ -313,7 +313,7 @@ def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Ta
 
 
 def _from_leaders(sources: Sources, terms: pa.Table) -> pa.Table:
-    """List the partition states that leaders logged, each by its earliest line; used if there is no metadata log.
+    """List the partition states that leaders logged, each by its earliest line; used instead of a metadata log.
 
     ``begins``: a term whose line has no partition epoch (2.5 to 3.2), or that is only known from a request. The next
     update is relative to its ISR; it is ordered after the last update before it. A topic made again begins as well:
