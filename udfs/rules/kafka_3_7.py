@@ -89,7 +89,7 @@ def caught_up(follower, leader, now_ms, params):
 
 @kernel
 def eligible(follower):
-    """It is neither fenced nor shutting down, and has fetched from this leader (3.7: unchanged since KIP-903)."""
+    """The follower is neither fenced nor shutting down, and has fetched from this leader (3.7: unchanged)."""
     return follower.eligible != 0 and follower.log_end_offset >= 0
 
 
