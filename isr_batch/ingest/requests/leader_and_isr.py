@@ -119,7 +119,7 @@ def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
     for line in lines.to_pylist():
         answer = _ANSWER.search(line["message"])
         asked = line["message"][: answer.start()] if answer else line["message"]
-        # The request and each of its partitions name a controller epoch: one more than there may be partitions.
+        # The controller's epoch is in the request once, and once in each of its partitions.
         partitions = len(_CONTROLLER_EPOCH.findall(asked)) - 1
         read = sum(1 for part in _ASKED.finditer(asked) if part[2])
         if read != partitions:
