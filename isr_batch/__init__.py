@@ -48,7 +48,7 @@ _HERE = Path(__file__).resolve().parent.parent
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name on first use, because most imports of this package need none of them."""
+    """Import a public name when it is first used, because most code that imports this package uses none of them."""
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_NAMES[name]), "open_lake" if name == "open" else name)
@@ -71,6 +71,6 @@ def _require_own(name: str) -> None:
         raise ImportError(message, name=name)
 
 
-# Another package may have chosen either name.
+# Another installed package may be named udfs or pipelines too.
 _require_own("udfs")
 _require_own("pipelines")

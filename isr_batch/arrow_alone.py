@@ -1,4 +1,4 @@
-"""Arrow without pandas, which no command uses: to import it takes a third of the time of a small command."""
+"""Keep pyarrow from importing pandas: no command needs it, and its import is a third of a small command's time."""
 
 import sys
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from types import ModuleType
 
 
 class _NoPandas(MetaPathFinder):
-    """Says that pandas is not installed."""
+    """An import finder for which pandas is not installed."""
 
     def find_spec(
         self,
@@ -23,7 +23,7 @@ class _NoPandas(MetaPathFinder):
 
 
 def use_arrow_alone() -> None:
-    """Let Arrow look for pandas now, and not find it.
+    """Make Arrow look for pandas now, while it cannot be found.
 
     Arrow imports pandas when it converts the first Python value, to recognise its objects. After this, it does not
     know single nulls of pandas, so that only commands do this; conversion of frames works as before. Where pandas is

@@ -21,7 +21,7 @@ from isr_batch.memory import memory_bytes
 from isr_batch.settings import Settings
 
 MIN_JAVA: Final = 17
-# Memory in addition to the JVM's heap: the driver, and one Python worker per core.
+# Memory that a run needs in addition to the JVM's heap: for the driver, and for one Python worker per core.
 PYTHON_MEMORY_GB: Final = 1.0
 MIN_DISK_GB: Final = 2.0
 """Minimum scratch space, enough for the spill of a few million fetches."""
@@ -29,7 +29,7 @@ MIN_DISK_GB: Final = 2.0
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """Result of one check; ``what_to_do`` is empty if the check found no problem."""
+    """Result of one check of the machine; ``what_to_do`` is empty if the check found no problem."""
 
     check: str
     found: str
@@ -37,11 +37,11 @@ class DoctorCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing needs to be done."""
+        """Whether the check found no problem."""
         return not self.what_to_do
 
     def as_row(self) -> dict[str, object]:
-        """Columns of a table."""
+        """Return the check as a row of the printed table."""
         return asdict(self) | {"ok": "ok" if self.ok else "NO"}
 
 
@@ -111,7 +111,7 @@ def _check_time_zone() -> DoctorCheck:
         return DoctorCheck("time zone", f"{time.tzname[0]}; all times here are UTC")
     try:
         ZoneInfo(name.removeprefix(":"))
-    except (KeyError, ValueError, OSError):  # not there, not a name, a folder of zones
+    except (KeyError, ValueError, OSError):  # no such zone, an illegal name, or a folder of zones
         return DoctorCheck("time zone", f"TZ={name} is not a known time zone", "set TZ=UTC, or install tzdata")
     return DoctorCheck("time zone", f"TZ={name}; all times here are UTC")
 
@@ -142,7 +142,7 @@ def _check_pins() -> DoctorCheck:
 
 
 def _check_delta_jars() -> DoctorCheck:
-    from isr_batch.session import delta_jars  # takes Spark, which may be what is missing
+    from isr_batch.session import delta_jars  # imports Spark, which may be missing
 
     jars = delta_jars()
     return DoctorCheck(
@@ -153,7 +153,7 @@ def _check_delta_jars() -> DoctorCheck:
 
 
 def _check_numba() -> DoctorCheck:
-    import numba  # takes a second
+    import numba  # importing it takes a second
 
     try:
         answer = numba.njit(lambda x: x + 1)(41)

@@ -12,7 +12,7 @@ from isr_batch.printable import without_credentials
 from isr_batch.store_faults import store_fault
 
 _LINE_END_OF_NAME: Final = re.compile(r"\n(?!  )")
-"""A message with several lines indents them; any other line end is that of a path."""
+"""Splits the lines of a message: those after the first are indented, so any other line end belongs to a path."""
 
 
 class IsrBatchError(Exception):
@@ -35,41 +35,41 @@ class IsrBatchError(Exception):
 
 
 class UsageError(IsrBatchError):
-    """When options, settings or names given by the user are wrong; nothing was done."""
+    """Raised if options, settings or names given by the user are wrong; nothing was done."""
 
     exit_code = 2
 
 
 class StorageError(IsrBatchError):
-    """When the machine refuses writes, or a file cannot be read; an operator has to act."""
+    """Raised if the machine refuses writes, or a file cannot be read; an operator has to act."""
 
     exit_code = 2
 
 
 class NoInputError(IsrBatchError):
-    """When the folder, the tables or the chosen days have no input."""
+    """Raised if the folder, the tables or the chosen days have no input."""
 
     exit_code = 3
 
 
 class NothingToReplayError(NoInputError):
-    """When logs have no follower fetch; server.log alone may still give some answers."""
+    """Raised if logs have no follower fetch; server.log alone may still give some answers."""
 
 
 class QualityGateError(IsrBatchError):
-    """When results were written but are unreliable: too much in quarantine, or a replay unlike the brokers."""
+    """Raised if results were written but are unreliable: too much in quarantine, or a replay unlike the brokers."""
 
     exit_code = 4
 
 
 class SchemaError(IsrBatchError):
-    """When a table differs from its contract in columns or types, or a file is damaged."""
+    """Raised if a table differs from its contract in columns or types, or a file is damaged."""
 
     exit_code = 5
 
 
 class WriteConflictError(IsrBatchError):
-    """When other writers changed the table at every retry; a later run may succeed."""
+    """Raised if other writers changed the table at every retry; a later run may succeed."""
 
     exit_code = 6
 
@@ -79,7 +79,7 @@ RETRIES: Final = 3
 
 
 def write_conflict_error(name: str) -> WriteConflictError:
-    """Make the error of a write that conflicted with others."""
+    """Make the error for a write to a table that conflicted with other writers at every retry."""
     return WriteConflictError(
         f"other writers kept changing {name} while it was being written",
         "nothing was lost: repeat the command when they have finished",
@@ -87,16 +87,17 @@ def write_conflict_error(name: str) -> WriteConflictError:
 
 
 class AccountError(IsrBatchError):
-    """When lines were lost or counted twice, which is a bug; nothing was written."""
+    """Raised if input lines were lost or counted twice, which is a bug; nothing was written."""
 
     exit_code = 70
 
 
 BUG_EXIT_CODE = 70
 RULE_FILE: Final = "ISR_BATCH_RULE_FILE"
-"""Same as in ``udfs.rules``, which is not imported just for messages of other errors."""
+"""Environment variable with the path of a user's rule; a copy of the name in ``udfs.rules``, whose import takes long.
+"""
 MOST_SAID: Final = 600
-"""Characters of a compiler's message that are shown."""
+"""Maximum number of characters shown of a compiler's message."""
 
 _NOTHING_HALF = "no table has half a commit, and incomplete days are not marked as done"
 _NO_ROOM = re.compile(r"No space left on device|File too large|Disk quota exceeded")
@@ -123,7 +124,7 @@ def unreadable_file_error(path: str) -> SchemaError:
 
 
 def out_of_memory_error(*, in_java: bool) -> StorageError:
-    """Report too little memory, and the setting that may help."""
+    """Make the error for too little memory, in the JVM or outside it, with the setting that may help."""
     setting = "raise spark.driver_memory (`isr-batch config show`)" if in_java else "give the machine or container more"
     return StorageError(
         "out of memory",
@@ -132,7 +133,7 @@ def out_of_memory_error(*, in_java: bool) -> StorageError:
 
 
 def explained_error(error: BaseException) -> IsrBatchError | None:
-    """Convert an error to a fault of the machine, by messages of the system or of Spark; None if it is a bug."""
+    """Turn an exception into the error of a full disk, missing rights or memory, or damage; None if it is a bug."""
     if isinstance(error, IsrBatchError):
         return error
     text = f"{type(error).__name__}: {error}"
@@ -176,7 +177,7 @@ def _system_error(error: BaseException) -> IsrBatchError | None:
             f"its own messages are above; without any, the machine may have run out of memory: {_NOTHING_HALF}",
         )
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
-        return UsageError(f"{error.object} has a byte that is not text", "give it another name")
+        return UsageError(f"the name {error.object} is not UTF-8", "give it another name")
     if isinstance(error, OSError) and error.filename:
         return StorageError(f"{error.filename}: {error.strerror}", "check the path, then repeat the command")
     return None

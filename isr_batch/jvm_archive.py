@@ -1,4 +1,4 @@
-"""Make the class archive of `isr_batch.jvm`: ``python -m isr_batch.jvm_archive``."""
+"""Make the archive of classes from which `isr_batch.jvm` starts JVMs faster: ``python -m isr_batch.jvm_archive``."""
 
 import os
 import shutil
@@ -44,7 +44,7 @@ def write_class_archive() -> Path | None:
 
 
 def _load(folder: str) -> None:
-    """Load the classes that most commands need: those of Delta, of queries, and of Python workers."""
+    """Use Delta, queries and Python workers once, so that the JVM loads the classes that most commands need."""
     spark = start_session(SparkSettings(driver_memory="1g", shuffle_partitions=2))
     table = f"{folder}/table"
     days = spark.range(100).selectExpr(

@@ -1,4 +1,4 @@
-"""A hash of the sources of ``udfs``: machine code and kept states are valid only for these. It needs no numba."""
+"""Hash the sources of ``udfs``: machine code and stored states of replays are valid only for the same hash."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ ROOMS = ("request_log",)
 
 @lru_cache
 def digest_of(room: str = "") -> str:
-    """Hash sources of ``udfs`` as a key of numba's cache: all except `ROOMS`, or one of these and the shared ones."""
+    """Hash the sources of ``udfs`` that a kernel may use: all except `ROOMS`, or one of `ROOMS` and what it shares."""
     digest = hashlib.sha256()
     for source in _sources_in(files(udfs), room):
         digest.update(source.read_bytes())

@@ -1,4 +1,4 @@
-"""Memory limits of this process and machine."""
+"""Find out how much memory this process may use."""
 
 import os
 import resource
@@ -11,8 +11,8 @@ from isr_batch.errors import StorageError
 CGROUP: Final = Path("/sys/fs/cgroup")
 _LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")
 LEAST_ADDRESSES: Final = 4 << 30
-"""Bytes of address space that a command on a lake needs for libraries, stacks and buffers, mostly without using
-them."""
+"""Minimum address space of a command on a lake, in bytes: libraries, stacks and buffers reserve it, and use little of
+it."""
 
 
 @lru_cache
@@ -25,7 +25,7 @@ def memory_bytes() -> int:
 def _memory_limit_in(file: Path) -> int | None:
     try:
         return int(file.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # the file is missing, or has "max"
+    except (OSError, ValueError):  # no cgroup file, or no limit in it ("max")
         return None
 
 

@@ -25,7 +25,8 @@ from isr_batch.window import Window
 from udfs.batches.rule_runs import RuleRun
 
 Step = Callable[[str], AbstractContextManager[dict[str, Any]]]
-"""Context that shows a step's name while it runs, and at its end the values that were put into the dict."""
+"""Makes a context that shows a step's name while the step runs, and at its end the values that the step has put into
+the dict."""
 
 
 @contextmanager
@@ -44,7 +45,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     elr: Elr = "auto",
     timelines: Timelines | None = None,
 ) -> None:
-    """Replay a window through the rules, and update everything that is derived from it.
+    """Replay a window through the rules, and update all tables derived from a replay.
 
     The days are marked as done at the very end. If the command is killed earlier, they stay unmarked, so `backfill`
     replays them again.
@@ -77,7 +78,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     run = run or Run()
     lake.require(OUTPUT_TABLES)
     with leased(lake) as turn:
-        derive_tables(lake)  # an ingest may have been cut off before
+        derive_tables(lake)  # an ingest may have been killed before it did this
         with step(f"replay {count_of(len(runs), 'rule')}") as shown:
             summary = replay(lake, runs, window, timelines=timelines)
             counts = RunCounts(summary.rows_in, sum(summary.rows_out.values()))

@@ -49,7 +49,8 @@ class SourcesLocator:
             If no folder belongs to this user alone: the machine code that came with the package, or None.
         """
         room = next((room for room in ROOMS if function.__module__.startswith(f"{udfs.__name__}.{room}.")), "")
-        # A rule on trial does not take the place of what all other commands use.
+        # Code that includes a user's rule under development gets its own folder, so that it does not replace the code
+        # of other commands.
         kind = room or ("trial" if RULE_FILE in os.environ else "replay")
         name = f"isr-batch-{kind}-{digest_of(room)[:32]}"
         for parent in _cache_folders():
@@ -63,15 +64,15 @@ class SourcesLocator:
             raise PermissionError(self.folder)
 
     def get_cache_path(self) -> str:
-        """Folder of index and code."""
+        """Return the folder with numba's index and machine code."""
         return str(self.folder)
 
     def get_source_stamp(self) -> str:
-        """Name of the folder, which depends on the sources."""
+        """Return the name of the folder, which has the sources' hash in it."""
         return self.folder.name
 
     def get_disambiguator(self) -> str:
-        """Module of the function; within it, functions have different names."""
+        """Return the function's module, which together with the function's name is unique."""
         return self.module
 
 
@@ -85,7 +86,7 @@ def _cache_folders() -> Iterator[Path]:
 
 
 def is_ours_alone(folder: Path) -> bool:
-    """Whether only this user can use a folder; creates it if needed, and removes folders of other sources."""
+    """Create a folder for machine code, remove those of other sources, and return whether only this user has access."""
     try:
         if not folder.exists():
             for old in folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*"):
@@ -103,7 +104,7 @@ class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without 
     def _load_overload(self, sig: object, target_context: Any) -> object:  # noqa: ANN401
         """Load the package's machine code if the user's folder has none."""
         own = super()._load_overload(sig, target_context)
-        if own is not None or not SHIPPED.is_dir():  # in a zip, none can be opened
+        if own is not None or not SHIPPED.is_dir():  # no shipped code, as in a zip
             return own
         stamp = self._impl.locator.get_source_stamp()
         (triple, *_), code = self._index_key(sig, target_context.codegen())[1:]

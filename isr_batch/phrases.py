@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 NAMES: Final = 12
-"""Number of names that are listed if no similar one exists."""
+"""Maximum number of known names that are listed if no similar one exists."""
 _TIMES: Final = ("", "once", "twice", "three times", "four times", "five times", "six times")
 
 
 def count_of(number: int, what: str) -> str:
-    """Write a number and its noun."""
+    """Write a number and its noun, with a plural s if needed."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
@@ -28,7 +28,7 @@ def brokers_text(ids: Sequence[int]) -> str:
 
 
 def times_in_words(number: int) -> str:
-    """Write how many times."""
+    """Write how many times something happened: once, twice, 3 times."""
     return _TIMES[number] if 0 < number < len(_TIMES) else f"{number:,} times"
 
 
@@ -38,14 +38,14 @@ def ms_text(ms: float) -> str:
 
 
 def hours_text(hours: float) -> str:
-    """Write a long time in the largest unit that is contained in it at least twice."""
+    """Write a number of hours in the largest unit, from years to minutes, that makes it two or more."""
     units = ((24 * 365.25, "year"), (24 * 7, "week"), (24, "day"), (1, "hour"), (1 / 60, "minute"))
     size, unit = next((unit for unit in units if hours >= 2 * unit[0]), units[-1])
     return count_of(math.ceil(hours / size), unit)
 
 
 def seconds_text(times_ms: Sequence[int]) -> str:
-    """Write the least and the largest of times, in seconds."""
+    """Write the range of some times, from the least to the largest, in seconds."""
     least, most = (f"{ms / 1000:.3g}" for ms in (min(times_ms), max(times_ms)))
     return f"{least} s" if least == most else f"{least} to {most} s"
 
@@ -68,30 +68,30 @@ def utc_text(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def least_to_largest(numbers: Sequence[int]) -> str:
-    """Write the least and the largest number."""
+    """Write the range of some numbers, from the least to the largest."""
     return str(min(numbers)) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
 
 
 def later_or_sooner(best_ms: float, yours_ms: float) -> str:
-    """Write how much later, or sooner, failures are detected; empty below a tenth of a second."""
+    """Write how much later, or sooner, a rule detects failures than yours does; empty below a tenth of a second."""
     late_s = round((best_ms - yours_ms) / 1000, 1)
     return f"{abs(late_s):.3g} s {'later' if late_s > 0 else 'sooner'}" if late_s else ""
 
 
 def lost_records_at_most(number: int | None) -> str:
-    """Write how many records are lost at most."""
+    """Write how many records are lost at most; None is an unknown number."""
     return "not known" if number is None else "none" if not number else f"up to {number:,}"
 
 
 def rounded(value: object) -> object:
-    """Round a number to four digits for display."""
+    """Round a number to four significant digits for display; return any other value unchanged."""
     if not isinstance(value, float):
         return value
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 (no exponents)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Suggest the closest known name, or list the first of all, as the end of a sentence."""
+    """Suggest the known name closest to a wrong one, or list the first known names; both end a sentence."""
     known = list(known)
     if not known:
         return "none is known"

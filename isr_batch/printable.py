@@ -28,11 +28,11 @@ def _hidden_in_printable(address: re.Match[str]) -> str:
     scheme, place = address[1], address[2]
     place, mark, query = place.partition("?")
     user, at, host = place.rpartition("@")
-    if scheme.startswith("s3"):  # a bucket has no port, and its secret may have slashes
+    if scheme.startswith("s3"):  # buckets have no port; secrets may have slashes
         is_secret = ":" in user.partition("/")[0]
     elif scheme.startswith("http"):
         is_secret = "/" not in user
-    else:  # Azure's addresses have a container before the @
+    else:  # before the @ may be a container, as in Azure's addresses
         is_secret = ":" in user.partition("/")[0] and not _PORT.match(user)
     place = f"***@{host}" if at and is_secret else place
     return f"{scheme}{place}{mark}{'***' if _SECRET.search(query) else query}"

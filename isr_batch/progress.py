@@ -1,4 +1,4 @@
-"""Track the progress of long work in this process: the work counts, and the terminal polls the count.
+"""Track the progress of long work in this process: the work counts its parts, and the terminal shows the count.
 
 Spark counts its own work (`isr_batch.session.running_tasks`).
 """
@@ -10,7 +10,7 @@ Part = TypeVar("Part")
 
 
 class WorkDone(NamedTuple):
-    """Amount done and total amount; different work has a different ``key``."""
+    """How much of a piece of work is done, and how much it is in all; another piece of work has another ``key``."""
 
     key: object
     done: float
@@ -19,7 +19,7 @@ class WorkDone(NamedTuple):
 
 
 _now: list[WorkDone] = []
-"""Current works; nested work is last."""
+"""The pieces of work in progress; one that is part of another comes after it."""
 
 
 def counted(parts: Iterable[tuple[Part, float]], total: float, unit: str) -> Iterator[Part]:
@@ -36,5 +36,5 @@ def counted(parts: Iterable[tuple[Part, float]], total: float, unit: str) -> Ite
 
 
 def progress_now() -> WorkDone | None:
-    """Progress of the current work; None if nothing is counted."""
+    """Return the progress of the innermost work; None if nothing is counted."""
     return _now[-1] if _now else None

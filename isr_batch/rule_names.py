@@ -9,7 +9,7 @@ from isr_batch.phrases import did_you_mean
 
 
 def take_in_rule_file(file: Path | None) -> None:
-    """Register the rule in a file, for this process and those that it starts, before anything needs the rules.
+    """Register the rule in a user's file (``--rule-file``), for this process and those that it starts.
 
     Parameters
     ----------
@@ -30,14 +30,14 @@ def take_in_rule_file(file: Path | None) -> None:
         import udfs.rules  # noqa: F401
     except ValueError as error:
         raise UsageError(f"--rule-file {file}: {error}", "docs/add-a-rule.md has a file to begin with") from error
-    except Exception as error:  # it may do anything
+    except Exception as error:  # the file may raise any error
         raise UsageError(
             f"--rule-file {file}: {type(error).__name__}: {error}", "Python could not import it"
         ) from error
 
 
 def rule_names_sort_key(run: str) -> tuple[int, str]:
-    """Sort key for names of rule runs: by release, and last the rules of other versions of this program."""
+    """Return the sort key of a rule run's name: by the rule's release; rules unknown to this version come last."""
     from udfs.rules import REGISTRY
 
     rule = run.partition(" ")[0]
@@ -53,7 +53,7 @@ def rule_names_by_release(rules: Iterable[str]) -> list[str]:
 
 
 def rule_names_between_commas(value: object) -> object:
-    """Split a comma-separated text into names, as rules are given on the command line; other values are kept."""
+    """Split the text of ``--rules`` at commas; return a value that is not text unchanged."""
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
 

@@ -1,4 +1,4 @@
-"""Collect the functions of a rule and their code for printing, including those of the rule that it is based on."""
+"""Collect the functions of a rule with their code, for `rules show`, including those that it takes from its base."""
 
 import inspect
 from collections.abc import Callable, Iterator

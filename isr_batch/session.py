@@ -29,42 +29,42 @@ _NEEDS_JAVA: Final = "it needs Java 17 or newer; `isr-batch doctor` says what th
 _EVERYWHERE: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # A changed bit in a data file is an error, and no other figure.
+    # A flipped bit in a data file must be an error, not a wrong number.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # Broker logs are in UTC, days are UTC days.
     "spark.sql.session.timeZone": "UTC",
-    # Ours have few joins that an inferred filter would help, and inferring took most of the planner's memory.
+    # Inferring filters took most of the planner's memory, and few of our joins profit from it.
     "spark.sql.constraintPropagation.enabled": "false",
-    # No limit: to know its size Spark goes through all lists of a batch again for each row that it adds. Where rows
-    # are large, `isr_batch.replay.replay` takes few at a time.
+    # No limit in bytes: to know a batch's size, Spark goes through all its lists again for each row that it adds. Where
+    # rows are large, `isr_batch.replay.replay` limits their number.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-    # Rows of a few days go to their files as they come; by default each task sorts them by day first.
+    # Write rows to the files of a few days as they come; by default, each task sorts them by day first.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
 }
 _LOCAL: Final = {
     "spark.ui.enabled": "false",
-    # Without its page, what Spark keeps for it of each query and job only fills the heap.
+    # Spark's web page is off, so its records of queries and jobs would only fill the heap.
     "spark.sql.ui.retainedExecutions": "5",
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "200",
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
-    # A night's queries are compiled into more classes than the 100 that are kept by default.
+    # Spark keeps the classes of 100 compiled queries by default; a nightly run has more.
     "spark.sql.codegen.cache.maxEntries": "2000",
-    # By default, Delta reads a table's log with 50 tasks, which on one machine takes longer than the data.
+    # By default, Delta reads a table's log with 50 tasks, which takes longer on one machine than reading the data.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # VACUUM lists a table's folders with as many tasks, 10,000 by default: 24 s for a table of two folders.
+    # VACUUM lists a table's folders with as many tasks as this; the default of 10,000 takes 24 s for two folders.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
-    # Each sort, window and aggregate of a task holds a page. By default they have 64 MB with the heap given here, and
-    # six million lines were ingested until there was none left. With the header of Java's array a page fills two of
-    # its collector's regions; of 2 MB it took three, and a sort of 20 M rows filled the heap.
+    # Each sort, window and aggregate of a task holds a page. The default is 64 MB with the heap given here, which was
+    # full after ingesting six million lines. With the header of Java's array, a page of this size fills two regions of
+    # the collector; one of 2 MB takes three, and a sort of 20 M rows filled the heap.
     "spark.buffer.pageSize": f"{2 * 2**20 - 16}b",
-    # The machine's own name may not resolve, as in containers.
+    # The driver's address is given, because the machine's own name may not resolve, as in containers.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-# What Delta needs and Spark lacks. Its other dependencies are for other catalogs, or come with Spark.
+# The jars that Delta needs and Spark lacks. Delta's other dependencies are for other catalogs, or come with Spark.
 _NEEDED_JARS: Final = ("delta-spark", "delta-storage")
 _NOT_NEEDED: Final = ("org.*", "com.*", "javax.*", "commons-*", "io.airlift", "io.unitycatalog")
 
@@ -93,21 +93,21 @@ def start_session(
     UsageError
         If no Java can start it.
     """
-    # PySpark logs every refused query with its traceback before it raises the error, which says it all.
+    # PySpark logs every refused query with its traceback, and then raises an error that says the same.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    if is_remote():  # over Spark Connect, whose server has been set up by others
+    if is_remote():  # over Spark Connect, where the server is configured
         return SparkSession.builder.getOrCreate()
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return _submitted_session(settings, tasks)
 
     if jvm.java_command() is None:
         raise UsageError("Spark does not start: there is no Java", _NEEDS_JAVA)
-    # By default each JVM leaves a file under its user's name in /tmp.
+    # This option prevents a file in /tmp that each JVM would leave under its user's name.
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", jvm.NO_PERF_DATA)
-    # Workers would run whatever `python3` is first on PATH.
+    # By default, workers would run the first `python3` on PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName("isr-batch").master(settings.master)
     for key, value in {
@@ -140,7 +140,7 @@ def shuffle_options(settings: SparkSettings) -> dict[str, str]:
 
 
 def running_tasks(spark: SparkSession) -> tuple[tuple[int, ...], int, int]:
-    """Return the running stages with their numbers of completed and of all tasks; empty over Spark Connect."""
+    """Return the ids of Spark's running stages, and how many of their tasks are completed; empty over Spark Connect."""
     if is_remote():
         return (), 0, 0
     tracker = spark.sparkContext.statusTracker()
@@ -180,7 +180,7 @@ def fetch_delta_jars() -> list[Path]:
                 "let Java reach a Maven repository (spark.jars.ivySettings configures one behind a proxy), or copy "
                 f"the jars {' and '.join(_NEEDED_JARS)} to {_jar_folder()}",
             ) from error
-        # The launched JVM has the paths of what it resolved; no Spark context is started for them.
+        # The JVM that resolved them knows their paths; a Spark context is not needed.
         resolved = SparkConf(_jvm=gateway.jvm).get("spark.jars", "") or ""
         gateway.shutdown()
     for path in (Path(uri.removeprefix("file://")) for uri in resolved.split(",")):
@@ -197,9 +197,9 @@ def _jar_folder() -> Path:
 def _local_options() -> dict[str, str]:
     return {
         **_LOCAL,
-        # Workers import udfs by name, also when nothing is installed and the job was started in another folder.
+        # Workers must find udfs, even if nothing is installed and the job was started in another folder.
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parent.parent),
-        # Spark makes this folder in the working folder, used or not.
+        # By default, Spark creates this folder in the working folder, even if it is not used.
         "spark.sql.warehouse.dir": _empty_folder(),
     }
 
@@ -216,7 +216,7 @@ def _session_options(settings: SparkSettings) -> dict[str, str]:
 
 
 def _submitted_session(settings: SparkSettings, tasks: int | None) -> SparkSession:
-    # Only after this does SparkConf have the options of spark-submit; no public API gives them.
+    # Only after this call does SparkConf have spark-submit's options; there is no public API for them.
     SparkContext._ensure_initialized()  # noqa: SLF001
     conf = SparkConf()
     local = (conf.get("spark.master", "local") or "").startswith("local")

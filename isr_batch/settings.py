@@ -34,7 +34,7 @@ Tree = dict[str, Any]
 
 
 def _settings_switch(value: object) -> object:
-    """Convert ``on`` and ``off`` back to text, because YAML reads them as truth values."""
+    """Convert True and False back to ``on`` and ``off``, because YAML reads these words as truth values."""
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
@@ -53,13 +53,13 @@ class SparkSettings(_Section):
 
 
 class IngestSettings(_Section):
-    """Limits of an ingest."""
+    """Section ``ingest``: limits of an ingest."""
 
     max_quarantine_ratio: float = Field(default=0.01, ge=0, le=1)
 
 
 class ReplaySettings(_Section):
-    """Rules to replay (``all`` or names), parameters that differ from the defaults, and whether ELRs may lead."""
+    """Section ``replay``: rules (``all`` or names), changed parameters, and whether clusters have ELR (KIP-966)."""
 
     rules: Annotated[list[str], NoDecode, BeforeValidator(rule_names_between_commas)] = Field(
         default=["all"], min_length=1
@@ -69,13 +69,13 @@ class ReplaySettings(_Section):
 
 
 class ValidationSettings(_Section):
-    """Limits of the comparison with the ISR changes that the brokers logged."""
+    """Section ``validation``: limits of the comparison with the ISR changes that the brokers logged."""
 
     min_matched_ratio: float = Field(default=0.95, ge=0, le=1)
 
 
 class Settings(BaseSettings):
-    """All settings, resolved."""
+    """All settings of a command, after all layers are applied."""
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix=PREFIX, env_nested_delimiter="__")
 
@@ -98,7 +98,7 @@ class Settings(BaseSettings):
 
     @property
     def hash(self) -> str:
-        """Hash of all values, twelve hex digits."""
+        """Return a hash of all values, in twelve hex digits, for ``run_log``."""
         text = json.dumps(self.model_dump(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -158,7 +158,7 @@ def _settings_layers(env: str | None, options: Tree, conf: Path | None, mistakes
         layers.append(("variables", EnvSettingsSource(Settings)()))
     except SettingsError as error:
         mistakes.append(f"variables: {error}")
-    # pydantic-settings passes over variables that belong to no section, as most of an environment does not.
+    # pydantic-settings ignores variables that belong to no section, so that a misspelt section must be found here.
     known = [f"{PREFIX}{section.upper()}" for section in Settings.model_fields]
     for name in sorted(os.environ):
         if name.startswith(PREFIX) and not name.startswith(tuple(f"{section}__" for section in known)):
@@ -204,7 +204,7 @@ def _settings_mistake(
 
 
 def _settings_layer_of(location: tuple[int | str, ...], layers: list[tuple[str, Tree]]) -> str:
-    """Find the topmost layer that sets a key."""
+    """Return the name of the last layer that sets a key, for a message."""
     for name, layer in reversed(layers):
         node: object = layer
         for part in location:
@@ -219,10 +219,10 @@ def _settings_layer_of(location: tuple[int | str, ...], layers: list[tuple[str, 
 
 
 def _read_params(replay: ReplaySettings, layers: list[tuple[str, Tree]], mistakes: list[str]) -> ReplaySettings:
-    """Check rules and parameters against the registry; convert names to ours and values to numbers."""
+    """Check rules and their parameters against the registry of rules; convert names to ours and values to numbers."""
     if replay.rules == ["all"] and not replay.params:
         return replay
-    from udfs.rules import COMMON_PARAMS, REGISTRY  # takes numba, which most looks at the settings need not wait for
+    from udfs.rules import COMMON_PARAMS, REGISTRY  # imports numba, which most commands need not wait for
 
     where = _settings_layer_of(("replay", "rules"), layers)
     mistakes += [
@@ -237,7 +237,7 @@ def _read_params(replay: ReplaySettings, layers: list[tuple[str, Tree]], mistake
             mistakes.append(f"{where}: replay.params: no rule {rule}; {did_you_mean(rule, REGISTRY)}")
             continue
         for given, value in params.items():
-            name = given.replace(".", "_").replace("-", "_")  # Kafka's own spelling is welcome
+            name = given.replace(".", "_").replace("-", "_")  # Kafka's spelling, with dots, is accepted too
             param = REGISTRY[rule].param(name)
             if param is None:
                 known = (*COMMON_PARAMS, *REGISTRY[rule].params)

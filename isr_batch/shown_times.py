@@ -5,7 +5,7 @@ from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN: dict[str, tzinfo] = {"UTC": UTC}
-"""The zone by its name. One command writes all its instants in one zone."""
+"""The zone in which all instants are written, under its name; a command sets it once."""
 
 
 def show_times_in(name: str, zone: tzinfo) -> None:
@@ -15,7 +15,7 @@ def show_times_in(name: str, zone: tzinfo) -> None:
 
 
 def zone_name() -> str:
-    """Name the time zone; where an instant is shown, this is next to it."""
+    """Return the name of the time zone, which is written next to instants."""
     return next(iter(_SHOWN))
 
 
@@ -25,12 +25,12 @@ def zone_note() -> list[str]:
 
 
 def shown_zone() -> tzinfo:
-    """Return the time zone."""
+    """Return the time zone in which instants are written."""
     return _SHOWN[zone_name()]
 
 
 def in_shown_zone(time: datetime) -> datetime:
-    """Convert an instant; without a zone it is in UTC."""
+    """Convert an instant to the time zone in which instants are written; without a zone, the instant is in UTC."""
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(shown_zone())
 
 
@@ -40,21 +40,21 @@ def time_text(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def time_text_ms(us: int) -> str:
-    """Write an instant, truncated to milliseconds."""
+    """Write an instant given in microseconds since 1970, truncated to milliseconds."""
     return day_and_time(_EPOCH + timedelta(microseconds=us))
 
 
 def day_and_time(time: datetime) -> str:
-    """Write an instant to the millisecond."""
+    """Write date and time of an instant, to the millisecond."""
     return f"{in_shown_zone(time):%Y-%m-%d %H:%M:%S.%f}"[:-3]
 
 
 def time_of_day(time: datetime) -> str:
-    """Write a time of day to the millisecond."""
+    """Write the time of day of an instant, to the millisecond."""
     return f"{in_shown_zone(time):%H:%M:%S.%f}"[:-3]
 
 
 def offset_us(us: int) -> int:
-    """Return how far the time zone is ahead of UTC at an instant, for charts, which know UTC only."""
+    """Return how far the time zone is ahead of UTC at an instant, in microseconds, for charts, which know only UTC."""
     ahead = in_shown_zone(_EPOCH + timedelta(microseconds=us)).utcoffset() or timedelta()
     return ahead // timedelta(microseconds=1)

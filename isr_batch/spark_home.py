@@ -18,15 +18,16 @@ _SETTINGS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
-    # A metastore would be a database in the working folder.
+    # A metastore would create a database in the working folder.
     "spark.sql.catalogImplementation": "in-memory",
-    # Delta's log is read by 50 tasks else, which for a table of a lake take seconds, and each query asks several.
+    # By default, 50 tasks read Delta's log, which takes seconds for a table of a lake, and a query reads several
+    # tables.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 
 
 def make_spark_home(scripts: Path, python: Path) -> Path:
-    """Make the folder.
+    """Make the folder ``spark-distribution`` next to PySpark's commands, and return its path.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ def make_spark_home(scripts: Path, python: Path) -> Path:
         link = home / part
         link.unlink(missing_ok=True)
         link.symlink_to(brought / part)
-    # Spark makes the folder of tables that name no location when it starts: else in the working folder.
+    # When it starts, Spark creates a folder for tables without a location; by default in the working folder.
     settings = {"spark.pyspark.driver.python": python, "spark.sql.warehouse.dir": home / "warehouse", **_SETTINGS}
     lines = (f"{name} {value}\n" for name, value in settings.items())
     (home / "conf/spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
@@ -50,5 +51,5 @@ def make_spark_home(scripts: Path, python: Path) -> Path:
 
 
 if __name__ == "__main__":
-    interpreter = Path(sys.executable)  # not resolved: the link is what belongs to the environment
+    interpreter = Path(sys.executable)  # not resolved: only the link is in the environment
     sys.stdout.write(f"{make_spark_home(interpreter.parent, interpreter)}\n")

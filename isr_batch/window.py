@@ -13,30 +13,30 @@ DAY_US: Final = 86_400_000_000
 
 @dataclass(frozen=True)
 class Window:
-    """Parse days such as 2026-01-31 into a window from ``start`` to before ``end``; None leaves a side unbounded."""
+    """A range of UTC days, from ``start`` to the day before ``end`` (2026-01-31); None leaves a side unbounded."""
 
     start: str | None = None
     end: str | None = None
 
     @classmethod
     def of_day(cls, day: date) -> "Window":
-        """One day."""
+        """Return the window of one day."""
         return cls(str(day), str(day + timedelta(days=1)))
 
     def __str__(self) -> str:
-        """The window as text for ``run_log``; an unbounded side is empty."""
+        """Format the window for ``run_log``: ``2026-01-30..2026-02-01``, or ``..2026-02-01`` without a first day."""
         return f"{self.start or ''}..{self.end or ''}"
 
     @property
     def condition(self) -> str:
-        """The window as an SQL condition on ``event_date``."""
+        """SQL condition on ``event_date`` that selects the window's days."""
         parts = [f"event_date >= DATE'{self.start}'"] if self.start else []
         parts += [f"event_date < DATE'{self.end}'"] if self.end else []
         return " AND ".join(parts) or "true"
 
     @property
     def handled_in(self) -> str:
-        """Like `condition`, with one more day: a fetch that arrives in the window may be handled a day later."""
+        """Like `condition`, plus the day after: fetches are stored by the day on which they were handled."""
         parts = [f"event_date >= DATE'{self.start}'"] if self.start else []
         parts += [f"event_date <= DATE'{self.end}'"] if self.end else []
         return " AND ".join(parts) or "true"
@@ -57,7 +57,7 @@ class Window:
         return _midnight_of_window_us(self.end) if self.end else 2**62
 
     def within(self, time_us: str) -> str:
-        """The window as an SQL condition on a column of microseconds."""
+        """Return the SQL condition that the column ``time_us``, in microseconds since 1970, is in the window."""
         return f"{time_us} >= {self.start_us} AND {time_us} < {self.end_us}"
 
     def has(self, day: date) -> bool:
@@ -71,11 +71,11 @@ class Window:
 
     @property
     def days(self) -> tuple[str, str]:
-        """First and last day as text; an open side is the first or last possible day."""
+        """Return the first and the last day as text; for an unbounded side, the first or last possible day."""
         return self.start or str(date.min), str(self.last_day or date.max)
 
     def from_day(self, start: str | None) -> "Window":
-        """Return the window with another first day."""
+        """Return this window with ``start`` as its first day."""
         return Window(start, self.end)
 
 
@@ -101,13 +101,13 @@ def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
 
 @dataclass(frozen=True)
 class AskedTime:
-    """An instant given by the user, in microseconds since the epoch; or a time of any day."""
+    """A time given by the user: an instant, in microseconds since 1970, or a time of day, which fits any day."""
 
     us: int
     any_day: bool = False
 
     def after_us(self, first_us: int, last_us: int | None = None) -> int:
-        """Distance of an interval from the given instant: positive if it begins later, negative if it ended before.
+        """Return how long after the given time an interval begins, in microseconds; negative if it ended before that.
 
         For a time of any day, the nearest day is used.
         """

@@ -14,12 +14,12 @@ MAX_BYTES: Final = 1 << 16
 MAX_DEPTH, MAX_NODES, MAX_CHARACTERS, MAX_DIGITS = 16, 10_000, 4_096, 18
 _NO_TEXT: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _OTHER_BASE: Final = re.compile(r"[-+]?0\d|.*:")
-"""Numbers that YAML 1.1 reads otherwise than people write them: 010 as eight, 1:30 as ninety."""
+"""Numbers that YAML 1.1 reads in another base than people mean: 010 as eight, 1:30 as ninety."""
 _TYPES: Final = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
 class BadYamlError(yaml.MarkedYAMLError):
-    """YAML has an element that is not supported."""
+    """Raised if a YAML file has an element that is not read."""
 
 
 def load_yaml(file: Path) -> Any:  # noqa: ANN401 (whatever the file has)
@@ -55,7 +55,7 @@ class _YamlLoader(yaml.SafeLoader):
         return BadYamlError(problem=what, problem_mark=self.get_mark())
 
     def fetch_flow_collection_start(self, token: object) -> None:
-        # The scanner looks at every bracket that is open for each character.
+        # For each character, the scanner looks at every open bracket, which takes minutes for deeply nested ones.
         if self.flow_level >= MAX_DEPTH:
             raise self.refuse(f"more than {MAX_DEPTH} levels")
         super().fetch_flow_collection_start(token)
@@ -101,7 +101,7 @@ class _YamlLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# Dates stay text: for an invalid date, yaml would raise a Python error.
+# Dates are read as text, because yaml would raise a Python error for an invalid date.
 _YamlLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] in _TYPES]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()

@@ -20,12 +20,12 @@ def complete_rules(incomplete: str) -> list[str]:
 
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
-    """Topics of the lake that begin so."""
+    """Complete the name of a topic in the lake."""
     return _completions_of_terms(context, "topic", incomplete)
 
 
 def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
-    """Brokers of the lake that lead a partition, and begin so."""
+    """Complete the id of a broker that leads a partition in the lake."""
     return _completions_of_terms(context, "leader_id", incomplete)
 
 
@@ -37,7 +37,7 @@ def _completions_of_terms(context: typer.Context, column: str, incomplete: str) 
     from isr_batch.lake.lake import Lake
 
     def no_spark() -> NoReturn:
-        raise OSError("a completion starts no JVM")
+        raise OSError("Spark is not started for a completion")
 
     try:
         found = read_columns(Lake(no_spark, folder, "completion"), "leader_epochs", [column])[column].to_pylist()

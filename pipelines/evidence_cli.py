@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, nothing: "NothingToReplayError") -> None:
-    """Ingest the logs, and answer from table shrink_evidence; no rules are compared."""
+    """Ingest logs without follower fetches, and print what table shrink_evidence shows; no rules are compared."""
     from isr_batch.broker_lines.kinds import METADATA
     from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer
     from isr_batch.evidence.evidence_table import read_evidence_table

@@ -110,7 +110,7 @@ def hand_over(text: str, file: Path | None, out: Output) -> None:
     if file is None:
         out.text(text.rstrip("\n").split("\n"))
         return
-    # Others may read at any time; node_exporter takes no file of another ending.
+    # Written under another name and then renamed: node_exporter may read at any time, and ignores other suffixes.
     unfinished = file.with_name(f"{file.name}.{os.getpid()}")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(file)

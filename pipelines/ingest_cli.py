@@ -52,7 +52,7 @@ ROW_COLUMNS = ("table", "day", "leader_id", "rows_new", "rows_known", "rows_gone
 
 @dataclass(frozen=True)
 class LogsOfCommand:
-    """The clusters in a folder, with the files of each, and the options for reading them."""
+    """The logs that a command reads: the clusters in a folder, the files of each, and the options for reading them."""
 
     clusters: "dict[str, tuple[Path, LogFolder]]"
     release: str | None
@@ -157,7 +157,7 @@ def _show_files_and_warnings(out: Output, name: str, found: "LogFolder") -> None
 
 
 def show_warnings(out: Output, name: str, warnings: list[str]) -> None:
-    """Print what makes the results doubtful or poorer."""
+    """Print what makes a cluster's results doubtful or incomplete."""
     if out.as_json:
         out.say(cluster=name, warnings=warnings)
     elif warnings:
@@ -186,7 +186,7 @@ def look_command(
 
 
 def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
-    """Ingest the clusters that were found."""
+    """Ingest the logs of all clusters that were found, and print what was read, assumed and refused."""
     from isr_batch.ingest.broker_logs import ingest_broker_logs, ingested_clusters, require_clean_broker_logs
 
     known = ingested_clusters(job.lake)
@@ -270,14 +270,14 @@ def ingest_table_command(
 
 @dataclass(frozen=True)
 class TableOfCommand:
-    """A table of fetches, its mapping, and the selected rows."""
+    """The table of fetches that a command names, its mapping, and which rows of it are read or replaced."""
 
     places: tuple[str, ...]
     mapping: "TableMapping"
     window: Window
     full: bool
     replaced: tuple[int | None, str | None] | None = None
-    """Leader and topic whose rows are replaced."""
+    """With --replace: the leader and the topic whose rows are replaced; None for all."""
     may_lose: bool = False
 
 
@@ -310,7 +310,7 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
     from isr_batch.ingest.own_table.mapped_clusters import lacking_input
     from isr_batch.lake.lease import leased
 
-    # One turn until all that follows from the rows is up to date, so that of two at once none ends halfway.
+    # The lease is held until all tables derived from the rows are up to date, so that two commands at once do not mix.
     with leased(job.lake):
         with job.out.step(f"ingest {' '.join(table.places)}") as facts:
             ingest = ingest_own_table(
@@ -346,7 +346,7 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
 
 
 def _pack(job: Job) -> None:
-    """Pack the log for replays."""
+    """Pack fetches and appends into segments, so that the next replay starts sooner."""
     from isr_batch.replay.packing import pack_stale_days
 
     with job.out.step("pack") as facts:

@@ -82,16 +82,17 @@ From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
 To = Annotated[str | None, typer.Option("--to", help="The day after the last one.")]
 
 LITTLE_BYTES: Final = 10 << 20
-"""Size of ``fetch_log`` and of compressed logs, both about ten bytes per event: about a million events."""
+"""Size, in bytes, of a small input: ``fetch_log`` and compressed logs have about ten bytes per event, so this is about
+a million events."""
 
 _LEAST_TASKS: Final = 8
-"""Minimum number of tasks of an exchange; otherwise each takes about a million events."""
+"""Minimum number of shuffle tasks; with more input, each task gets about a million events."""
 _CLUSTER = ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
 
 
 @dataclass(frozen=True)
 class Job:
-    """Context of a command that works on a lake."""
+    """A running command that works on a lake: output, settings, and the lake."""
 
     out: Output
     settings: "Settings"
@@ -101,7 +102,7 @@ class Job:
 def settings_of_job(
     env: str | None, rules: str | None = None, params: list[str] | None = None, engine: str | None = None
 ) -> "Settings":
-    """Load the settings, including those from options."""
+    """Load the settings of a command, with the values of its options."""
     from isr_batch.settings import load_settings
 
     replay: dict[str, Any] = {}
@@ -114,7 +115,7 @@ def settings_of_job(
 
 
 def show_zone_of_job(zone: str | None) -> None:
-    """Show times in a zone."""
+    """Write times in the zone of ``--display-zone``; UTC if it is not given."""
     from isr_batch.ingest.log_files.stamps import stamp_zone
     from isr_batch.shown_times import show_times_in
 
@@ -198,7 +199,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
             from isr_batch import jvm
             from isr_batch.session import running_tasks, start_session
 
-            os.environ["TZ"] = "UTC"  # Spark hands instants to Python in the machine's zone
+            os.environ["TZ"] = "UTC"  # Spark gives Python instants in the machine's zone
             time.tzset()
             size = size_of_job(lake, logs) if logs is not None or not new else None
             java = jvm.jvm_options(little=size is not None and size <= LITTLE_BYTES)
@@ -207,7 +208,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
         out.watched = lambda: running_tasks(spark)
         return spark
 
-    # A folder of this machine can be asked many things without Spark; only that knows where another one lies.
+    # Much about a lake in a folder of this machine can be read without Spark; only Spark can find any other lake.
     on_disk = lake is not None and _is_lake_here(lake)
     tables = Lake(start if on_disk else start(), lake or catalog or "", new_run_id(), catalog=not lake)
     tables.engine = choice_of_settings(settings.spark, out.progress)
@@ -222,7 +223,7 @@ def _is_lake_here(path: str) -> bool:
 
 
 def size_of_job(lake: str | None, logs: Path | None = None) -> int | None:
-    """Amount of work of a command, in bytes of packed fetches; None if file sizes do not show it.
+    """Estimate the work of a command, in bytes of packed fetches, by file sizes; None if these do not show it.
 
     Parameters
     ----------
@@ -278,7 +279,7 @@ def replay_window_of_job(
 
 
 def timelines_of_job(option: str | None) -> Timelines | None:
-    """Read ``--timelines``; None if it is not given.
+    """Check and return the value of ``--timelines``; None if it is not given.
 
     Raises
     ------

@@ -62,7 +62,7 @@ def backfill_command(
 
     runs = rule_runs(job.settings.replay)
     with recorded_job(job, "backfill", window) as done:
-        # Asked again each time: a day that is done may show the next to be as it was.
+        # The list is made again after each day: its replay may show that the next day is not stale after all.
         while days := undone_days(job.lake, window, runs, _fingerprints_of_packed_lake(job.lake)):
             job.out.progress(f"{days[0]}: {len(days)} days to go")
             replay_window_of_job(job, done, Window.of_day(days[0]), runs, timelines=wanted)

@@ -22,24 +22,25 @@ from isr_batch.progress import WorkDone, progress_now
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-# Without COLUMNS a file or a pipe has no width; tables there should not be folded.
+# If stdout is a file or a pipe, it has no width unless COLUMNS is set: tables are not wrapped there.
 PLAIN_WIDTH = 200
 GAP = 2
-"""Between two columns of a table."""
+"""Number of blanks between two columns of a printed table."""
 LEAST_TEXT, LEAST_HEADING = 12, 6
-"""Minimum width of a text column, and of a heading, if there is not enough room."""
+"""Minimum widths of a text column and of a heading, in characters, if a table is too wide for the terminal."""
 MANY_LINES = 4
-"""Average number of lines per row from which the cells of a row are printed below one another."""
+"""If rows of a table would take this many lines on average, each row is printed as lines of name and value instead."""
 MOST_SHOWN = 1000
-"""Rows of a table that are shown: a hundred thousand rows take minutes, and are useless on a terminal."""
+"""Maximum number of rows of a table that are printed: a hundred thousand would take minutes, and be useless on a
+terminal."""
 POLLS = 0.5
 """Seconds between two polls of the progress."""
 LINES = 60.0
-"""Seconds between two lines of progress without a terminal."""
+"""Seconds between two lines of progress, if stderr is not a terminal."""
 
 
 class Output:
-    """Output of a command, adapted to its reader: a terminal, a file, or a program.
+    """Prints what a command has to say, in the form for a terminal, a file, or a program.
 
     Parameters
     ----------
@@ -56,7 +57,8 @@ class Output:
         self.brief = brief and not as_json
         self.as_json = as_json
         self.watched: Callable[[], tuple[tuple[int, ...], int, int]] | None = None
-        """Returns the running stages, and their completed and total tasks; polled while a step is shown."""
+        """Function that returns Spark's running stages, and their completed and total tasks; polled while a step
+        runs."""
         self._stdout = Console(
             width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH,
             markup=False, highlight=False, emoji=False,
@@ -65,7 +67,7 @@ class Output:
 
     @cached_property
     def _log(self) -> "FilteringBoundLogger":
-        import structlog  # takes 0.05 s, and many commands do not log
+        import structlog  # takes 0.05 s to import; many commands do not log
 
         processors = structlog.processors
         log: FilteringBoundLogger = structlog.wrap_logger(
@@ -101,7 +103,7 @@ class Output:
 
     @contextmanager
     def _bar(self, name: str) -> Iterator[None]:
-        """Show a bar of counted work or of running stages' tasks, with rate and time left; other work has a new bar."""
+        """Show a progress bar of counted work or of Spark's tasks, with rate and time left; each work has its own."""
         columns = (
             SpinnerColumn(), TextColumn("{task.description}", markup=False), TextColumn("{task.fields[took]}"),
             BarColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
@@ -126,7 +128,7 @@ class Output:
 
     @contextmanager
     def _lines(self, name: str) -> Iterator[None]:
-        """Print one line per minute, with what a bar shows; the rate is the average since such work began."""
+        """Print one line of progress per minute, with what a bar shows; the rate is an average since the work began."""
         started = time.monotonic()
         begun: dict[object, tuple[float, float]] = {}
 
@@ -181,7 +183,7 @@ class Output:
             self._stderr.print(printable(f"warning: {text}"), soft_wrap=True)
 
     def progress(self, text: str) -> None:
-        """Print the progress."""
+        """Print a line of progress, unless the output is quiet."""
         if self.quiet:
             return
         if self._stderr.is_terminal and not self.as_json:
@@ -190,7 +192,7 @@ class Output:
             self._log.info(text)
 
     def say(self, **facts: object) -> None:
-        """Print results by name."""
+        """Print results, each with its name."""
         if self.as_json:
             self._write_json(facts)
         else:
@@ -198,7 +200,7 @@ class Output:
                 self._stdout.print(printable_lines(f"{name.replace('_', ' ')}: {value}"), soft_wrap=True)
 
     def table(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """Show rows: at most MOST_SHOWN, or all of them as one JSON object per line."""
+        """Print a table of at most MOST_SHOWN rows; with ``--json``, all rows as one JSON object per line."""
         if self.as_json:
             for row in rows:
                 self._write_json({"table": title, **{name: row[name] for name in columns}})
@@ -227,7 +229,7 @@ class Output:
             self._stdout.print(f"{shown:,} of {given:,} rows are shown: --json prints all\n", soft_wrap=True)
 
     def _records(self, title: str, titles: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-        """Print each row as lines of name and value, without those that are empty."""
+        """Print each row of a wide table as lines of name and value, without empty values."""
         longest = max(map(len, titles))
         lines = [printable(title)] if title else []
         for row in cells:
@@ -235,7 +237,7 @@ class Output:
         self._stdout.print("\n".join([*lines, ""]), soft_wrap=True)
 
     def details(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """Show rows, unless the output is brief."""
+        """Print a table of details, unless the output is brief."""
         if not self.brief:
             self.table(title, rows, columns)
 
@@ -265,7 +267,7 @@ class _Logged(logging.Handler):
         show = self.out.warn if record.levelno >= logging.WARNING else self.out.progress
         try:
             show(record.getMessage())
-        except (ValueError, OSError):  # its terminal is closed: the work goes on
+        except (ValueError, OSError):  # stderr is closed: the command continues
             self.handleError(record)
 
 
@@ -274,7 +276,7 @@ def _printable_event(_: object, __: str, event: MutableMapping[str, Any]) -> Mut
 
 
 def _widths(titles: Sequence[str], cells: Sequence[Sequence[str]], kept: Sequence[bool], room: int) -> list[int]:
-    """Widths of columns: headings shrink first, then texts, but never the kept columns, however narrow the terminal."""
+    """Return the widths of a table's columns: headings shrink first, then texts, but never the kept columns."""
     longest = [max((len(row[i]) for row in cells), default=0) for i in range(len(titles))]
     words = [max(map(len, title.split()), default=0) for title in titles]
     room -= GAP * len(titles) + 1
@@ -294,7 +296,7 @@ def _widths(titles: Sequence[str], cells: Sequence[Sequence[str]], kept: Sequenc
 
 
 def _is_cramped(cells: Sequence[Sequence[str]], widths: Sequence[int], room: int) -> bool:
-    """Whether the columns do not fit, or the usual row takes many lines."""
+    """Whether a table is too wide: its columns do not fit, or the usual row would take many lines."""
     if sum(widths) + GAP * len(widths) + 1 > room:
         return True
     lines = [max(-(-len(cell) // width) for cell, width in zip(row, widths, strict=True) if width) for row in cells]

@@ -86,7 +86,7 @@ def compare_job_with_brokers(job: Job, done: "Run") -> "BrokerCheckSummary":
 
 
 def look_for_late_checks_of_job(job: Job) -> int:
-    """Find late checks; returns how many."""
+    """Find the brokers' ISR checks that ran late, as a step with progress; return how many are new."""
     from isr_batch.scoring.late_checks import find_late_checks
 
     with job.out.step("look for checks that came late") as facts:
@@ -97,7 +97,7 @@ def look_for_late_checks_of_job(job: Job) -> int:
 def write_report_of_job(
     job: Job, file: Path, own: "OwnShrinks | None" = None, warnings: "Mapping[str, Sequence[str]] | None" = None
 ) -> None:
-    """Write the report."""
+    """Write the report of a job's lake, as a step with progress."""
     from isr_batch.report import write_report
 
     with job.out.step(f"write {file}"):
@@ -125,7 +125,7 @@ def _answer_and_report(job: Job, file: Path, warnings: "Mapping[str, list[str]]"
 
 
 def rules_of_job(job: Job) -> "Rows":
-    """List the results of each rule."""
+    """Return the shrinks, scores and costs of each rule over the whole lake."""
     from isr_batch.scoring.scores import rules_side_by_side
 
     with job.out.step("compare the rules"):
@@ -134,7 +134,7 @@ def rules_of_job(job: Job) -> "Rows":
 
 def show_rules(job: Job, rows: "Rows") -> None:
     """Print the results and scores of each rule."""
-    # Other parameters are for programs, and for rules with several rows of one lag time.
+    # The parameters are printed only as JSON, or if a rule has several rows with one lag time.
     all_params = job.out.as_json or len({(row["rule"], row["T"]) for row in rows}) < len(rows)
     columns = [name for name in CAUSE_COLUMNS if all_params or name != "params_json"]
     job.out.table("Shrinks by rule, and the causes of the spurious ones", rows, columns)
@@ -142,7 +142,7 @@ def show_rules(job: Job, rows: "Rows") -> None:
 
 
 def show_match_of_job(job: Job, summary: "BrokerCheckSummary") -> None:
-    """Print how well the replay matches the brokers."""
+    """Print the comparison of the replay with the brokers' changes, by leader and kind, and the sentence about it."""
     job.out.table("ISR changes of the replay and of the brokers", summary.rows, MATCH_COLUMNS)
 
 

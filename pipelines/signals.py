@@ -9,7 +9,7 @@ from pipelines.output import Output
 
 
 class _StoppedBySignal(SystemExit):
-    """Raised in the running command by a signal; the command then ends as after an error."""
+    """Raised by a signal in the running command, so that the command ends as after an error."""
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def ended_by_signals(out: Output) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # Any error after a signal follows from it: a scheduler stops Spark's JVM together with this process.
+        # Any error after a signal is a consequence: a scheduler stops Spark's JVM together with this process.
         if not stopped:
             raise
         code = 128 + stopped[0]

@@ -1,4 +1,4 @@
-"""The same as `isr-batch sql`, for spark-submit."""
+"""The same as `isr-batch views`, for spark-submit."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,6 @@
-"""Answers to a recording under states of evidence, held to its faults and to the tables: few operators have all logs.
+"""How often answers are right when some logs are missing: each recording is answered with other logs left out.
 
-``python -m tests.answers_bench RECORDING [RECORDING ...]`` prints a line for each recording as it goes, and the matrix
-that docs/answers.md has. A recording is a folder with logs and timeline.jsonl.
+Answers are compared with the recording's faults, and their numbers with the tables. Few operators have all logs.
 """
 
 import gzip
@@ -43,7 +42,7 @@ MOST_EXPLAINED: Final = 4
 
 
 class LogLine(NamedTuple):
-    """A line's log, broker and level, and whether it is of the later half of the recording."""
+    """A log line as `Keep` sees it: log, broker, level, and whether it is in the later half of the recording."""
 
     log: str
     broker: int
@@ -69,7 +68,7 @@ Matrix = dict[str, dict[str, Counter[str]]]
 
 
 def with_evidence(recording: Path, keep: Keep, out: Path) -> Path:
-    """Copy the logs of a recording as far as they are kept."""
+    """Copy the lines of a recording's logs that ``keep`` accepts, and the settings of its brokers."""
     times = [
         datetime.fromisoformat(found[1]) for path in recording.glob("broker-*/server.log*") for line in _lines(path)
         if (found := _STAMP.match(line))
@@ -95,7 +94,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def no_spark() -> Any:
-    """Refuse a session: the logs are few."""
+    """Fail if anything asks for a Spark session: so few logs must be handled without."""
     raise RuntimeError("the logs are few")
 
 
@@ -129,20 +128,23 @@ def _rule_of_brokers(lake: Lake) -> str:
 
 
 class Benched(NamedTuple):
-    """How often answers were right, by state and kind of fault, and sentences that tables or faults do not bear out."""
+    """Counts of right, wrong and missing answers by state of evidence and kind of fault, and the wrong sentences."""
 
     matrix: Matrix
     wrong: list[str]
 
     def in_a_line(self, name: str) -> str:
-        """Sum up a recording: right, not known and wrong in each state."""
+        """Sum up a recording in one line: right / missing / wrong answers in each state."""
         totals = {state: sum(kinds.values(), Counter()) for state, kinds in self.matrix.items()}
         counts = (f"{state} {_cell(counts)}" for state, counts in totals.items())
         return f"{name}: {', '.join(counts)}; {len(self.wrong)} sentences not borne out\n"
 
 
 def bench(recording: Path, states: Mapping[str, Keep] = STATES) -> Benched:
-    """Answer under each state of evidence; a drop that an answer does not name, though others do, is untold."""
+    """Answer under each state of evidence, and compare with the recording's faults.
+
+    A drop is untold (missing) if only the answers of other states name it.
+    """
     faults = recorded_faults(recording / "timeline.jsonl")
     found = Benched({}, [])
     for state, keep in states.items():
@@ -171,7 +173,7 @@ def bench(recording: Path, states: Mapping[str, Keep] = STATES) -> Benched:
 
 
 def added(matrices: Iterable[Matrix]) -> Matrix:
-    """Add the counts of several recordings."""
+    """Sum the counts of several recordings."""
     whole: Matrix = defaultdict(lambda: defaultdict(Counter))
     for matrix in matrices:
         for state, kinds in matrix.items():
@@ -181,7 +183,7 @@ def added(matrices: Iterable[Matrix]) -> Matrix:
 
 
 def as_markdown(matrix: Matrix) -> str:
-    """Write a row for each kind of fault, and a column for each state: right, not known, wrong."""
+    """Write a Markdown table with a row for each kind of fault and a column for each state: right / missing / wrong."""
     kinds = sorted({kind for of in matrix.values() for kind in of})
     lines = [f"| fault (cells: right / not known / wrong) | {' | '.join(matrix)} |", "| --- |" + " --- |" * len(matrix)]
     for kind in [*kinds, "all"]:
@@ -198,7 +200,7 @@ def _cell(counts: Counter[str]) -> str:
 
 
 def main(recordings: Iterable[Path]) -> None:
-    """Print a line and the wrong sentences of each recording, then the matrix."""
+    """Print the counts and the wrong sentences of each recording, then the table of all."""
     matrices = []
     for recording in recordings:
         found = bench(recording)

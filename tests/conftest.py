@@ -20,7 +20,7 @@ time.tzset()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Kernels that were compiled by any process of this machine are not compiled again."""
+    """Let kernels compiled by any process on this machine be used again."""
     from isr_batch.replay.kernel_cache import keep_compiled
 
     keep_compiled()
@@ -110,7 +110,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Of several processes one takes all tests of a file, and one those of the releases, which fetch jars.
+    """Give all tests of a file to one worker, and all tests of releases, which fetch jars, to one as well.
 
     Tests of kernels take long, and share nothing but what is on disk: each goes to whichever process is free.
     """
@@ -130,14 +130,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 @pytest.fixture(autouse=True)
 def _no_spark_in_unit_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark is started by a script in its home; a unit test gets a home without one."""
+    """Point SPARK_HOME at a folder without Spark in unit tests, so that starting a session fails."""
     if request.path.is_relative_to(UNIT):
         monkeypatch.setenv("SPARK_HOME", "/tests-in-tests-unit-must-not-start-spark")
 
 
 @pytest.fixture(scope="session")
 def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """Start the one session of this run, at its first use."""
+    """Start the one Spark session of this test run, when first used."""
     from isr_batch.session import start_session
     from isr_batch.settings import SparkSettings
 
@@ -171,7 +171,7 @@ def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 def spark(spark_session: "SparkSession") -> "Iterator[SparkSession]":
-    """Give the session, and forget afterwards what a test registered in it."""
+    """The shared Spark session; temporary views and cached data that a test leaves are dropped after it."""
     yield spark_session
     spark_session.catalog.clearCache()
     # Not by a query, which each of some hundred tests would wait for.
@@ -182,7 +182,7 @@ def spark(spark_session: "SparkSession") -> "Iterator[SparkSession]":
 
 @pytest.fixture(scope="module")
 def compiled_expressions(spark_session: "SparkSession") -> "Iterator[None]":
-    """Compile expressions after all: of some hundred thousand rows, Delta's statistics took most of a test's time."""
+    """Switch code generation of expressions on: interpreted, Delta's statistics of some 100,000 rows take too long."""
     spark_session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
     yield
     spark_session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
@@ -190,7 +190,7 @@ def compiled_expressions(spark_session: "SparkSession") -> "Iterator[None]":
 
 @pytest.fixture
 def compiled_queries(spark_session: "SparkSession") -> "Iterator[None]":
-    """Compile whole queries after all: of all columns, or of joined and sorted timelines, they took half a minute."""
+    """Switch whole-stage code generation on: interpreted, queries over all columns or joins took half a minute."""
     spark_session.conf.set("spark.sql.codegen.wholeStage", "true")
     spark_session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
     yield
@@ -200,7 +200,7 @@ def compiled_queries(spark_session: "SparkSession") -> "Iterator[None]":
 
 @pytest.fixture
 def lake(spark: "SparkSession", tmp_path: Path) -> "Lake":
-    """Give a lake without tables."""
+    """An empty lake in a folder of the test's own."""
     from isr_batch.lake.lake import Lake
 
     return Lake(spark, str(tmp_path / "lake"), "test-run")
@@ -208,14 +208,14 @@ def lake(spark: "SparkSession", tmp_path: Path) -> "Lake":
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> "Generator[None, pytest.TestReport, pytest.TestReport]":
-    """Pass a test's results to another process in a simple form."""
+    """Keep what a test has shown in a form that xdist can send to the main process."""
     report = yield
     report.user_properties = json.loads(json.dumps(report.user_properties))
     return report
 
 
 class Witnesses:
-    """Keeps what each passed test says it has shown, and writes it down by the marks that were asked for."""
+    """Collects what passed tests report as shown, and writes it to a file by the marks that were asked for."""
 
     def __init__(self) -> None:
         self.told: list[dict[str, object]] = []

@@ -1,4 +1,4 @@
-"""Instants of made-up fetches of pairs of a leader and a follower, and what an ingest finds in them."""
+"""Made-up instants of fetches for each pair of leader and follower, and the silences that an ingest finds in them."""
 
 from collections.abc import Callable, Iterable
 from datetime import date, timedelta
@@ -19,7 +19,7 @@ NOON = DAY + DAY_SECONDS // 2
 
 
 def instants(brokers: int, seconds: int, every_s: float = 0.5, followers: int = 2, seed: int = 7) -> Instants:
-    """Each broker leads, and the next ones follow it, at regular intervals give or take a quarter."""
+    """Make instants of fetches (s): each broker leads, the next ones follow, every ``every_s`` plus up to half that."""
     rng = np.random.default_rng(seed)
     ticks = np.arange(0, seconds, every_s)
     return {
@@ -45,7 +45,7 @@ def follower_stops(broker: int, from_s: float, until_s: float) -> Gone:
 
 
 def days_of(fetches: Instants, begin_s: int = NOON, chunks: Iterable[slice] = (slice(None),)) -> pa.Table:
-    """Broker days of these fetches, which are added day by day and chunk by chunk."""
+    """Summaries by broker and day of these fetches, added to `FetchDay` day by day and chunk by chunk."""
     leader, follower, at_us = columns(fetches, begin_s)
     day = at_us // (DAY_SECONDS * SECOND_US)
     found = []
@@ -61,7 +61,7 @@ def days_of(fetches: Instants, begin_s: int = NOON, chunks: Iterable[slice] = (s
 def columns(
     fetches: Instants, begin_s: int = NOON
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Take the fetches as rows of a table: leader, follower, microsecond."""
+    """Turn the fetches into three columns: leader, follower, arrival (us since 1970)."""
     counts = [len(at) for at in fetches.values()]
     leader, follower = (np.repeat(np.array(side, np.int32), counts) for side in zip(*fetches, strict=True))
     seconds = np.concatenate(list(fetches.values()))
@@ -69,7 +69,7 @@ def columns(
 
 
 def terms_of(fetches: Instants, begin_s: int = NOON) -> pa.Table:
-    """Terms that last as long as anybody fetches."""
+    """Make terms of each leader that last from its first fetch to its last."""
     ends = [(leader, at.min(), at.max()) for (leader, _), at in fetches.items()]
     return led(*((leader, first, last) for leader, first, last in ends), begin_s=begin_s)
 
@@ -87,7 +87,7 @@ def led(*terms: tuple[int, float, float], begin_s: int = NOON) -> pa.Table:
 
 
 def silences(fetches: Instants, terms: pa.Table | None = None, begin_s: int = NOON) -> list[tuple[str, int, int, int]]:
-    """Kind, broker, and whole seconds since the table begins."""
+    """Silences found in these fetches: kind, broker, start and end in whole seconds after ``begin_s``."""
     found = leader_silences(days_of(fetches, begin_s), terms_of(fetches, begin_s) if terms is None else terms)
     return [
         (row["kind"], row["broker_id"], *(round(row[name] / SECOND_US) - begin_s for name in ("event_us", "end_us")))

@@ -1,4 +1,4 @@
-"""Runs of identical fetches, by hand."""
+"""Take runs of identical fetches (several in one row) apart, independently of the product."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -9,7 +9,7 @@ OWN = ("arrival_us", "handled_us", "processed_us", "released_us", "completed_us"
 
 
 def singly(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    """One row a fetch, of what `udfs.batches.partitions_read.partitions_read` gives."""
+    """Yield one row per fetch from the batches of `udfs.batches.partitions_read.partitions_read`."""
     for batch in batches:
         for row in batch.to_pylist():
             numbers = [0] * len(OWN) + (row["later_by"] or [])

@@ -1,4 +1,4 @@
-"""Numbers, names and times of an answer's sentences, looked up in tables by other queries than those of the sentences.
+"""Check numbers, names and times in an answer's sentences against the tables, by independent queries.
 
 `check_figures` lists the sentences of a lake's answers that the tables do not bear out, those of a new kind, and those
 that contradict each other.
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 class Facts:
-    """Contents of a lake's tables about one cluster, by other queries than those of the sentences."""
+    """Numbers that sentences may name, counted in a lake's tables for one cluster by queries of the tests' own."""
 
     def __init__(self, own: OwnShrinks, scores: list[Row], cluster: Row) -> None:
         self._own, self._scores, self._name = own, scores, cluster["cluster_id"]
@@ -51,7 +51,7 @@ class Facts:
         return self.count(f"{self._left} AND made_by = 'leader'")
 
     def judged(self, verdict: str) -> int:
-        """Drops that the brokers logged and the replay judges so."""
+        """Count drops logged by leaders for which the replay gives this verdict."""
         if self._attributed:
             return self.drops("leader", f"verdict = '{verdict}'")
         return self.count(
@@ -70,7 +70,7 @@ class Facts:
         return self.count(f"{self._left} AND made_by = 'controller' {whom}")
 
     def pointed_at(self, broker: int, *, spurious: bool = False) -> int:
-        """Drops without a verdict that server.log points at a broker for."""
+        """Count drops without a verdict for which server.log points at this broker as the suspect."""
         looks = "AND e.spurious = 'strong'" if spurious else ""
         return self.count(
             "drops AS d JOIN shrink_evidence AS e ON epoch_us(e.change_time) = d.change_us AND (e.cluster_id, e.topic, "
@@ -113,7 +113,7 @@ class Facts:
         }
 
     def seconds(self) -> set[str]:
-        """All seconds of the day in which the tables have something happen to a replica or a broker."""
+        """All times of day (hh:mm:ss) at which the tables show something about a replica or a broker."""
         found: set[str] = set()
         for name, columns in (
             ("observed_isr_changes", ("change_time",)), ("shrink_evidence", ("change_time",)),
@@ -273,7 +273,10 @@ def _least_and_most(rows: Sequence[Row], name: str) -> tuple[int | None, int | N
 
 
 def _wrong_numbers_of_lines(rows: Sequence[Row], line: str) -> Iterator[bool]:
-    """Compare the numbers of a line of `evidence_answer` with rows of shrink_evidence that are no retries."""
+    """Yield for each number in a line of `evidence_answer` whether it is wrong.
+
+    ``rows`` are the cluster's rows of shrink_evidence without retries.
+    """
     mine = [row for row in rows if row["made_by"] == "leader" and row["storm_time"] is not None]
     if found := re.match(r"(\d+) replicas? left the ISR in (\d+) storm", line):
         yield int(found[1]) != len(mine)
@@ -306,14 +309,14 @@ def names_what_is_there(facts: Facts, seconds: set[str], brokers: set[int], text
 
 
 class Figures(NamedTuple):
-    """Sentences that tables do not bear out, and the patterns of `KINDS` that were met."""
+    """Result of a check: sentences that the tables contradict, and the patterns of `KINDS` that occurred."""
 
     wrong: list[str]
     kinds: set[str]
 
 
 def check_figures(lake: Lake) -> Figures:
-    """Look up what the answers to a lake say, about its clusters, their incidents and the lines of server.log."""
+    """Check every sentence of a lake's answers: those about clusters, incidents and server.log."""
     own, scores = own_shrinks(lake), read_scores_for_choices(lake)
     result = Figures([], set())
     for cluster in own.clusters:

@@ -1,4 +1,4 @@
-"""The guarantees of a rule, checked on the timelines alone; every function yields violations.
+"""Promises that each rule of Kafka makes about the ISR and HW; each function yields where a replay breaks one.
 
 Timelines order what happened in one microsecond within a timeline, not between them. So a promise about the settled
 state of a microsecond looks at the last row of each, and a promise about a moment within it holds if any combination of
@@ -16,7 +16,7 @@ from tests.strategies import Log, Setting
 
 
 class Violation(NamedTuple):
-    """Where a promise is broken, and by what."""
+    """A broken promise: when, for which replica (the leader's id if it is about HW), and what was seen instead."""
 
     time_us: int
     replica_id: int
@@ -24,7 +24,7 @@ class Violation(NamedTuple):
 
 
 def high_watermark_never_falls(seen: Seen) -> Iterator[Violation]:
-    """KAFKA-4485's guarantee 3, within a term: the next leader may begin below what this one reached."""
+    """KAFKA-4485's guarantee 3: HW never falls within a leader's term; the next leader may begin below."""
     reached = seen.start_high_watermark
     for row in seen.partition:
         if row.high_watermark < reached:
@@ -33,14 +33,14 @@ def high_watermark_never_falls(seen: Seen) -> Iterator[Violation]:
 
 
 def leader_is_in_isr(seen: Seen) -> Iterator[Violation]:
-    """A leader always keeps up with itself."""
+    """The leader is in its ISR at every instant of its term."""
     for row in seen.partition:
         if seen.term.leader not in row.isr:
             yield Violation(row.time_us, seen.term.leader, f"not in {sorted(row.isr)}")
 
 
 def isr_is_assigned(seen: Seen) -> Iterator[Violation]:
-    """A fetch of a replica that is not assigned brings it nothing."""
+    """Only assigned replicas are in the ISR: a fetch of another broker must not bring it in."""
     for row in seen.partition:
         for stranger in row.isr - set(seen.term.replicas):
             yield Violation(row.time_us, stranger, "not assigned")
@@ -50,7 +50,7 @@ def isr_is_assigned(seen: Seen) -> Iterator[Violation]:
 
 
 def members_reach_high_watermark(seen: Seen) -> Iterator[Violation]:
-    """KAFKA-4485's guarantee 4, to the letter. An unknown position is not evidence."""
+    """KAFKA-4485's guarantee 4: no ISR member's log ends below HW; an unknown log end is allowed."""
     for replica, rows in seen.replica.items():
         for us in _instants(seen, replica):
             state, high_watermark = settled(rows, us), settled(seen.partition, us).high_watermark
@@ -59,7 +59,7 @@ def members_reach_high_watermark(seen: Seen) -> Iterator[Violation]:
 
 
 def members_fall_below_high_watermark_by_their_own_fetch(seen: Seen) -> Iterator[Violation]:
-    """Guarantee 4 as far as possible for a rule that drops no follower for its position.
+    """Guarantee 4 for rules that drop no follower for its log end: HW itself never passes a member.
 
     A follower that fetches from a lower offset than before (its log was truncated), or begins the term below the
     logged HW, is below HW from that very microsecond. HW has not passed it.
@@ -74,7 +74,7 @@ def members_fall_below_high_watermark_by_their_own_fetch(seen: Seen) -> Iterator
 
 
 def joining_reaches_high_watermark(seen: Seen) -> Iterator[Violation]:
-    """Guarantee 4 at the door."""
+    """Guarantee 4 at each expand: the follower that joins the ISR has reached HW."""
     for change in seen.changes:
         if change.kind == "expand" and change.follower_log_end_offset < change.high_watermark:
             yield Violation(change.time_us, change.replica_id, f"joins below {change.high_watermark}")
@@ -84,7 +84,7 @@ def joining_reaches_high_watermark(seen: Seen) -> Iterator[Violation]:
 
 
 def high_watermark_waits_for_isr(seen: Seen) -> Iterator[Violation]:
-    """HW moves past no member, known position or not."""
+    """HW never passes the log end of an ISR member, even where that log end is unknown (-1)."""
     for us, high_watermark in high_watermark_moves(seen):
         for replica, rows in seen.replica.items():
             states = visible(rows, us)
@@ -93,7 +93,7 @@ def high_watermark_waits_for_isr(seen: Seen) -> Iterator[Violation]:
 
 
 def high_watermark_waits_for_caught_up(seen: Seen) -> Iterator[Violation]:
-    """KAFKA-4485's guarantee 1: HW passes no follower that was caught up within the lag time, in the ISR or not.
+    """Guarantee 1 of KAFKA-4485: HW passes no follower caught up within the lag time, in the ISR or not.
 
     A move caused by a fetch is decided by the time of that fetch, not by the time of its effect.
     """
@@ -101,7 +101,7 @@ def high_watermark_waits_for_caught_up(seen: Seen) -> Iterator[Violation]:
 
 
 def high_watermark_waits_for_eligible_caught_up(seen: Seen) -> Iterator[Violation]:
-    """Guarantee 1 since 3.6: who could not join at present, or has not been heard of, is not waited for."""
+    """Guarantee 1 since Kafka 3.6: HW does not wait for followers that may not join or have not fetched yet."""
     yield from _passes(seen, eligible_only=True)
 
 
@@ -127,7 +127,7 @@ def _passes(seen: Seen, *, eligible_only: bool) -> Iterator[Violation]:
 
 
 def high_watermark_moves(seen: Seen) -> Iterator[tuple[int, int]]:
-    """When HW rises, and to what."""
+    """Yield each rise of HW in a term: the time (us), and the offset that it rises to."""
     reached = seen.start_high_watermark
     for row in seen.partition:
         if row.high_watermark > reached:
@@ -149,7 +149,10 @@ def follower_that_keeps_up_joins(seen: Seen) -> Iterator[Violation]:
 
 
 def no_drop_within_the_lag_time(seen: Seen) -> Iterator[Violation]:
-    """Guarantee 1 seen from the ISR; a follower known to be below HW does not belong there anyway."""
+    """Guarantee 1 for shrinks: the rule drops no follower with a lag, by its own clock, within the lag time.
+
+    Followers known to be below HW are left out: they do not belong in the ISR anyway.
+    """
     for change in drops_by_rule(seen):
         below = 0 <= change.follower_log_end_offset < change.high_watermark
         if change.lag_ms <= seen.limit_ms and not below:
@@ -157,7 +160,10 @@ def no_drop_within_the_lag_time(seen: Seen) -> Iterator[Violation]:
 
 
 def no_drop_while_keeping_pace(seen: Seen) -> Iterator[Violation]:
-    """The same by the true lag. Rules count whole milliseconds, so it may round to just the lag time."""
+    """The rule drops no follower with a true lag below the lag time.
+
+    A lag equal to the lag time is allowed, because rules compare whole milliseconds.
+    """
     for change in drops_by_rule(seen):
         if change.true_lag_ms < seen.limit_ms:
             yield Violation(change.time_us, change.replica_id, f"dropped, {change.true_lag_ms} ms behind")
@@ -173,7 +179,7 @@ Excuse = Callable[[Seen, int, int], bool]
 
 
 def lagging_leaves_at_once(seen: Seen) -> Iterator[Violation]:
-    """KAFKA-4485's guarantee 2: a member that lacks something is caught up within the lag time, at every instant.
+    """KAFKA-4485's guarantee 2: no ISR member that lacks records is out of sync for longer than the lag time.
 
     For members that lack nothing the timeline does not say when they were caught up; they do not lag.
     """
@@ -188,12 +194,15 @@ def lagging_leaves_at_once(seen: Seen) -> Iterator[Violation]:
 
 
 def lagging_leaves_at_the_next_check(seen: Seen) -> Iterator[Violation]:
-    """Guarantee 2 for rules with periodic checks."""
+    """Guarantee 2 for rules with periodic checks: each check drops every member that is out of sync."""
     yield from stays_unless(seen, lambda _seen, _replica, _us: False)
 
 
 def lagging_leaves_unless_fetching(seen: Seen) -> Iterator[Violation]:
-    """Guarantee 2 of KIP-501. Whether a fetch reached what the one before should have is not in the timelines."""
+    """Guarantee 2 for KIP-501: a check may keep an overdue member only while a fetch of it is pending.
+
+    Whether a fetch reached the offset that the one before should have reached is not in the timelines.
+    """
 
     def fetching(seen: Seen, replica: int, us: int) -> bool:
         fetches = [row for row in seen.rows(FETCH, replica) if row.time_us < us]
@@ -207,7 +216,7 @@ def lagging_leaves_unless_fetching(seen: Seen) -> Iterator[Violation]:
 
 
 def lagging_leaves_unless_braked(seen: Seen) -> Iterator[Violation]:
-    """Guarantee 2 of the rule with brakes."""
+    """Guarantee 2 for `shulou-braked`: an overdue member may stay only soon after the ISR changed or was written."""
 
     def braked(seen: Seen, _replica: int, us: int) -> bool:
         isrs = [row for row in seen.partition if row.time_us <= us]
@@ -224,7 +233,7 @@ def lagging_leaves_unless_braked(seen: Seen) -> Iterator[Violation]:
 
 
 def lacking_acknowledged_leaves(seen: Seen) -> Iterator[Violation]:
-    """Guarantee 2 of the rule that looks at what was acknowledged."""
+    """Guarantee 2 for KAFKA-10853: a check may keep an overdue member that has every acknowledged record."""
 
     def lacks_nothing_acknowledged(seen: Seen, replica: int, us: int) -> bool:
         taken = [row for row in seen.term.rows if row.kind == APPEND and row.time_us < us and row.code in (0, 1)]
@@ -236,7 +245,10 @@ def lacking_acknowledged_leaves(seen: Seen) -> Iterator[Violation]:
 
 
 def stays_unless(seen: Seen, excuse: Excuse) -> Iterator[Violation]:
-    """Members that a check should have dropped; it can do nothing while another ISR write is under way."""
+    """Yield members that a check should have dropped and did not, unless ``excuse`` (seen, replica, us) allows it.
+
+    Checks while another ISR write is under way are left out, because they cannot drop any member.
+    """
     for us in seen.checks_us:
         if us > seen.end_us or any(asked < us < seen.answered_us(asked) for asked in seen.asked_us):
             continue
@@ -254,7 +266,7 @@ def stays_unless(seen: Seen, excuse: Excuse) -> Iterator[Violation]:
 
 
 def _instants(seen: Seen, replica: int) -> list[int]:
-    """When something about this follower or its leader became another."""
+    """Times (us) of all rows of this follower's and of the partition's timeline, sorted."""
     return sorted({row.time_us for row in seen.partition} | {row.time_us for row in seen.replica[replica]})
 
 
@@ -264,7 +276,7 @@ Invariant = Callable[[Seen], Iterator[Violation]]
 def violations(
     invariants: Sequence[Invariant], log: Log, setting: Setting, results: Results
 ) -> dict[str, list[Violation]]:
-    """Where one rule's results break which invariants; those that hold are left out."""
+    """Check the results of one rule against invariants; return violations by the invariant's name, broken ones only."""
     terms = list(terms_seen(log, setting, results))
     found = {invariant.__name__: [where for seen in terms for where in invariant(seen)] for invariant in invariants}
     return {name: where for name, where in found.items() if where}

@@ -1,4 +1,4 @@
-"""The guarantees of other systems' rules, like ``tests.invariants`` for Kafka's."""
+"""Promises that the rules taken from other systems make, in the form of ``tests.invariants``."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from tests.seen_terms import Seen, visible
 
 
 def lagging_leaves_unless_too_few_remain(seen: Seen) -> Iterator[Violation]:
-    """Guarantee 2 of rules that keep min.insync.replicas in the ISR."""
+    """Guarantee 2 for rules that keep min.insync.replicas members: an overdue one may stay if too few would remain."""
 
     def too_few_remain(seen: Seen, _replica: int, us: int) -> bool:
         overdue = [
@@ -24,7 +24,7 @@ def lagging_leaves_unless_too_few_remain(seen: Seen) -> Iterator[Violation]:
 
 
 def lagging_leaves_in_stretched_time(seen: Seen) -> Iterator[Violation]:
-    """Guarantee 2 of the rule that stretches the lag time, by its largest factor."""
+    """Guarantee 2 for the rule that stretches the lag time: no member stays beyond the longest possible lag time."""
 
     def within(seen: Seen, replica: int, us: int) -> bool:
         longest_ms = seen.limit_ms * (1 + seen.flag("most_lateness", 8))
@@ -34,7 +34,7 @@ def lagging_leaves_in_stretched_time(seen: Seen) -> Iterator[Violation]:
 
 
 def a_majority_reaches_high_watermark(seen: Seen) -> Iterator[Violation]:
-    """Raft's promise: what is committed is on a majority, the leader among them."""
+    """Raft's promise: a majority of the replicas, counting the leader, has every record below HW."""
     for us, high_watermark in high_watermark_moves(seen):
         reach = [
             any(row.log_end_offset >= high_watermark for row in visible(rows, us)) for rows in seen.replica.values()
@@ -54,6 +54,6 @@ def who_fetches_stays(seen: Seen) -> Iterator[Violation]:
 
 
 def no_follower_is_dropped(seen: Seen) -> Iterator[Violation]:
-    """By the rule: what the controller does is in the log."""
+    """The rule itself never drops a follower; removals by the controller come from the log and are allowed."""
     for change in drops_by_rule(seen):
         yield Violation(change.time_us, change.replica_id, "dropped")

@@ -1,4 +1,4 @@
-"""The ledger that the compiled replay keeps, in the form of ``tests.naive_ledger``."""
+"""Scores that the compiled replay keeps for each term and day, in the form of ``tests.naive_ledger``."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -21,7 +21,7 @@ SCORES = 1
 
 
 def ledgers(log: Log, runs: Sequence[Setting], cuts: tuple[int, ...] = ()) -> list[Ledger]:
-    """The ledger of every run, histograms in place of latencies."""
+    """Replay a log with the kernel; return the ledger of each run, with buckets in place of exact latencies."""
     replicas = log.terms[0].replicas
     state = new_replay(runs, replicas)
     out = new_kernel_output(replay_room_for_a_row(len(runs), len(replicas)) + 100, SCORES * len(runs))
@@ -47,7 +47,7 @@ def ledgers(log: Log, runs: Sequence[Setting], cuts: tuple[int, ...] = ()) -> li
 
 
 def collect(out: KernelOutput, replicas: Sequence[int], found: list[Ledger]) -> None:
-    """Move the rows into ``found``."""
+    """Move score rows from the kernel's output to the ledger of their run."""
     for row, latency in zip(out.score[: out.filled[3]], out.latency, strict=False):
         named = dict(zip(SCORE_COLUMNS, row.tolist(), strict=True))
         found[named.pop("rule")].scores.append(Score(**named, latencies=tuple(expanded(latency))))
@@ -59,13 +59,13 @@ def collect(out: KernelOutput, replicas: Sequence[int], found: list[Ledger]) -> 
 
 
 def expanded(histogram: Int64Array) -> Iterator[int]:
-    """Its bucket for each append."""
+    """Turn a histogram into one bucket number for each append."""
     for place in np.flatnonzero(histogram).tolist():
         yield from [place] * int(histogram[place])
 
 
 def in_buckets(found: Ledger) -> Ledger:
-    """The naive ledger with latencies as coarse as the kernel keeps them."""
+    """Round latencies of the naive ledger to the kernel's buckets, so that both can be compared."""
     scores = [score._replace(latencies=tuple(map(bucket, score.latencies))) for score in found.scores]
     return found._replace(scores=scores)
 

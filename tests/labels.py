@@ -23,7 +23,7 @@ NOBODY = "nothing planted"
 
 @dataclass(frozen=True)
 class Shrink:
-    """A follower left the ISR: what is true of it, and the primary cause that it was given."""
+    """A shrink of the simulation: what really happened to the follower, and the primary cause that the replay gave."""
 
     time_us: int
     who: int
@@ -56,7 +56,7 @@ def shrinks(tables: Tables) -> Iterator[Shrink]:
 
 
 def right_cause(shrink: Shrink, planted: Sequence[PlantedFault], lag_us: int) -> str:
-    """The first cause of the definitions that truly holds."""
+    """The first of the causes, in the order of their definitions, that the true state bears out."""
     alive = shrink.heard_us > shrink.time_us - lag_us
     fault = next((fault for fault in reversed(planted) if fault.from_us <= shrink.time_us), None)
     if shrink.by_controller:
@@ -73,7 +73,10 @@ def right_cause(shrink: Shrink, planted: Sequence[PlantedFault], lag_us: int) ->
 
 
 def is_of_leader(fault: PlantedFault, shrink: Shrink) -> bool:
-    """A sleeping leader drops no follower before it wakes: its successor does, and the sleeper is then a follower."""
+    """Whether a planted fault is one of the leader that made the shrink.
+
+    A sleeping leader drops no follower before it wakes: its successor does, and the sleeper is then a follower.
+    """
     if fault.what == "stopped leader":
         return shrink.time_us > woken_us(fault)
     return fault.what in SLOW_LEADER and fault.who == shrink.leader
@@ -96,5 +99,5 @@ def cause_of_follower(fault: PlantedFault, shrink: Shrink) -> str:
 
 
 def confusion(tables: Tables, planted: Sequence[PlantedFault], lag_us: int) -> Counter[tuple[str, str]]:
-    """How often each right cause was given which."""
+    """Count shrinks by right cause and given cause."""
     return Counter((right_cause(shrink, planted, lag_us), shrink.given) for shrink in shrinks(tables))

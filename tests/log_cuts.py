@@ -19,22 +19,22 @@ Keep = Callable[[float], bool]
 
 
 def after(second: float) -> Keep:
-    """Leave the beginning out."""
+    """Keep only lines from an instant on."""
     return lambda at: at >= second
 
 
 def before(second: float) -> Keep:
-    """Leave the end out."""
+    """Keep only lines before an instant."""
     return lambda at: at < second
 
 
 def between(first: float, last: float) -> Keep:
-    """Keep a window."""
+    """Keep only lines of a span of time."""
     return lambda at: first <= at < last
 
 
 def without(first: float, last: float) -> Keep:
-    """Leave a window out."""
+    """Leave out the lines of a span of time."""
     return lambda at: not first <= at < last
 
 
@@ -91,7 +91,7 @@ def span(run: Path) -> tuple[float, float]:
 
 
 def second(line: bytes) -> float:
-    """Instant of a line that has a timestamp."""
+    """Time in seconds since 1970 of a log line that begins with a timestamp."""
     match = _STAMP.match(line)
     assert match
     text = match[1].decode().replace(",", ".")

@@ -20,20 +20,20 @@ START = datetime(2026, 11, 21, 16, 0, tzinfo=UTC)
 
 
 def stamp_us(line: str) -> int | None:
-    """Time of a line in Kafka's own layout."""
+    """Time (us since 1970) of a line in Kafka's default layout; None for lines that do not begin with a timestamp."""
     if not line.startswith("["):
         return None
     return (datetime.strptime(line[1:24] + "+0000", "%Y-%m-%d %H:%M:%S,%f%z") - EPOCH) // timedelta(microseconds=1)
 
 
 def as_table(lines: Iterable[tuple[int, str, int, str]]) -> pa.Table:
-    """Lines as (broker, file, number, text)."""
+    """Make a table of log lines from tuples (broker, file, line number, text)."""
     rows = [(*line[:3], stamp_us(line[3]), line[3]) for line in lines]
     return pa.table([list(column) for column in zip(*rows, strict=True)] if rows else [[]] * 5, schema=LINES)
 
 
 def of_folder(folder: Path) -> pa.Table:
-    """Lines of every server.log of a folder."""
+    """Read the lines of every server.log below a folder."""
     return as_table(
         (int(path.parent.name[-1]), f"{path.parent.name}/{path.name}", number, line)
         for path in sorted(folder.glob("*/server.log"))
@@ -51,12 +51,12 @@ def of_brokers(**logs: Sequence[tuple[float, str]]) -> pa.Table:
 
 
 def time_of(seconds: float) -> str:
-    """Time as log4j prints it."""
+    """Time that is ``seconds`` after `START`, as log4j prints it in Kafka's default layout."""
     return f"{START + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S,%f}"[:-3]
 
 
 def epoch_ms(seconds: float) -> int:
-    """Time as Kafka prints lastCaughtUpTimeMs."""
+    """Milliseconds since 1970 at ``seconds`` after `START`, as Kafka prints lastCaughtUpTimeMs."""
     return (START - EPOCH) // timedelta(milliseconds=1) + round(seconds * 1000)
 
 
@@ -66,7 +66,7 @@ def _sql() -> ArrowSql:
 
 
 def found_in(lines: pa.Table) -> FoundLines:
-    """Evidence in lines of server.log and state-change.log."""
+    """Find shrinks and other evidence in lines of server.log and state-change.log."""
     return find_lines(_sql(), lines)
 
 

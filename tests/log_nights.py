@@ -1,4 +1,4 @@
-"""A cluster's logs as found each night: a recorded run, cut by time into the files that rotation leaves.
+"""An operator's log folder as of each night: a recorded run, cut by time into rotated files.
 
 Also the differences between a lake of many nights and one of a single ingest of all files.
 """
@@ -30,7 +30,7 @@ OF_FILES = {*OWN, "source_file", "source_line", "evidence_lines", "trouble_line"
 
 @dataclass(frozen=True)
 class Rotation:
-    """How a cluster's loggers rotate, in seconds of the recorded run.
+    """How a cluster's loggers rotate their files; times in seconds of the recorded run.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Rotation:
 
 
 class RecordedRun:
-    """A recorded run, whose lines are asked for by time.
+    """All log lines of a recorded run with their times, to be written as of any instant.
 
     Parameters
     ----------
@@ -70,12 +70,12 @@ class RecordedRun:
         self.first, self.last = min(stamps), max(stamps)
 
     def nights(self, count: int) -> list[float]:
-        """Instants at which a night's copy is made; the last has everything."""
+        """Instants (s since 1970) at which a night's copy of the logs is made; the last copy has all lines."""
         step = (self.last - self.first) / count
         return [self.first + step * (n + 1) for n in range(count - 1)] + [float("inf")]
 
     def folder_at(self, at: float, target: Path, rotation: Rotation, since: float = 0) -> Path:
-        """Write the folder that is there at an instant: the files that got a line since another one."""
+        """Write the log folder as of an instant: only files that got a line after ``since`` are in it."""
         for (broker, log), lines in self.logs.items():
             to = target / broker
             to.mkdir(exist_ok=True, parents=True)
@@ -104,7 +104,7 @@ def _files(
 
 
 def _with_times(text: bytes) -> Iterator[tuple[float, bytes]]:
-    """Give each line with the last timestamp so far: those without one follow one that has."""
+    """Give each line the latest timestamp so far, as lines without one belong to the line before."""
     at = 0.0
     for line in text.splitlines(keepends=True):
         with suppress(AssertionError):
@@ -113,7 +113,7 @@ def _with_times(text: bytes) -> Iterator[tuple[float, bytes]]:
 
 
 def differences(nights: Path, whole: Path, tables: tuple[str, ...] = ()) -> dict[str, tuple[list[Row], list[Row]]]:
-    """List the rows that only one of two lakes has, by table; by default of what an ingest writes."""
+    """Rows that only one of two lakes has, by table (both lists); by default, of all tables an ingest writes."""
     names = tables or (*(table.name for table in INPUT_TABLES), ENDS.name, "shrink_evidence", "kept_lines")
     found: dict[str, tuple[list[Row], list[Row]]] = {}
     for name in names:
@@ -124,7 +124,7 @@ def differences(nights: Path, whole: Path, tables: tuple[str, ...] = ()) -> dict
 
 
 def rows_of(lake: Path, name: str) -> Iterator[Row]:
-    """Read a table of a lake; of fetches one by one."""
+    """Read all rows of a table of a lake; rows of fetch_log are taken apart into single fetches."""
     if (lake / name / "_delta_log").is_dir():
         for row in pa.table(deltalake.DeltaTable(str(lake / name)).to_pyarrow_table()).to_pylist():
             yield from (dict(fetch) for fetch in fetches_of_run(row)) if name == FETCH_LOG.name else [row]

@@ -1,4 +1,4 @@
-"""Arrow tables of log lines and records, as the readers of lines give them."""
+"""Make Arrow tables of log lines and of metadata records in the form in which the ingest reads them."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ TOPIC_ID = "QOGIGkfUTjeQvN1wX98d01"
 
 
 def lines(*texts: str | tuple[float, str], level: str = "INFO", broker: int = 1) -> pa.Table:
-    """Make lines of one log, a second apart or at given seconds; a line that begins with a tab has no timestamp."""
+    """Make lines of one log, 1 s apart or at given seconds; a line that begins with a tab has no timestamp."""
     rows = []
     for n, given in enumerate(texts):
         seconds, text = (n, given) if isinstance(given, str) else given

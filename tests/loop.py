@@ -1,4 +1,4 @@
-"""Run the simulation in a test."""
+"""Run the compiled simulation in a test until it is done."""
 
 from typing import Any
 
@@ -11,7 +11,10 @@ Tables = dict[str, np.ndarray[Any, Any]]
 
 
 def simulate(world: World, room: int = 2000) -> Tables:
-    """All that the simulation writes, however often its buffers are emptied."""
+    """Run a simulated world to its end; return all rows that it wrote, by table.
+
+    ``room`` is the size of its buffers, after which they are emptied.
+    """
     log = new_world_log(len(world.partitions), room)
     parts: dict[str, list[Any]] = {name: [] for name in (*log._fields[:4], "changes", "whose")}
     done = 0

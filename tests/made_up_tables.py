@@ -1,4 +1,4 @@
-"""Made-up tables of fetches, as a data engineer has them, and how they may be cut into files."""
+"""Made-up tables of fetches as a data engineer has them, and ways to split them into files."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -34,7 +34,9 @@ def made_up_table(
     begins_ms: int = NOON_MS,
     faults: bool = True,
 ) -> pa.Table:
-    """Two followers a partition; with faults one stops, a leader pauses, and partitions move and come back.
+    """Make a table of fetches by two followers per partition.
+
+    With faults, one follower stops, a leader pauses, and partitions move to another leader and back.
 
     Columns topic, partition, leader, follower, offset, ts_ms, leo, epoch; in order of time.
     """
@@ -84,7 +86,7 @@ def cut_at_random(table: pa.Table, rng: np.random.Generator) -> list[pa.Table]:
 
 
 def cut_with_overlaps(table: pa.Table, rng: np.random.Generator) -> list[pa.Table]:
-    """Parts overlap, one is there twice, and rows are in no order."""
+    """Split a table into parts that overlap, one of them twice, with rows in random order."""
     parts = cut_by_time(table, rng)
     parts.append(table.slice(int(rng.integers(0, table.num_rows // 2)), table.num_rows // 3))
     parts.append(parts[0])
@@ -95,7 +97,7 @@ CUTS: Sequence[Cut] = (cut_by_time, cut_by_leader, cut_at_random, cut_with_overl
 
 
 def pieces(table: pa.Table, seed: int, folder: Path) -> Iterator[Path]:
-    """Write the pieces of a cut to files, in any order."""
+    """Write the parts of a split table to files, in random order."""
     rng = np.random.default_rng(seed)
     parts = CUTS[seed % len(CUTS)](table, rng)
     for number, place in enumerate(rng.permutation(len(parts)).tolist()):

@@ -27,7 +27,7 @@ _BYTES = (b"\0", b"\xff", b"\n", b"\r", b'"', b"{", b"}", b"\\", b"\xef\xbb\xbf"
 
 
 def _other_value(chosen: random.Random, event: object) -> object:
-    """Replace one value, at any depth; a name may be lost or renamed."""
+    """Replace one value of an event at any depth, or remove or rename its key."""
     if isinstance(event, dict) and event:
         name = chosen.choice(sorted(event))
         if chosen.random() < 0.3:
@@ -54,7 +54,7 @@ def _other_bytes(chosen: random.Random, line: bytes) -> bytes:
 
 
 def mutated(chosen: random.Random, line: str) -> bytes:
-    """Damage an event, or leave it: most of a file has to be read."""
+    """Damage an event at random, or leave it as it is, because most of a file has to stay readable."""
     if chosen.random() < 0.6:
         return line.encode()
     if chosen.random() < 0.7:
@@ -64,6 +64,6 @@ def mutated(chosen: random.Random, line: str) -> bytes:
 
 
 def file_of_events(chosen: random.Random, lines: list[tuple[str, ...]], number: int) -> bytes:
-    """Write a file of damaged events, ``number`` of them, of one pipeline or of two."""
+    """Write a file of ``number`` events, some of them damaged, of one pipeline or of two."""
     kinds = chosen.choices(list(EVENTS.values()), k=1 if chosen.random() < 0.8 else 2)
     return b"\n".join(mutated(chosen, chosen.choice(kinds)(*chosen.choice(lines))) for _ in range(number))

@@ -1,4 +1,4 @@
-"""Lines of a log with something done to them."""
+"""Damage log lines at random: cut, doubled or changed text."""
 
 import random
 import re
@@ -11,7 +11,7 @@ ODD_NUMBERS = (
 
 
 def mutated(original: bytes, other: bytes, chance: random.Random) -> bytes:  # noqa: C901 (a list of things to do)
-    """One line with one to three things done to it."""
+    """Damage a line at random in one to three places."""
     changed = bytearray(original)
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         at, upto = sorted(chance.randrange(len(changed) + 1) for _ in "ab")

@@ -94,7 +94,7 @@ class Leader:
         self.write()
 
     def _begin_epoch(self, *, leader_is_new: bool) -> None:
-        """A term begins with one; a rule that gives up leadership begins another."""
+        """Begin a leader epoch: at the start of a term, and whenever a rule gives up leadership."""
         self.leader_is_new = leader_is_new
         self.epoch_start_us = self.now_us
         self.epoch_start_offset = self.leo
@@ -113,7 +113,7 @@ class Leader:
         self._pass_time(min(until_us, self.term.end_us))
 
     def _with_offset(self, row: Row) -> Row:
-        """A fetch whose offset no line names is still where its follower was, or else at the log end."""
+        """Fill in the offset of a fetch that no line shows: the follower's known log end, or else the leader's."""
         if row.kind != FETCH or row.offset != -1 or row.replica_id not in [f.replica for f in self.remote]:
             return row
         position = self.truth.position(row.replica_id)
@@ -123,7 +123,7 @@ class Leader:
 
     @property
     def known_from_us(self) -> int:
-        """When nothing from before a log that begins in mid-term can matter any more: a lag time and a check later."""
+        """First instant (us) at which nothing from before the log matters: a lag time and a check after its start."""
         if not self.term.begins_mid_term:
             return self.term.start_us
         return self.term.start_us + 1000 * (self.rule.lag_time_max_ms + (self.rule.period_ms or 0) + 1)
@@ -142,7 +142,7 @@ class Leader:
             self.write()
 
     def _steps(self, until_us: int) -> list[Step]:
-        """All that is due until then if nothing else happens; what is overdue, now."""
+        """Everything that falls due up to an instant if no further row comes; what is overdue is due now."""
         steps: list[Step] = []
         now_us = self.now_us
         if (check_us := self._next_check_us()) is not None and check_us <= until_us:
@@ -160,7 +160,7 @@ class Leader:
         return steps
 
     def _scheduled_from(self, time_us: int) -> int:
-        """First instant of the schedule at or after ``time_us``."""
+        """First instant of the periodic check's schedule at or after ``time_us``."""
         period_us, phase_us = self.rule.period_ms * 1000, self.rule.phase_ms * 1000
         return phase_us + -((phase_us - time_us) // period_us) * period_us if period_us else 0
 
@@ -188,7 +188,7 @@ class Leader:
                 self.check_us = end
 
     def _go_on(self, fetch: Fetch) -> None:
-        """Read for it, or record it, or complete it."""
+        """Do the next step of a fetch: read for it, record it, or answer it."""
         follower = self.followers[fetch.row.replica_id]
         if fetch.read_log_end_offset is None:
             self.crossed_us = self.now_us
@@ -205,7 +205,7 @@ class Leader:
             self.rule.on_completed(follower, self, fetch)
 
     def _read(self, follower: Follower, fetch: Fetch) -> None:
-        """Take T and L; what is known to be there and was not yet is an append that the log has too late or not."""
+        """Set T and L of a fetch; if its line shows a longer log than known, the append is made up first."""
         known = fetch.row.leader_log_end_offset
         self.grow(known)
         fetch.read_log_end_offset = known if known >= 0 else self.leo
@@ -245,7 +245,7 @@ class Leader:
             self.rule.on_arrival(follower, self, fetch)
 
     def _remove(self, follower: Follower) -> None:
-        """A removal by the controller: it waits for no replica, and the leader's own write comes too late."""
+        """Let the controller remove a follower from the ISR, which cancels an ISR write that is under way."""
         if follower.replica not in self.maximal_isr:
             return
         before, self.isr = self.isr, self.isr - {follower.replica}
@@ -256,7 +256,7 @@ class Leader:
         self.advance_hw(self.now_ms)
 
     def grow(self, end: int) -> None:
-        """Append, unless that much is there already."""
+        """Let the log end at ``end``, unless it is at least that long already."""
         if end <= self.leo:
             return
         self.leo = end
@@ -270,7 +270,7 @@ class Leader:
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """MISR: who joins counts from the asking, who leaves counts until the commit."""
+        """Maximal ISR: who joins belongs to it from the request on, who leaves belongs to it until the commit."""
         return self.isr | self.under_way.isr if self.under_way else self.isr
 
     def advance_hw(self, now_ms: int) -> None:
@@ -310,7 +310,7 @@ class Leader:
             self.advance_hw(self.now_ms)
 
     def _may_relinquish(self, fetch: Fetch, gives_up_us: int) -> bool:
-        """Only at the very instant, and for a fetch of this epoch."""
+        """Whether a fetch may cost the leader its leadership: it came in this epoch, and its instant is now."""
         in_epoch = fetch.row.time_us >= self.epoch_start_us and gives_up_us >= self.now_us
         return in_epoch and not fetch.gave_up
 
@@ -319,7 +319,7 @@ class Leader:
         self.give_up_leadership()
 
     def give_up_leadership(self) -> None:
-        """Go on with this leader, who knows nothing of its followers any more."""
+        """Begin a new epoch with the same leader, as if it knew nothing of its followers."""
         if self.isr == {self.term.leader}:
             return
         self.changes.append(
@@ -383,7 +383,7 @@ class Leader:
         )  # fmt: skip
 
     def write(self) -> None:
-        """Note each follower's state, and the partition's, if it changed."""
+        """Add a row to the timelines of the followers and of the partition whose state has changed."""
         for follower in self.remote:
             state = follower.leo, self.leo - follower.leo, follower.cu, follower.replica in self.isr
             if state != follower.shown:

@@ -1,4 +1,7 @@
-"""Doubts about a shrink of the naive model that a log cannot resolve: when the check ran, which event was first."""
+"""Doubts of the naive model about its own shrinks: what they depend on that a log does not show.
+
+For example when the periodic check ran, or which of two events within a millisecond was first.
+"""
 
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +22,7 @@ SLACK_US = 2000  # how far from its schedule a logged check may lie
 
 
 class Return(NamedTuple):
-    """A follower came back."""
+    """When a follower that had been dropped was back in the ISR, and what that drop depended on."""
 
     until_us: float
     """When it was back at the latest; a starved leader may have taken it back at its next fetch only."""
@@ -28,10 +31,10 @@ class Return(NamedTuple):
 
 
 class Doubts:
-    """Shrinks of one leader's term that a fetch may still turn out to have been before."""
+    """Shrinks of one leader's term about which a later fetch may still show that it came before the check."""
 
     def __init__(self, leader: "Leader") -> None:
-        """Begin with none."""
+        """Begin a term in which no shrink is in doubt."""
         self.leader = leader
         self.first = len(leader.changes)  # of this term
         self.doubted: dict[int, tuple[int, int, int, bool]] = {}
@@ -45,13 +48,16 @@ class Doubts:
         """For a check with its own line: the log end that the line names, and the last instant of its timestamp."""
 
     def check_us(self) -> int:
-        """When the next check runs: not before the append that its line knows, if the line's timestamp allows that."""
+        """When the next check runs (us): not before the append that its line names, if its timestamp allows that."""
         if self.awaited is None or self.leader.check_logged != "own" or self.leader.leo >= self.awaited[0]:
             return self.leader.check_us
         return max(self.leader.check_us, self.awaited[1])
 
     def note_check(self, row: "Row") -> None:
-        """A line shows when a check ran; one about another partition is less precise than the leader's wake-up."""
+        """Take over the time at which a log line shows that a check ran.
+
+        A line about another partition is ignored if the leader has just woken up, because that instant is more precise.
+        """
         leader, of_others = self.leader, row.code == OTHERS_LINE
         self.named[row.replica_id] = row.until_us
         if not leader.rule.period_ms:
@@ -64,12 +70,12 @@ class Doubts:
             self._await(row)
 
     def fall_silent(self) -> None:
-        """A leader that falls silent while its check waits for an append waits no longer: it checks when it wakes."""
+        """When the leader pauses, let a check that still waits for an append run at the end of the pause."""
         if self.leader.check_us <= self.leader.now_us:
             self.leader.check_us = self.check_us()
 
     def _await(self, row: "Row") -> None:
-        """The line shows a log end: it names it, or a dropped follower, which must lack something."""
+        """Keep the log end that the check's line implies: named in it, or one more than the dropped follower had."""
         followers = [follower.replica for follower in self.leader.remote]
         shown, until_us = row.offset, row.until_us + STAMP_US - 1
         if shown == -1 and row.replica_id in followers:
@@ -78,7 +84,7 @@ class Doubts:
         self.awaited = (max(before, shown), until_us)
 
     def note_shrink(self, follower: "Follower") -> None:
-        """Say at once what the shrink depends on, or until when a fetch may still show that it does."""
+        """Fill in what a shrink depends on, or keep it in doubt until no later fetch can change that any more."""
         leader, truth, now_us = self.leader, self.leader.truth, self.leader.now_us
         error_us = truth.error_us(now_us)
         lacks_since = truth.missing_since_us(follower.replica)
@@ -114,7 +120,7 @@ class Doubts:
             self.doubted[follower.replica] = now_us, now_us + error_us, now_us + check_error_us, named
 
     def _seen_at_log_end(self, follower: "Follower") -> bool:
-        """In this term; the rule would have taken it in then, if it had been out."""
+        """Whether the follower lacked no record at some time in this term: the rule would have taken it in then."""
         truth, replica = self.leader.truth, follower.replica
         return truth.true_lag_us(replica, self.leader.now_us) == 0 or truth.caught_us[replica] > truth.term.start_us
 
@@ -131,14 +137,14 @@ class Doubts:
         return late
 
     def note_recorded(self, fetch: "Fetch") -> None:
-        """The leader records a fetch, and has not decided anything yet."""
+        """Note a fetch that the leader records now, before the rule reacts to it."""
         now_us, truth, replica = self.leader.now_us, self.leader.truth, fetch.row.replica_id
         truth.note_work(now_us, fetch.row.time_us, fetch.row.processed_us)
         if replica in self.back and self.back[replica].until_us == math.inf:
             self.back[replica] = self.back[replica]._replace(until_us=now_us + truth.error_us(now_us))
 
     def reconsider(self, follower: "Follower") -> None:
-        """A fetch that may have been before the check shows the follower in sync, or does not."""
+        """Decide a shrink in doubt by the latest fetch: if that could have prevented it, it depends on their order."""
         if follower.replica not in self.doubted:
             return
         dropped_us, surely_us, until_us, named = self.doubted[follower.replica]
@@ -152,7 +158,7 @@ class Doubts:
             self._depends(follower.replica, dropped_us, self._on(arrived_us, surely_us))
 
     def note_expand(self, follower: "Follower") -> None:
-        """It is back by a fetch that may have been before the check."""
+        """Note that a follower is back; if its fetch may precede the check, the shrink depends on the order."""
         dropped_us, surely_us, until_us, named = self.doubted.pop(follower.replica, (0, 0, -1, False))
         latest = self.leader.truth.fetches[follower.replica][-1]
         arrived_us, settled = latest.row.time_us, named and self._at_log_end(latest)
@@ -166,12 +172,16 @@ class Doubts:
 
     @staticmethod
     def _at_log_end(fetch: "Fetch") -> bool:
-        """It showed the follower at the log end: before the check, it would have kept it in the brokers' own ISR."""
+        """Whether the fetch reached the leader's log end.
+
+        Before the check it would have kept the follower in the ISR, so a line that names the drop shows that it came
+        later.
+        """
         end = fetch.read_log_end_offset
         return end is not None and fetch.row.code == 0 and fetch.row.offset >= end
 
     def _another_day(self, dropped_us: int) -> bool:
-        """Rows of a UTC day are written when it is over."""
+        """Whether the UTC day of the shrink is over: its rows are written by then and stay as they are."""
         return self.leader.now_us // DAY_US != dropped_us // DAY_US
 
     def _on(self, arrived_us: int, surely_us: int) -> str:

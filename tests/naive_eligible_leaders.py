@@ -7,7 +7,10 @@ PREFERRED, ONLINE, UNCLEAN = range(3)
 
 
 class Change(NamedTuple):
-    """A change wanted by a leader or the controller, and the state then. Replicas by number, 0 the preferred one."""
+    """A change that a leader or the controller wants to make to a partition, and the state of its replicas then.
+
+    Replicas are numbered in the order of the assignment; 0 is the preferred leader.
+    """
 
     wanted_isr: frozenset[int]
     active: frozenset[int]
@@ -22,7 +25,7 @@ class Change(NamedTuple):
 
 @dataclass
 class Partition:
-    """ISR, ELR, the last leader of a partition without one, the leader or None, and whether elected uncleanly."""
+    """State of a partition: ISR, ELR, leader (None if it has none), its last leader, whether elected uncleanly."""
 
     isr: set[int]
     elr: set[int] = field(default_factory=set)

@@ -10,7 +10,7 @@ from tests.naive_truth import Fetch
 
 
 class Kafka19996Expand(Kafka37):
-    """Under min ISR, to be at HW is not enough to join: one has to be caught up."""
+    """While the ISR is below min.insync.replicas, a follower joins only if caught up; reaching HW is not enough."""
 
     def may_join(self, follower: Follower, leader: Leader) -> bool:
         under_min_isr = len(leader.isr) < min(self.min_insync_replicas, len(leader.term.replicas))
@@ -30,7 +30,7 @@ class Fluss09(Kafka37):
 
 
 class NoShrinkUnderMinIsr(Kafka37):
-    """A shrink that would leave fewer than min.insync.replicas, as configured, is not made."""
+    """Drops no follower if fewer than the configured min.insync.replicas would remain."""
 
     def drop(self, leader: Leader, dropped: list[Follower]) -> None:
         if len(leader.isr) - len(dropped) >= self.min_insync_replicas:
@@ -39,11 +39,11 @@ class NoShrinkUnderMinIsr(Kafka37):
             self.blocked(leader, leader.isr - {follower.replica for follower in dropped})
 
     def blocked(self, leader: Leader, in_sync: frozenset[int]) -> None:
-        """All stay."""
+        """React to a check that would leave too few members: here by keeping all of them."""
 
 
 class TransferAtMinIsr(NoShrinkUnderMinIsr):
-    """And leadership moves, to any other member or to one that is in sync."""
+    """As its base class, but then leadership moves: to any other member, or only to one that is in sync."""
 
     defaults: ClassVar = {"candidates": 0}
 

@@ -1,4 +1,4 @@
-"""Records that an heir would lack, microsecond by microsecond: an oracle for `isr_batch.scoring.heir_offsets`."""
+"""Records that an heir to the leader would lack, microsecond by microsecond: checks `scoring.heir_offsets`."""
 
 import random
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ Row = dict[str, Any]
 
 
 def last(rows: Sequence[Row], at_us: int, value: str, **of: Any) -> int:
-    """The value of the last row up to an instant, -1 before the first."""
+    """The value of the last row at or before an instant; -1 before the first row."""
     found = -1
     for row in rows:
         if row["at_us"] <= at_us and all(row[name] == wanted for name, wanted in of.items()):
@@ -35,7 +35,7 @@ def hidden(span: Row, partition: Sequence[Row]) -> Row:
 
 
 def lacking(span: Row, partition: Sequence[Row], replica: Sequence[Row], appends: Sequence[Row]) -> Row:
-    """Expected result for a span; rows are in order of time, and of one term."""
+    """What `heir_offsets` should give for a span; the rows are of one term and sorted by time."""
     most, most_us, below, known = None, None, set(), False
     by_policy: dict[str, int | None] = {"lost_by_first_active_max": None, "lost_by_longest_log_max": None}
     if any(row["high_watermark"] is None for row in partition):

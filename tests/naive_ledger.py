@@ -1,4 +1,4 @@
-"""Costs and correct decisions of a rule, by term and day: slow, obvious, and written from the contract alone.
+"""Costs of a rule, and how often it is right, by term and day: the slow and obvious twin of the kernel's ledger.
 
 It shares no line with ``udfs``. While a term is replayed, every moment of it is kept; afterwards every number is
 computed from the moments. Events at exactly midnight belong to the new day.
@@ -26,7 +26,7 @@ DECREASE, MEMBER_BELOW, PASSED, LEADER_OUTSIDE, STRANGER_INSIDE = range(5)
 
 
 class Bookkeeper(Leader):
-    """A leader that keeps every moment of its term; it decides as one that does not."""
+    """A naive leader that also keeps every moment of its term; its decisions are those of `Leader`."""
 
     def begin(self, term: Term) -> None:
         self.moments: list[Moment] = []
@@ -96,7 +96,7 @@ class Bookkeeper(Leader):
                     self.unheard[change.replica_id] = self._last_heard_us(change.replica_id)
 
     def _look_whether_early(self, replica: int, until_us: int) -> None:
-        """Whether a follower that is out by a mistake had been silent for a lag time when it came, or the end did."""
+        """Note a wrong drop as early if the follower's silence around it lasted longer than the lag time."""
         if replica in self.isr or replica not in self.excused:
             self.unheard.pop(replica, None)
         elif replica in self.unheard:
@@ -105,7 +105,7 @@ class Bookkeeper(Leader):
                 self.early.append((self.now_us, replica))
 
     def close(self) -> None:
-        """The term is over."""
+        """End the term, and look at wrongly dropped followers that have not fetched since."""
         self.now_us = self.term.end_us
         for replica in list(self.unheard):
             self._look_whether_early(replica, self.now_us - IN_FLIGHT_US * self.term.ends_mid_term)
@@ -129,7 +129,7 @@ class Bookkeeper(Leader):
         return super()._steps(until_us) + looks
 
     def _look(self, replica: int) -> None:
-        """See whether a follower that failed long ago is still in the ISR."""
+        """Note a miss if a follower that has lacked a record for 1.5 lag times is still in the ISR."""
         del self.to_look_at[replica]
         leaves = self.under_way is not None and replica not in self.under_way.isr
         judged = is_judged(self, self.moments[-1], replica, self.now_us)
@@ -145,12 +145,12 @@ class Bookkeeper(Leader):
 
 
 def overdue_us(leader: Leader, since_us: int) -> int:
-    """Time from which a follower that lacks a record since then is late; clocks count whole milliseconds."""
+    """First instant (us) at which a follower that lacks a record since ``since_us`` is late, in whole milliseconds."""
     return (since_us // 1000 + leader.rule.lag_time_max_ms + 1) * 1000
 
 
 def look_us(leader: Leader, since_us: int) -> int:
-    """When a rule has had half of the lag time more."""
+    """When a member that lacks a record since ``since_us`` is a miss of the rule: 1.5 lag times later."""
     return (since_us // 1000 + 3 * leader.rule.lag_time_max_ms // 2 + 1) * 1000 + 1
 
 
@@ -160,7 +160,10 @@ def lag_ok(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
 
 
 def is_judged(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
-    """Whether enough is known: a follower that has not fetched is unknown, unless it had the time to."""
+    """Whether the log shows enough to say if a follower belongs in the ISR at ``us``.
+
+    A follower that has not fetched yet is judged only if it began in the ISR and a lag time has passed.
+    """
     if us < leader.known_from_us and leader.term.begins_mid_term:
         return False
     if replica in moment.heard:
@@ -172,7 +175,7 @@ def is_judged(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
 
 
 def at_risk(moment: Moment) -> int:
-    """Records below HW that would be lost with everybody but the worst member."""
+    """Number of records below HW that would be lost if only the ISR member with the shortest log survived."""
     known = [end for replica, end in moment.positions.items() if replica in moment.row.isr and end >= 0]
     return max([0, *(moment.row.high_watermark - end for end in known)])
 
@@ -183,14 +186,14 @@ def belongs_in_isr(leader: Leader, moment: Moment, replica: int, us: int) -> boo
 
 
 def is_right_by_blame(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
-    """A member is right until it is a miss; a follower that is out by a mistake is wrong until it is back."""
+    """Whether the ISR is right about a follower, blaming the rule only for misses and for wrong drops."""
     if replica in moment.row.isr:
         return replica not in moment.missed
     return replica not in moment.excused and not belongs_in_isr(leader, moment, replica, us)
 
 
 def violations(books: Bookkeeper) -> Iterator[tuple[int, int]]:
-    """When and which; those of one moment in their order."""
+    """Yield time (us) and kind of each state that no rule should allow, in the order of time."""
     risk = 0
     for number, moment in enumerate(books.moments):
         before = books.moments[number - 1].row if number else None
@@ -216,7 +219,7 @@ def violations(books: Bookkeeper) -> Iterator[tuple[int, int]]:
 
 
 def days(term: Term) -> range:
-    """Days that a term touches; its last instant belongs to it."""
+    """UTC days (since 1970) that a term touches, including that of its last instant."""
     return range(term.start_us // DAY_US, term.end_us // DAY_US + 1)
 
 
@@ -232,7 +235,7 @@ def pieces(books: Bookkeeper) -> Iterator[Piece]:
 
 
 def acknowledged_us(books: Bookkeeper, produced: Produced) -> int | None:
-    """When the high watermark reached its end."""
+    """When HW reached the end of an append (us); None if it did not in this term."""
     later = books.moments[produced.moments_before :]
     return next((moment.time_us for moment in later if moment.row.high_watermark >= produced.offset), None)
 
@@ -287,7 +290,7 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
 
 
 def _was_due(books: Bookkeeper, begun_us: int) -> bool:
-    """Younger ones might have been acknowledged yet."""
+    """Whether an append came more than a lag time before the end of the term, so that it should be acknowledged."""
     return books.term.end_us - begun_us > books.rule.lag_time_max_ms * 1000
 
 
@@ -308,7 +311,7 @@ def follower_score(books: Bookkeeper, all_pieces: list[Piece], day: int, followe
 
 
 def ledger(log: Log, setting: Setting) -> Ledger:
-    """Replay a log under a rule, and keep its ledger."""
+    """Replay a log under a rule; return its scores by term and day, and those of each follower."""
     limit_ms, min_isr, phase_ms = setting[1:4]
     rule = RULES[setting.rule](limit_ms, min_isr, phase_ms, **dict(setting.flags))
     books = Bookkeeper(rule)

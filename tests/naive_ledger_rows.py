@@ -6,7 +6,7 @@ from tests.naive_rows import PartitionRow
 
 
 class Score(NamedTuple):
-    """A term on one day, by what producers and operators feel. Times in us."""
+    """Effects of a rule on producers and operators in one term on one UTC day. Times in us."""
 
     day: int
     exposure_us: int
@@ -34,7 +34,7 @@ class Score(NamedTuple):
 
 
 class FollowerScore(NamedTuple):
-    """A term on one day, by whether a follower was where it belonged."""
+    """For how long a follower was in or out of the ISR as it should be, in one term on one UTC day. Times in us."""
 
     replica_id: int
     day: int
@@ -46,14 +46,14 @@ class FollowerScore(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """Both in the order of terms and days, followers in the order of the assignment."""
+    """All scores in the order of terms and days; those of followers also in the order of the assignment."""
 
     scores: list[Score]
     followers: list[FollowerScore]
 
 
 class Moment(NamedTuple):
-    """How things stand after something happened, or may have."""
+    """State of a partition after an event, or after an instant at which one was due."""
 
     time_us: int
     row: PartitionRow
@@ -75,7 +75,7 @@ class Moment(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Some time in which nothing changes."""
+    """A span of a term (us) in which nothing changes, and the moment at its beginning."""
 
     begin_us: int
     end_us: int
@@ -83,7 +83,7 @@ class Piece(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """An append that waits for all of the ISR."""
+    """An append with acks=all, and the size of the ISR that it waits for."""
 
     time_us: int
     offset: int

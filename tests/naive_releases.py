@@ -10,7 +10,7 @@ from tests.naive_truth import Fetch
 
 
 class Rule:
-    """A rule that changes nothing, with the parts that all have in common."""
+    """A rule that never changes the ISR, with the parameters and the events that all rules have in common."""
 
     checks_per_lag_time = 0
     """Checks in one lag time; a rule without periodic checks is evaluated at its crossings."""
@@ -35,28 +35,28 @@ class Rule:
         raise NotImplementedError
 
     def on_arrival(self, follower: Follower, leader: Leader, fetch: Fetch) -> None:
-        """Most rules do not see a fetch before it is recorded."""
+        """React to a fetch that has just arrived; most rules do not see it before it is recorded."""
 
     def on_read(self, follower: Follower, leader: Leader, fetch: Fetch) -> None:
-        """L and T are known."""
+        """React to a fetch for which the leader has read: its T and L are known from now on."""
 
     def on_recorded(self, follower: Follower, leader: Leader, fetch: Fetch) -> None:
-        """Most rules do all their work here."""
+        """React to a fetch that the leader records, where most rules do all their work."""
 
     def on_completed(self, follower: Follower, leader: Leader, fetch: Fetch) -> None:
-        """Most rules do not care when the follower gets its answer."""
+        """React to the answer to a fetch; most rules do nothing."""
 
     def on_append(self, follower: Follower, leader: Leader) -> None:
-        """Most rules do nothing."""
+        """React to an append to the leader's log; most rules do nothing."""
 
     # Consequences
 
     def has_no_lag(self, _follower: Follower, _leader: Leader) -> bool:
-        """Say whether the lag is 0, and not the time since the follower was last caught up."""
+        """Say whether the rule shows a lag of 0, whenever the follower was last caught up."""
         return False
 
     def shown_lag_ms(self, follower: Follower, leader: Leader) -> int | None:
-        """Lag of a follower now; None if it never was caught up."""
+        """Lag of a follower now, as the rule's metric shows it; None if it never was caught up."""
         if self.has_no_lag(follower, leader):
             return 0
         return max(0, leader.now_ms - follower.cu) if follower.cu > 0 else None
@@ -72,19 +72,19 @@ class Rule:
         return leader.now_ms - follower.cu > self.lag_time_max_ms
 
     def brakes(self, _leader: Leader) -> bool:
-        """Whether no follower is dropped now, in sync or not."""
+        """Whether the rule drops no follower now, even one that is out of sync."""
         return False
 
     def drop(self, leader: Leader, dropped: list[Follower]) -> None:
-        """Do something about those that a check finds out of sync."""
+        """Act on the followers that a check finds out of sync: remove them from the ISR."""
         leader.shrink(dropped)
 
     def crossing_us(self, _follower: Follower, _leader: Leader) -> int | None:
-        """When to look at a follower; for rules without periodic checks."""
+        """When to look at a follower next (us); only for rules without periodic checks."""
         return None
 
     def gives_up_us(self, _fetch: Fetch) -> int | None:
-        """When the leader gives up leadership because of this fetch."""
+        """When the leader gives up leadership because of this fetch (us); None for never."""
         return None
 
     def hw_waits_for(self, follower: Follower, leader: Leader, _now_ms: int) -> bool:
@@ -92,11 +92,11 @@ class Rule:
         return follower.replica in leader.maximal_isr
 
     def frozen(self, _leader: Leader) -> bool:
-        """Say whether the high watermark stands still whatever comes."""
+        """Say whether HW stands still at present, whatever the followers fetch."""
         return False
 
     def advances_on_commit(self) -> bool:
-        """Say whether the high watermark is looked at when an ISR write is committed, or when it is sent."""
+        """Say whether HW is computed again when an ISR write is committed (else when it is sent)."""
         return True
 
 

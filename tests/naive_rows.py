@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Change(NamedTuple):
-    """The ISR became another one."""
+    """A change of the ISR or of the leadership, with the state of the follower at that time."""
 
     time_us: int
     kind: str
@@ -26,7 +26,7 @@ class Change(NamedTuple):
 
 
 class ReplicaRow(NamedTuple):
-    """A follower's state from an instant on."""
+    """State of a follower from an instant on: a row of replica_timeline."""
 
     time_us: int
     replica_id: int
@@ -37,7 +37,7 @@ class ReplicaRow(NamedTuple):
 
 
 class PartitionRow(NamedTuple):
-    """A row of partition_timeline."""
+    """State of a partition from an instant on: a row of partition_timeline."""
 
     time_us: int
     log_end_offset: int

@@ -1,4 +1,4 @@
-"""Who could lead if the leader died, microsecond by microsecond: an oracle for `isr_batch.scoring.isr_path`.
+"""Who could lead if the leader died, microsecond by microsecond: checks `isr_batch.scoring.isr_path`.
 
 A world with a leader, followers, a controller and a rule that shrinks, expands and gives up leadership at random. It
 writes down what the tables would have, and what is so at each instant.
@@ -16,7 +16,7 @@ REPLICAS = (1, 2, 3, 4)
 
 
 class Instant(NamedTuple):
-    """State at an instant. ELR and heirs: by the cluster's settings, and as if ELR were on."""
+    """ISR, ELR and heir at an instant: by the cluster's own settings, and as if ELR were switched on."""
 
     isr: frozenset[int]
     elr: frozenset[int] | None
@@ -30,7 +30,7 @@ class Instant(NamedTuple):
 
 @dataclass
 class World:
-    """Draws a history when made; ``instants`` by epoch and time, and the rows of the tables."""
+    """A history drawn by a seed: ``instants`` by epoch and time, and the rows that the tables would have."""
 
     seed: int
     enabled: bool | None
@@ -92,7 +92,7 @@ class World:
         return end_us
 
     def say(self, at_us: int) -> None:
-        """The controller says something."""
+        """Let the controller write a random record: a limit, a version, an active or inactive broker, a cleared ELR."""
         self.moved = True
         draw = self.draw
         kind = draw.choice(["elr_version", "min_isr", "cleared", "active", "inactive", "unclean_restart"])

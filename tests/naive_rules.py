@@ -18,7 +18,7 @@ from tests.naive_truth import Fetch
 
 
 class Kip16CatchUpTime(Kafka09):
-    """Lag is the time that it will take to catch up, at the pace between the last two fetches."""
+    """KIP-16's lag in time: the time that it will take to catch up, at the pace between the last two fetches."""
 
     def begin(self, follower: Follower, leader: Leader) -> None:
         if leader.leader_is_new:
@@ -71,7 +71,7 @@ class Kafka4485Design(Kafka0102):
         return self.in_pseudo_isr(follower, leader.now_ms) and follower.leo >= leader.hw
 
     def below_hw(self, follower: Follower, leader: Leader) -> bool:
-        """Whether it is known to be below HW: an unknown position is not evidence."""
+        """Whether the follower's log is known to end below HW; an unknown log end does not count."""
         return 0 <= follower.leo < leader.hw
 
     def out_of_sync(self, follower: Follower, leader: Leader) -> bool:
@@ -89,7 +89,7 @@ class Kafka4485Design(Kafka0102):
 
 
 class Kafka10853Acked(Kafka37):
-    """The largest offset that was acknowledged, in place of the log end offset."""
+    """KAFKA-10853: a follower is in sync if it has all acknowledged records, not all records of the leader."""
 
     def has_no_lag(self, follower: Follower, leader: Leader) -> bool:
         return follower.leo >= self.acknowledged(leader)
@@ -111,7 +111,7 @@ class Kafka10853Acked(Kafka37):
 
 
 class Kafka10853HW(Kafka37):
-    """The rejected diff: the shrink test alone takes the high watermark for the log end offset."""
+    """KAFKA-10853's rejected diff: only the check for shrinks compares with HW instead of the log end."""
 
     def has_no_lag(self, follower: Follower, leader: Leader) -> bool:
         return follower.leo == leader.hw
@@ -154,7 +154,7 @@ class Kip501Pending(Kafka37):
 
 
 class Kip501Relinquish(Kip501Pending):
-    """A fetch that takes the leader too long costs it its leadership."""
+    """KIP-501's solution 2: a leader that takes too long over a follower's fetch gives up leadership."""
 
     defaults: ClassVar = {**Kip501Pending.defaults, "follower_fetch_process_time_max_ms": 500, "count_long_poll": 0}
 
@@ -200,7 +200,7 @@ class ShulouBraked(Kafka37):
 
 
 class TrueLag(Rule):
-    """The clairvoyant: in sync while it lacks nothing that is older than the lag time."""
+    """The clairvoyant: a follower is in sync if it lacks no record that is older than the lag time."""
 
     def has_no_lag(self, follower: Follower, leader: Leader) -> bool:
         return leader.leo == 0 or leader.truth.missing_since_us(follower.replica) is None

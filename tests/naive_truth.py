@@ -1,4 +1,4 @@
-"""Events of a log and its followers, independent of rules: all are kept, and every answer is computed from them."""
+"""All that happened to a leader's log and its followers, whatever the rule: the naive model's source of facts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,7 +8,10 @@ SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH, ISR_WRITE, IDLE, THIN = range(
 
 
 class Row(NamedTuple):
-    """An input row; times in us. Columns that a kind does not use are 0, because no code may use them."""
+    """One input row of a replay (fetch, append, silence, check, ...); times in us.
+
+    Columns that a kind of row does not use are 0, because no code may use them.
+    """
 
     time_us: int
     kind: int
@@ -23,7 +26,7 @@ class Row(NamedTuple):
 
 
 class Term(NamedTuple):
-    """One leader epoch on one broker."""
+    """One leader epoch of a partition on one broker: replicas, limits, state at its start, and its rows."""
 
     replicas: tuple[int, ...]
     leader: int
@@ -48,7 +51,7 @@ class Term(NamedTuple):
 
 @dataclass
 class Fetch:
-    """A fetch, how far the leader has come with it, and what a rule took down about it on the way."""
+    """A fetch, how far the leader has processed it, and what the rule noted about it."""
 
     row: Row
     read_log_end_offset: int | None = None  # L; None: no io thread has read for it yet
@@ -68,7 +71,7 @@ class Fetch:
 
     @property
     def next_us(self) -> int:
-        """When it is read, recorded or completed, whichever is next."""
+        """When its next step is due (us): being read, being recorded, or being answered."""
         if self.read_log_end_offset is None:
             return self.row.handled_us
         return self.row.until_us if self.recorded else self.row.processed_us
@@ -76,7 +79,7 @@ class Fetch:
 
 @dataclass
 class Truth:
-    """All that happened to the log and its followers in one term, whatever a rule makes of it."""
+    """Everything that happened to the log and the followers in one term; no rule has any influence on it."""
 
     term: Term
     appends: list[tuple[int, int]] = field(default_factory=list)  # (us, log end offset)
@@ -90,7 +93,7 @@ class Truth:
     isr_write: tuple[int, int] = (0, 0)  # the last that has lines: asked for, answered; us
 
     def note(self, row: Row) -> None:
-        """Keep what a row says of the leader, or of how much the log has of a follower."""
+        """Keep a row about the leader (silence, idle time, ISR write) or about how often a follower fetches."""
         span = (row.time_us, row.until_us)
         if row.kind == SILENCE:
             self.silences.append(span)
@@ -105,7 +108,7 @@ class Truth:
         return self.appends[-1][1] if self.appends else self.term.start_offset
 
     def position(self, replica: int) -> int:
-        """E: where the follower's own log ends, or -1."""
+        """Offset at which the follower's own log ends (E in the spec), -1 if unknown."""
         for fetch in reversed(self.fetches.get(replica, [])):
             if fetch.row.code == 0:
                 return fetch.row.offset
@@ -114,7 +117,7 @@ class Truth:
         return 0 if self.term.start_offset == 0 else -1
 
     def missing_since_us(self, replica: int) -> int | None:
-        """When the first record was appended that the follower lacks; None if it lacks none."""
+        """When the oldest record that the follower lacks was appended (us); None if it lacks no record."""
         position = self.position(replica)
         if position < self.term.start_offset:
             return self.term.start_us
@@ -127,7 +130,7 @@ class Truth:
         return 0 if since is None else now_us - since
 
     def note_caught(self, now_us: int) -> None:
-        """Remember followers that lack nothing at this very instant."""
+        """Note ``now_us`` as the last instant caught up of every follower that lacks no record now."""
         for replica in self.term.replicas:
             if self.true_lag_us(replica, now_us) == 0:
                 self.caught_us[replica] = now_us
@@ -151,7 +154,7 @@ class Truth:
         self.note_caught(now_us)
 
     def error_us(self, now_us: int) -> int:
-        """How far off an instant may be: a millisecond, and how late the leader was with fetches in five seconds."""
+        """How far off an instant of the log may be: 1 ms, and the longest time that a fetch took in the last 5 s."""
         late_us, late_at_us = 0, 0
         for done_us, took_us in self.work:
             if took_us >= late_us or done_us - late_at_us > 5_000_000:
@@ -159,32 +162,33 @@ class Truth:
         return 1000 + (late_us if now_us - late_at_us <= 5_000_000 else 0)
 
     def answered_us(self, now_us: int, latency_us: int) -> int:
-        """When an ISR write requested now is answered: by the lines if they show it, otherwise after a fixed time."""
+        """When an ISR write requested at ``now_us`` is answered: as log lines show it, else after ``latency_us``."""
         asked_us, answered_us = self.isr_write
         if not latency_us or not asked_us <= now_us < answered_us:
             return now_us + latency_us
         return answered_us if now_us - asked_us <= 1000 else max(now_us + latency_us, answered_us)
 
     def note_work(self, now_us: int, from_us: int, until_us: int) -> None:
-        """Remember how long the leader took, less its latest silence."""
+        """Note how long the leader worked on a fetch or its answer, less the part that its latest silence explains."""
         silent_us = sum(length(clip([(from_us, until_us)], *silence)) for silence in self.silences[-1:])
         self.work.append((now_us, until_us - from_us - silent_us))
 
     def acknowledged_without(self, replica: int, isr: frozenset[int], high_watermark: int) -> int:
-        """Where acknowledged records would end if this member of the ISR were not waited for."""
+        """Offset up to which records would be acknowledged if HW did not wait for this member of the ISR."""
         others = isr - {replica, self.term.leader}
         safe = min([self.log_end_offset(), *(self.position(other) for other in others)])
         return max(safe, high_watermark, self.acknowledged_at_once)
 
     def is_thin(self, replica: int, now_us: int, limit_us: int) -> bool:
-        """Whether it fetches so rarely, as far as the log shows, that it may not have stopped."""
+        """Whether the log shows this follower so rarely that a gap in its fetches does not mean that it stopped."""
         cadence_us, until_us = self.cadences.get(replica, (0, 0))
         return now_us < until_us and 3 * cadence_us > limit_us
 
     def waiting_us(self, replica: int, now_us: int) -> tuple[int, int, int, int]:
-        """Return ``(since, held, silent, idle)``, since caught up or last heard of.
+        """Return ``(since, held, silent, idle)``: when the follower was last caught up or heard of, and why it waited.
 
-        The leader caused the first two; the cause of the last, which is outside of them, is unknown.
+        ``since`` is an instant, the others are durations after it (us): its fetches were with the leader, the leader
+        was silent, or no follower fetched for an unknown reason.
         """
         caught = now_us if self.true_lag_us(replica, now_us) == 0 else self.caught_us[replica]
         fetches = self.fetches.get(replica, [])
@@ -209,7 +213,7 @@ def clip(spans: Iterable[tuple[int, int]], begin: int, end: int) -> list[tuple[i
 
 
 def length(spans: list[tuple[int, int]]) -> int:
-    """Length of the union."""
+    """Total time covered by spans (us) that may overlap."""
     total, reached = 0, None
     for begin, end in sorted(spans):
         if reached is None or begin > reached:

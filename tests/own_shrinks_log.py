@@ -19,7 +19,7 @@ def at(seconds: float) -> datetime:
 
 
 class Log:
-    """Tables of a cluster of brokers 1 to 3; 1 and 2 are leaders; lag time 4 s."""
+    """Tables of a made-up cluster with brokers 1 to 3; 1 and 2 are leaders; the lag time is 4 s."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[Row]] = {name: [] for name in COLUMNS}
@@ -40,7 +40,7 @@ class Log:
         self, seconds: float, leader: int, follower: int, verdict: str | None, cause: str = "", *,
         partition: int = 0, lag_ms: int = 5000, held_ms: int = 0, back_s: float = 2,
     ) -> None:  # fmt: skip
-        """Add what the broker logged and, with a verdict, the replay's twin 1 ms later, undone some seconds later."""
+        """Add a drop that a broker logged; with a verdict also the replay's, 1 ms later and undone after ``back_s``."""
         key = KEY | {"leader_id": leader, "replica_id": follower, "partition_id": partition}
         self.add("observed_isr_changes", **key, change_time=at(seconds), kind="shrink", made_by="leader",
                  last_caught_up_time_ms=None, source_file=f"broker-{leader}/server.log",

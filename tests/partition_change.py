@@ -43,12 +43,12 @@ def holds(replicas: int, p: int) -> bool:
 
 
 def first_of(replicas: int) -> int:
-    """The first of them in order of assignment, NO_LEADER of none."""
+    """First replica of the set in the order of the assignment; NO_LEADER if the set is empty."""
     return (replicas & -replicas).bit_length() - 1
 
 
 def _elected(leader: int, valid: int, active: int, last_resort: int, election: int) -> tuple[int, bool]:
-    """Who leads, and whether the election is unclean."""
+    """Position of the elected leader, or NO_LEADER, and whether the election is unclean."""
     if election == PREFERRED and valid & 1 != 0:
         return 0, False
     if holds(valid, leader):

@@ -1,4 +1,4 @@
-"""The same line as log pipelines hand it out: events of Filebeat, Fluent Bit, GELF, OTLP and others."""
+"""One log line as the events that log pipelines make of it: Filebeat, Fluent Bit, GELF, OTLP and others."""
 
 import json
 import re
@@ -14,7 +14,7 @@ def _event(write: Callable[..., object]) -> Write:
 
 
 def _epoch(day: str, time: str, ms: str) -> int:
-    """Milliseconds since 1970."""
+    """Milliseconds since 1970 of a date, a time of day and its milliseconds."""
     return round(datetime.fromisoformat(f"{day}T{time}.{ms}+00:00").timestamp() * 1000)
 
 

@@ -34,7 +34,7 @@ class RecordedFault(NamedTuple):
     silent: bool = False
 
     def explains(self, leader: int, follower: int, since_ms: int, drop_ms: int) -> bool:
-        """Whether it may have kept the follower from the leader since it was last caught up."""
+        """Whether this fault may have kept the follower from the leader between ``since_ms`` and its drop."""
         hit = any(f in (0, follower) and b in (0, leader) for f, b in self.pairs)
         return hit and self.from_ms <= drop_ms and since_ms <= self.until_ms + SLACK_MS
 
@@ -52,7 +52,10 @@ def recorded_faults(timeline: Path) -> list[RecordedFault]:
 
 
 def _target(event: dict[str, Any]) -> tuple[object, ...]:
-    """Name what a fault hits; a broker that was stopped is started again under another kind."""
+    """Key by which the end of a fault is matched to its start: broker or link, and whether it is a throttle.
+
+    A broker that was stopped is started again by an entry of another kind.
+    """
     target = event["target"]
     return (target["f"], target["l"]) if isinstance(target, dict) else (target, event["kind"].startswith("throttle"))
 
@@ -78,7 +81,7 @@ def _kind_of_network(target: dict[str, Any]) -> str:
 
 
 def faults_of_drop(faults: Iterable[RecordedFault], drop: dict[str, Any]) -> list[RecordedFault]:
-    """Faults that a drop may be blamed on."""
+    """Faults of the recording that can explain a logged drop."""
     at_ms = drop["change_us"] // 1000
     since_ms = at_ms - (drop["lag_ms"] or 0)
     mine = [one for one in faults if one.explains(drop["leader_id"], drop["replica_id"], since_ms, at_ms)]
@@ -88,7 +91,7 @@ def faults_of_drop(faults: Iterable[RecordedFault], drop: dict[str, Any]) -> lis
 
 
 def broker_at_fault(faults: Iterable[RecordedFault], drop: dict[str, Any]) -> frozenset[int]:
-    """Brokers that a drop may be blamed on (of one link both its ends); empty where no fault explains it."""
+    """Brokers at fault for a logged drop: both ends for a broken link, none where no fault explains the drop."""
     return frozenset().union(*(one.brokers for one in faults_of_drop(faults, drop)))
 
 
@@ -127,7 +130,7 @@ def count_by_kind(faults: Sequence[RecordedFault], drops: Iterable[dict[str, Any
 
 
 def _said_of(incident: dict[str, Any], drop: dict[str, Any]) -> str | None:
-    """Name the kind of fault that the answer gives for a drop."""
+    """Kind of fault that the answer names for a drop; None if it names none."""
     if drop["points_at"] == "link":
         return "linked"
     if incident["silent_ms"]:
@@ -136,7 +139,7 @@ def _said_of(incident: dict[str, Any], drop: dict[str, Any]) -> str | None:
 
 
 def drops_of_lake(lake_root: str) -> dict[str, list[dict[str, Any]]]:
-    """Do as `drops_of_leaders` with a lake of this machine, without Spark."""
+    """Drops by cluster of a local lake, read without Spark; as `drops_of_leaders`."""
     from isr_batch.lake.lake import Lake
 
     def no_spark() -> Any:
@@ -146,7 +149,7 @@ def drops_of_lake(lake_root: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def drops_of_leaders(lake: "Lake") -> dict[str, list[dict[str, Any]]]:
-    """Drops of leaders by cluster, as the answers have them: with request logs, or with server.log alone."""
+    """Drops by cluster, as the answers list them: from request logs, or from server.log alone."""
     from isr_batch.evidence.evidence_table import read_evidence_table
     from isr_batch.incidents.own_shrinks import incident_key, own_shrinks
     from isr_batch.lake.arrow_read import read_columns
@@ -170,7 +173,7 @@ def drops_of_leaders(lake: "Lake") -> dict[str, list[dict[str, Any]]]:
 
 
 def main(recordings: Path, lakes: Sequence[str]) -> None:
-    """Print the counts."""
+    """Print how many answers name the broker that was at fault."""
     for lake in lakes:
         total: Counter[str] = Counter()
         for cluster, drops in sorted(drops_of_lake(lake).items()):

@@ -55,7 +55,7 @@ def fetch_piece(row: dict[str, Any]) -> bytes:
 
 
 def by_topic(partitions: unpacked.UnpackedPartitions) -> list[dict[tuple[str, int], tuple[int, ...]]]:
-    """Contents of a list for each request: the numbers of a partition, by topic and partition id."""
+    """For each request, the numbers unpacked from its list of partitions, by topic and partition id."""
     found: list[dict[tuple[str, int], tuple[int, ...]]] = [{} for _ in partitions.per_request]
     topics = partitions.topic_by_partition().to_pylist()
     for request, topic, numbers in zip(partitions.request(), topics, partitions.numbers.tolist(), strict=True):
@@ -64,7 +64,7 @@ def by_topic(partitions: unpacked.UnpackedPartitions) -> list[dict[tuple[str, in
 
 
 def partitions_of(rows: pa.RecordBatch) -> list[dict[str, dict[tuple[str, int], tuple[int, ...]]]]:
-    """For each parsed line, the partitions that it requested, forgot and received."""
+    """For each parsed line of a request log, the partitions requested, forgotten and answered."""
     out: list[dict[str, dict[tuple[str, int], tuple[int, ...]]]] = []
     for kind, packed in zip(rows.column("kind").to_pylist(), rows.column("partitions"), strict=True):
         one = pa.array([packed.as_py()], pa.binary())

@@ -18,7 +18,7 @@ _KINDS: Final = {
 
 
 class Said(NamedTuple):
-    """A broker, the first and the last time of day at which something happened to it, and its kind if that is said."""
+    """A claim of a sentence about a broker: from when to when (time of day), and the kind of fault if it says so."""
 
     broker: int
     first: str
@@ -26,7 +26,7 @@ class Said(NamedTuple):
     kind: str | None = None
 
     def fits(self, fault: RecordedFault) -> bool:
-        """Whether it leads to a fault: its broker, and a time in it within a second."""
+        """Whether the claim fits a fault: it names a broker at fault, and a time within a second of the fault."""
         begins, ends = (
             f"{datetime.fromtimestamp(ms / 1000, UTC):%H:%M:%S}"
             for ms in (fault.from_ms - SECOND_MS, fault.until_ms + SECOND_MS)
@@ -35,7 +35,10 @@ class Said(NamedTuple):
 
 
 def said_in(sentences: Iterable[str]) -> list[Said]:
-    """Read the brokers and times of sentences, clause by clause; of two brokers in a clause the first is meant."""
+    """Read the claims about brokers and their times in sentences, clause by clause.
+
+    If a clause names two brokers, the claim is about the first.
+    """
     found = []
     for sentence in sentences:
         without_notes = re.sub(r"\([^()]*\)", "", sentence)
@@ -55,7 +58,7 @@ def said_in(sentences: Iterable[str]) -> list[Said]:
 def unnamed_drops(
     sentences: Iterable[str], faults: Sequence[RecordedFault], drops: Iterable[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """List the drops to whose broker and time no sentence leads."""
+    """Drops for which no sentence names a broker and a time that fit the fault behind them."""
     said = said_in(sentences)
     return [
         drop for drop in drops if not any(one.fits(fault) for fault in faults_of_drop(faults, drop) for one in said)
@@ -63,7 +66,7 @@ def unnamed_drops(
 
 
 def contradictions(said: Sequence[Said]) -> list[tuple[Said, Said]]:
-    """List pairs of statements about one broker at one time that cannot both be true."""
+    """Pairs of claims about one broker at one time that cannot both be true."""
     return [
         (one, other)
         for one in said for other in said

@@ -1,4 +1,4 @@
-"""Whether two tables have the same rows, each as often, in any order."""
+"""Compare two tables as multisets: the same rows, each as often, in any order."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ STEPS = {"arrival_time": 1, "handled_time": 2, "processed_time": 3, "released_ti
 
 
 def assert_same_rows(found: pa.Table, expected: pa.Table, what: str) -> None:
-    """Compare sums of the rows' hashes, and if they differ the rows."""
+    """Fail unless both tables have the same rows; compares hashes first, because that is fast."""
     with duckdb.connect() as db:
         db.register("found", found.select(expected.column_names)).register("expected", expected)
         sums = [db.execute(f"SELECT count(*), sum(hash(t)) FROM {name} AS t").fetchone()
@@ -27,13 +27,16 @@ def assert_same_rows(found: pa.Table, expected: pa.Table, what: str) -> None:
 
 
 def rows_in(lake: Lake, name: str, columns: Sequence[str] = ()) -> list[str]:
-    """Rows of a table or a view as text, sorted, read without Spark: a job for each took most of a test's time."""
+    """All rows of a table or view as text, sorted; read without Spark, whose jobs took most of a test's time."""
     with InProcess(lake) as engine:
         return sorted(str([*row.values()]) for row in engine.arrow(engine.table(name, columns)).to_pylist())
 
 
 def single_fetches_of(fetch_log: pa.Table) -> pa.Table:
-    """Rows of ``fetch_log`` with its runs taken apart: one ends wherever a batch of requests does."""
+    """Take the runs of ``fetch_log`` apart into one row per fetch.
+
+    Where a run ends depends on how the log was read in batches, so only single fetches can be compared.
+    """
     later = "coalesce(list_sum(later_by[{0}:6 * n:6]), 0)"
     times = ", ".join(
         f"CAST(epoch_us({name}) + {later.format(place)} AS BIGINT) AS {name}" for name, place in STEPS.items()

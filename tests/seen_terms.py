@@ -1,4 +1,4 @@
-"""The results of a replay, term by term, as the promises of a rule look at them (`tests.invariants`)."""
+"""A replay's results cut into terms, in the form in which `tests.invariants` looks at them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from tests.strategies import Log, Setting
 
 
 class Results(NamedTuple):
-    """Results of a replay of one rule."""
+    """All rows that the replay of one log under one rule gives."""
 
     changes: Sequence[Change]
     partition: Sequence[PartitionRow]
@@ -25,7 +25,7 @@ TimelineRow = TypeVar("TimelineRow", PartitionRow, ReplicaRow)
 
 @dataclass
 class Seen:
-    """The results of one term."""
+    """Results of the replay of one rule for one term, with the term itself."""
 
     setting: Setting
     term: Term
@@ -46,7 +46,7 @@ class Seen:
 
     @property
     def asked_us(self) -> list[int]:
-        """When the leader asked for another ISR."""
+        """Times (us) at which the leader requested a change of the ISR."""
         return [c.time_us for c in self.changes if c.made_by == "rule" and c.kind in {"shrink", "expand"}]
 
     @property
@@ -54,7 +54,7 @@ class Seen:
         return 1000 * self.flag("isr_write_latency_ms") * RULES[self.setting.rule].writes_in_background
 
     def answered_us(self, asked_us: int) -> int:
-        """When an ISR requested then is written, by the lines if they show it."""
+        """When the ISR write requested at ``asked_us`` is committed: as log lines show it, else after the latency."""
         told = [row for row in self.term.rows if row.kind == ISR_WRITE and row.time_us <= asked_us]
         usual_us = asked_us + self.write_latency_us
         if not self.write_latency_us or not told or asked_us >= told[-1].until_us:
@@ -66,20 +66,20 @@ class Seen:
         return [row for row in taken if row.kind == kind and row.replica_id == replica]
 
     def recorded(self, replica: int) -> list[tuple[int, Row]]:
-        """Fetches and when they are recorded: in their time, or when a newer one arrives."""
+        """Fetches of a replica with the time at which each is recorded (us): its own, or when a newer one arrives."""
         fetches = self.rows(FETCH, replica)
         newer_us = [row.time_us for row in fetches[1:]] + [self.term.end_us + 1]
         return [(min(row.processed_us, newer), row) for row, newer in zip(fetches, newer_us, strict=False)]
 
     def may_be_eligible(self, replica: int, us: int) -> tuple[bool, ...]:
-        """Possible eligibility at some moment of this microsecond."""
+        """Whether the replica may join the ISR, for each state that it has within this microsecond."""
         rows = [row for row in self.eligibility if row.replica_id == replica and row.time_us <= us]
         before = [True, *(row.code == 1 for row in rows if row.time_us < us)][-1]
         return (before, *(row.code == 1 for row in rows if row.time_us == us))
 
 
 def visible(rows: Sequence[TimelineRow], us: int) -> list[TimelineRow]:
-    """The states of this microsecond: what it began with, and what it brought."""
+    """The timeline's states within this microsecond: the one it begins with, and all that follow in it."""
     return [row for row in rows if row.time_us < us][-1:] + [row for row in rows if row.time_us == us]
 
 
@@ -88,16 +88,16 @@ def settled(rows: Sequence[TimelineRow], us: int) -> TimelineRow:
 
 
 class _ChecksOnly(Rule):
-    """Does nothing but take down when the checks of another rule come."""
+    """A rule that drops no follower, and keeps the times of the checks that another rule would make."""
 
     def __init__(self, other: Rule) -> None:
-        """Check when the other one does."""
+        """Take over the period and phase of the other rule's checks."""
         super().__init__(other.lag_time_max_ms, phase_ms=other.phase_ms)
         self.period_ms = other.period_ms
         self.checks_us: list[int] = []
 
     def begin(self, follower: Follower, leader: Leader) -> None:
-        """Keep nothing."""
+        """Do nothing: no state of followers is needed."""
 
     def brakes(self, leader: Leader) -> bool:
         self.checks_us.append(leader.now_us)

@@ -1,4 +1,4 @@
-"""The replay's stream in Spark's form: fetches and appends in packed segments, everything else in single rows."""
+"""The replay's input as Spark hands it over: fetches and appends packed in segments, other events as rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -32,14 +32,17 @@ STREAM = pa.schema([*ROWS, ("term", pa.struct(TERM_FIELDS)), ("segment", SEGMENT
 def in_pieces(
     rows: Sequence[dict[str, Any]], cuts: Sequence[int] = (), schema: pa.Schema = STREAM
 ) -> Iterator[pa.RecordBatch]:
-    """Rows as batches, cut at these places."""
+    """Yield rows as record batches, cut before the given row numbers."""
     edges = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
     for first, end in pairwise(edges):
         yield pa.RecordBatch.from_pylist(rows[first:end], schema=schema)
 
 
 def segments_of(rows: Sequence[dict[str, Any]], cuts: Sequence[int] = ()) -> list[dict[str, Any]]:
-    """Rows of SEGMENTS, of what is a fetch or an append among these rows; cut as files, and as Spark's batches."""
+    """Pack the fetches and appends among these rows into rows of SEGMENTS.
+
+    ``cuts`` split them twice: into files, and into the batches that Spark hands over.
+    """
     fetches = _as_in_table([row for row in rows if row["kind"] == FETCH], COLUMNS_OF_FETCHES, cuts)
     appends = _as_in_table([row for row in rows if row["kind"] == APPEND], COLUMNS_OF_APPENDS, cuts)
     pieces = pa.Table.from_batches([*event_chunks_of_fetches(fetches), *event_chunks_of_appends(appends)], PIECES)
@@ -50,7 +53,7 @@ def segments_of(rows: Sequence[dict[str, Any]], cuts: Sequence[int] = ()) -> lis
 def _as_in_table(
     rows: Sequence[dict[str, Any]], columns: Mapping[str, str], cuts: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows with the names of their table's columns."""
+    """Rename the replay's columns to those of the input table; yield the rows as batches."""
     keys = [*SET, ("leader_epoch", pa.int32())]
     lists = [("later_by", pa.list_(pa.int32()))]
     schema = pa.schema([*keys, *((name, pa.int64()) for name in columns.values()), *lists])
@@ -59,7 +62,7 @@ def _as_in_table(
 
 
 def packed_stream(rows: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of the stream, in order: those that are not packed, and the segments."""
+    """All events in the replay's order: rows that are not packed, and segments in place of fetches and appends."""
     out = [row for row in rows if row["kind"] not in (APPEND, FETCH)]
     for segment in segments:
         assert set(segment) == set(SEGMENTS.names)

@@ -36,7 +36,7 @@ class Setting(NamedTuple):
 
 
 class Log(NamedTuple):
-    """Terms of one leader of one partition."""
+    """Input of a replay of one partition: the terms of one leader, in order."""
 
     terms: tuple[Term, ...]
     lag_ms: int = 100
@@ -105,7 +105,7 @@ VARIANT_IDS = tuple(
 
 
 class _Builder:
-    """Turns bytes into a term."""
+    """Turns random bytes into the rows of a term."""
 
     def __init__(
         self, followers: Sequence[int], lag_ms: int, phase_ms: int, term: Term, acks: Sequence[int] = ACKS[0]
@@ -124,7 +124,7 @@ class _Builder:
         self.rows: list[Row] = []
 
     def duration_us(self, choice: int, scale: int) -> int:
-        """Most gaps are short; some are just the lag time, or next to it."""
+        """Choose a gap (us): mostly short, sometimes a part or all of the lag time, or 1 us or 1 ms off it."""
         lag_us = self.lag_us
         durations = (
             0, 1000, scale * 1000, 1, 999, 1001, scale * 100, lag_us // 4, lag_us // 2, lag_us - 1000, lag_us,
@@ -149,12 +149,12 @@ class _Builder:
         return self.followers[who % len(self.followers)]
 
     def append(self, who: int, what: int, how: int, _more: bytes) -> None:
-        """Mostly a few records more; seldom nothing new, or less."""
+        """Add an append of 1 to 2**31 records, seldom one whose offset is below the log end."""
         self.leo += (1, 2, 1000, 2**31, 5, 1)[what % 6]
         self.rows.append(Row(self.now_us, APPEND, offset=self.leo - (how > 240) * what, code=self.acks[who % 3]))
 
     def fetch(self, who: int, what: int, how: int, more: bytes) -> None:
-        """A fetch, usually after the previous one, sometimes before that is answered or even handled."""
+        """Add a fetch, usually after the follower's previous one, sometimes before that is answered or even handled."""
         replica = self.replica(who)
         if how < 160:
             self.now_us = max(self.now_us, self.free_us.get(replica, 0))
@@ -185,17 +185,17 @@ class _Builder:
             self.rows.append(Row(self.now_us, IDLE, until_us=self.idle_until_us))
 
     def thin(self, who: int, what: int, how: int, _more: bytes) -> None:
-        """A cadence about a third of the lag time, for some time."""
+        """Add a row saying that the log shows fetches of a follower only about every third of the lag time."""
         cadence_us = self.lag_us // 3 + what % 3 - 1
         until_us = self.now_us + self.duration_us(how, what)
         self.rows.append(Row(self.now_us, THIN, self.replica(who), cadence_us, until_us=until_us))
 
     def isr_write(self, _who: int, what: int, how: int, _more: bytes) -> None:
-        """From now, or from a check or another change that comes soon, until some time later."""
+        """Add an ISR write that log lines show, from now until some time later."""
         self.rows.append(Row(self.now_us, ISR_WRITE, until_us=self.now_us + self.duration_us(what, how) + what % 3))
 
     def check(self, who: int, what: int, how: int, _more: bytes) -> None:
-        """Near the schedule of one rule or another."""
+        """Add a check that a log line shows, near the schedule of some rule."""
         period_us = max(1000, self.lag_us // (1 + what % 2) // 1000 * 1000)
         due_us = self.phase_us + -((self.phase_us - self.now_us) // period_us) * period_us
         due_us = max(self.now_us, due_us + (0, 1, -1, 1999, 2000, 2001, -1999, -2000, -2001)[what // 2 % 9])
@@ -215,7 +215,7 @@ class _Builder:
 
 @st.composite
 def logs(draw: st.DrawFn, max_rows: int = 60) -> Log:
-    """A log of one to three terms with ``max_rows`` moves at most in all."""
+    """Draw a log of one to three terms, with at most ``max_rows`` steps in total."""
     head = draw(st.binary(min_size=9, max_size=9))
     lag_ms = LAG_TIMES_MS[head[0] % len(LAG_TIMES_MS)]
     replicas = tuple(range(1, 5))[: (3, 2, 4, 3, 2, 4, 3, 1)[head[1] % 8]]
@@ -252,7 +252,7 @@ def logs(draw: st.DrawFn, max_rows: int = 60) -> Log:
 
 
 def phases(lag_ms: int) -> tuple[int, int, int, int]:
-    """Phases of the check that are worth trying."""
+    """Phases of the periodic check (ms) that are most likely to show mistakes."""
     return 0, 1, lag_ms // 3, -lag_ms
 
 
@@ -301,7 +301,7 @@ def shifted(log: Log, by_us: int) -> Log:
 
 
 def instants(log: Log) -> list[int]:
-    """When something happens in a log, or may be due because of it."""
+    """Times (us) at which something happens in a log, or falls due because of it."""
     found: set[int] = set()
     for term in log.terms:
         found |= {term.start_us, term.end_us, (term.start_us + term.end_us) // 2}

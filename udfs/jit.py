@@ -10,14 +10,14 @@ import numpy as np
 
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
-# _nrt: nothing is allocated in a kernel, and without reference counts the replay ran in half the time. Wrappers for the
-# interpreter and for C took half of the compilation time; only entry points need them.
+# _nrt is off, because nothing is allocated in a kernel, and the replay runs in half the time without reference counts.
+# Wrappers for the interpreter and for C are off except for entry points: they took half of the compilation time.
 _OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
 _FOR_CALLERS = {**_OPTIONS, "no_cpython_wrapper": True}
 
 
 class Kernel:
-    """A function that is compiled for compiled callers, and runs uncompiled if Python calls it.
+    """A function that is compiled when compiled code calls it; if Python calls it, it runs uncompiled.
 
     numba is imported at the first compilation, because many commands only need the names of rules.
     """
@@ -28,12 +28,12 @@ class Kernel:
         self._options = options
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run the Python function."""
+        """Run the function uncompiled."""
         return self.py_func(*arguments)
 
     @cached_property
     def compiled(self) -> Any:
-        """Pass the function to numba, which compiles it together with its first caller."""
+        """Register the function with numba, once, and return the result; it is compiled when a caller is."""
         from numba import njit
 
         from udfs.linking import LinkedForCallers
@@ -42,7 +42,7 @@ class Kernel:
 
     @property
     def _numba_type_(self) -> Any:
-        """Return the numba type of this function, which numba requests when a compiled function uses it."""
+        """Return the numba type of this function; numba asks for it when a compiled function uses the function."""
         return self.compiled._numba_type_
 
 
@@ -51,12 +51,12 @@ def kernel(function: Compiled) -> Compiled:
 
     Only entry points are kept on disk (``isr_batch.replay.kernel_cache``), with all that they call.
     """
-    # Without forceinline=False, a function would be inlined because one of its callers is.
+    # forceinline=False, because numba would otherwise inline a function if one of its callers is inlined.
     return cast("Compiled", Kernel(function, forceinline=False))
 
 
 def inlined(function: Compiled) -> Compiled:
-    """Compile a kernel into its callers, to save calls.
+    """Mark a kernel to be inlined into its compiled callers, to save calls.
 
     A call passes a tuple of arrays as about a hundred numbers, which took most of the time in loops over partitions.
     """
@@ -72,7 +72,7 @@ class Entry(Kernel):
 
     @cached_property
     def compiled(self) -> Any:
-        """Hand the function to numba."""
+        """Register the function with numba, once, and return the result; it is compiled at its first call."""
         from numba import njit
 
         from udfs.linking import LinkedForPython
@@ -106,7 +106,7 @@ def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
     places = sorted(set(first))
     branch_of_code = tuple(places.index(place) for place in first)
     names = {f"function_{branch}": functions[place] for branch, place in enumerate(places)}
-    # Generated source, because numba cannot select one of several functions by index; the last needs no comparison.
+    # The source is generated, because numba cannot select a function by index; the last branch needs no comparison.
     arguments = ", ".join(f"argument_{i}" for i in range(len(signature(functions[0]).parameters)))
     branches = [f"if branch == {branch}: return function_{branch}({arguments})" for branch in range(len(places) - 1)]
     lines = ["branch = branch_of_code[code]", *branches, f"return function_{len(places) - 1}({arguments})"]

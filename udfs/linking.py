@@ -13,12 +13,12 @@ from numba.core.compiler import Compiler
 
 
 class _Part(JITCodeLibrary):  # type: ignore[misc]  # numba comes without types
-    """The code of a function that entry points link, without machine code."""
+    """The code of a function that only compiled functions call; entry points link it, so it needs no machine code."""
 
     _linking_libraries: list[Any]
 
     def finalize(self) -> None:
-        """Do nothing."""
+        """Do nothing: the entry points that link this part are optimised instead."""
         self.callees, self._finalized = self._linking_libraries, True
 
     @property
@@ -61,7 +61,7 @@ class LinkedForCallers(Compiler):  # type: ignore[misc]
     library: type[JITCodeLibrary] = _Part
 
     def define_pipelines(self) -> Any:
-        """Use numba's own passes with another library for their result."""
+        """Use numba's own passes, but put their result into a `_Part` or an `_EntryPoint`."""
         state = self.state
         state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()

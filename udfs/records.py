@@ -12,11 +12,11 @@ import numpy.typing as npt
 Int64Array = npt.NDArray[np.int64]
 
 NEVER_US = np.int64(2**62)
-"""Later than any event."""
+"""A time later than any event."""
 NOT_DUE = NEVER_US
 """Due time of a fetch without further instants: later than any instant of other fetches."""
 LONG_AGO = np.int64(-(2**62))
-"""Earlier than any event."""
+"""A time earlier than any event."""
 UNKNOWN = np.int64(-1)
 """An unknown offset or time; Kafka's own value for a follower that has not fetched."""
 
@@ -28,14 +28,14 @@ AT_LOG_END = np.int64(-2)
 BEHIND = np.int64(-3)
 """Value for a follower's log end at the start of a term: below the leader's, because it was outside the ISR."""
 
-# Kinds of input rows. At equal times they are replayed in this order. The first two carry a leader's
-# term for the adapter (udfs.batches.replay), the last one a parameter: these never reach the kernel.
+# Kinds of input rows, in the order in which rows of equal times are replayed. The first two carry a leader's term, and
+# the last one a parameter, for udfs.batches.replay; they never reach the kernel.
 GOES_ON, TERM_STARTS = np.int64(-2), np.int64(-1)
 SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH, ISR_WRITE, IDLE, THIN, MIN_ISR = np.arange(10)
 
 
 NOBODY_WAITS = np.int64(-2)
-"""Value of acks for an append without a logged request, which is only known by its effects."""
+"""Value of acks for an append without a logged produce request, which is known only because the log grew."""
 
 
 NO_LINE, OWN_LINE, OTHERS_LINE, ABSENT_LINE = np.int64(0), UNKNOWN, np.int64(-2), np.int64(-3)
@@ -83,7 +83,7 @@ class Rows(NamedTuple):
     handled_us: Int64Array
     """FETCH: an io thread took the request and read: Kafka's fetch time, and the leader's log end then."""
     processed_us: Int64Array
-    """FETCH: local work done: the follower's new state can be seen."""
+    """FETCH: when the leader's local work was done, so that its state of the follower is updated."""
     released_us: Int64Array
     """FETCH: end of the wait for data that the follower asked for."""
     until_us: Int64Array
@@ -108,8 +108,8 @@ FOLLOWER = int64_record(
     "last_fetch_time_ms",
     "last_fetch_leader_log_end_offset",
     "in_isr",  # 1: in the committed ISR
-    "in_maximal_isr",  # 1: in the ISR including a pending expansion
-    "eligible",  # 1: the controller would let it join
+    "in_maximal_isr",  # 1: in the ISR if a pending expansion is included
+    "eligible",  # 1: the controller would let it join the ISR
     "pending_fetch",  # KIP-501: 1: its latest fetch keeps it in sync until it is answered
     "acknowledged_at_read",  # KAFKA-10853: end of the acknowledged records when its latest fetch was read
     "fetch_gaps",  # phi-accrual: number of remembered gaps between its fetches
@@ -122,7 +122,7 @@ FOLLOWER = int64_record(
     "shown_at_us",
     "followed_caught_up_time_ms",  # lastCaughtUpTimeMs by its last row and later fetches that found it at the log end
 )
-"""State of a follower under one rule."""
+"""State of a follower under one rule run."""
 
 LEADER = int64_record(
     "log_end_offset",
@@ -153,7 +153,7 @@ LEADER = int64_record(
     "shown_isr",
     "shown_isr_size",
 )
-"""State of the partition, as its leader sees it, under one rule."""
+"""State of the partition, as its leader sees it, under one rule run."""
 
 FETCH_STATE = int64_record(
     "replica_id",
@@ -211,7 +211,7 @@ TERM = int64_record(
     "ends_mid_term",  # 1: the term may continue after end_us, when requests in flight are not in the log
     "phase_unknown",  # 1: the log does not show when the periodic check is due
     "isr_inferred",  # 1: no line shows the ISR at start_us
-    "held_unknown",  # 1: the log has one instant per fetch, so that its time in the leader is unknown
+    "held_unknown",  # 1: the log has one instant per fetch; time in the leader is unknown
     "offsets_known",  # 0: the log names no offset, and the log end is counted from 0 instead
     "start_offset",
     "log_end_offset",
@@ -221,15 +221,15 @@ TERM = int64_record(
     "idle_until_us",
     "awaited_offset",  # the next check waits for this log end, which its line shows, as long as the timestamp allows
     "awaited_until_us",
-    "write_asked_us",  # the last ISR write that has lines for its request and its answer
+    "write_asked_us",  # time of the last ISR write whose request and response are logged
     "write_answered_us",
     "late_us",  # longest recent time that the leader took to record a fetch, or to send its response
-    "late_at_us",  # when that ended
+    "late_at_us",  # when that delay ended
     "day_ends_us",  # midnight at which the open pages of the ledger are closed
     "miss_due_us",  # before this time, no search for misses is needed
     "rules_due_us",  # before this time, no timer of a rule run is due
     "runs",
-    "active",  # slots that are replayed separately: runs, and groups of them
+    "active",  # number of slots (runs, or groups of runs) that are replayed separately
     "rules",  # bit c set: a run has the rule of code c
     "least_lag_time_ms",  # smallest lag time of all rule runs
     "highest_high_watermark",
@@ -250,7 +250,7 @@ QUIET = int64_record(
     "log_end_at_first",
     "log_end_at_end",
     "appends",  # number of appends that moved the log end
-    "first_append_us",  # time of the first of them; 0: none
+    "first_append_us",  # time of the first such append; 0: none
     "last_append_us",
     "acknowledged_offset",  # end of the last append with acks 0 or 1; 0: none
     "longest_behind_us",  # longest time since a follower was at the log end when its fetch was read

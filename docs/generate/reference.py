@@ -73,7 +73,7 @@ def exit_codes() -> str:
 
 
 def _sentence(kind: type[errors.IsrBatchError]) -> str:
-    summary = (kind.__doc__ or "").partition("\n")[0].rstrip(".").removeprefix("When ")
+    summary = (kind.__doc__ or "").partition("\n")[0].rstrip(".").removeprefix("Raised if ")
     return summary[:1].upper() + summary[1:]
 
 

@@ -17,20 +17,20 @@ F_co = TypeVar("F_co", covariant=True)
 
 
 class Tables(Protocol[F_co]):
-    """Computes the members of an `Analysis`."""
+    """Source of an `Analysis`'s tables: a replay in this process or in Spark's workers, or a lake."""
 
     @property
     def engine(self) -> str:
-        """The engine that does the work, and the reason."""
+        """Which engine does the work, and why, in one line."""
 
     def frame(self, name: str, where: Mapping[str, str] | None = None) -> F_co:
-        """Return the rows of a table or view whose columns have these values."""
+        """Return a table or view by name; with ``where``, only the rows in which these columns have these values."""
 
     def lake(self) -> AbstractContextManager[Lake]:
-        """A lake with a replay, its scores, and the comparison with the brokers, if there is one."""
+        """Yield a lake with a replay of the rows, its scores, and, if possible, the comparison with the brokers."""
 
     def save(self, lake: str) -> None:
-        """Add the rows to a lake, and replay it."""
+        """Add the caller's rows to a lake, as an ingest does, and replay them there."""
 
 
 class Analysis(Generic[F]):
@@ -49,7 +49,7 @@ class Analysis(Generic[F]):
 
     @property
     def engine(self) -> str:
-        """The engine that does the work, and the reason, in one line."""
+        """Which engine does the work, and why, in one line."""
         return self._tables.engine
 
     @cached_property
@@ -59,12 +59,12 @@ class Analysis(Generic[F]):
 
     @cached_property
     def spurious(self) -> F:
-        """Those of `shrinks` whose verdict is ``spurious``."""
+        """The rows of `shrinks` whose verdict is ``spurious``: the mistakes."""
         return self._tables.frame("shrink_verdicts", {"verdict": "spurious"})
 
     @cached_property
     def changes(self) -> F:
-        """Shrinks and expands: ``isr_changes``."""
+        """Every shrink and expand that a rule made in the replay: ``isr_changes``."""
         return self._tables.frame("isr_changes")
 
     @cached_property
@@ -87,23 +87,23 @@ class Analysis(Generic[F]):
 
     @cached_property
     def coverage(self) -> F:
-        """Times for which a broker's logs are complete: ``coverage``. Tables of fetches have no rows there."""
+        """Times for which a broker's logs are complete: ``coverage``; empty for tables of fetches."""
         return self._tables.frame("coverage")
 
     @cached_property
     def quarantine(self) -> F:
-        """Refused rows, with the reason: ``quarantine``."""
+        """Input rows that were refused, with the reason: ``quarantine``."""
         return self._tables.frame("quarantine")
 
     def answer(self) -> str:
-        """Say what happened, in the sentences of ``isr-batch run``."""
+        """Return what happened in some sentences, as ``isr-batch run`` prints them."""
         from isr_batch.report.answer import answer_of
 
         with self._tables.lake() as lake:
             return "\n".join(answer_of(lake).lines)
 
     def report(self, path: str | PathLike[str]) -> Path:
-        """Write the page of ``isr-batch report``.
+        """Write the report, as ``isr-batch report`` does.
 
         Returns
         -------
@@ -117,7 +117,7 @@ class Analysis(Generic[F]):
         return Path(path)
 
     def save(self, lake: str | PathLike[str]) -> None:
-        """Add the rows to a lake, as ``isr-batch ingest table`` does, and replay it; then `open` has the results.
+        """Add the analysed rows to a lake, as ``isr-batch ingest table`` does, and replay it, for `isr_batch.open`.
 
         Rows that the lake already has are not added again.
 

@@ -1,4 +1,4 @@
-"""Analyse frames of fetches, or open a lake that was replayed."""
+"""Public functions ``analyze``, which replays frames of fetches, and ``open``, which reads a lake that was replayed."""
 
 from collections.abc import Sequence
 from os import PathLike

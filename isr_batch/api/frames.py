@@ -1,4 +1,4 @@
-"""Convert frames of pandas, Arrow and Spark."""
+"""Recognise frames of pandas, Arrow and Spark, convert them to Arrow, and convert results back."""
 
 import sys
 from collections import Counter
@@ -33,11 +33,11 @@ def kind_of(name: str, frame: object) -> Kind:
         If it is not a supported frame.
     """
     for kind, (module, of_class) in _CLASSES.items():
-        # A caller that has a frame of a library has imported the library.
+        # No import here: a caller that has a frame of a library has imported the library.
         known = getattr(sys.modules.get(module), of_class, None)
         if known is not None and isinstance(frame, known):
             return kind
-    rows = f"{name}.collect()" if hasattr(frame, "collect") else name  # a lazy frame exports nothing
+    rows = f"{name}.collect()" if hasattr(frame, "collect") else name  # a lazy frame has no rows yet
     raise UsageError(
         f"{name} is {shown_type(frame)}{_columns(frame)}, and a DataFrame of Spark or pandas or a pyarrow.Table is "
         "expected",
@@ -46,7 +46,7 @@ def kind_of(name: str, frame: object) -> Kind:
 
 
 def shown_type(given: object) -> str:
-    """Name the type of an argument, to follow "is" in a message."""
+    """Return the type of an argument with its article, for messages such as "rules is an int"."""
     made = type(given)
     module = made.__module__.partition(".")[0]
     return (
@@ -59,7 +59,7 @@ def shown_type(given: object) -> str:
 
 
 def _columns(frame: object) -> str:
-    """List columns; a lazy frame may have to read files for them."""
+    """Return " with its columns", for a message; a lazy frame may have to read files for them."""
     names = None if hasattr(frame, "collect") else getattr(frame, "column_names", getattr(frame, "columns", None))
     try:
         return f" with {', '.join(map(str, names))}" if names is not None else ""
@@ -130,7 +130,7 @@ def schema_of(name: str, frame: Any) -> pa.Schema:
     for field in frame.schema:
         try:
             fields += to_arrow_schema(type(frame.schema)([field]), timezone="UTC")
-        except PySparkException:  # refused only if it is mapped
+        except PySparkException:  # such a column is refused only if it is mapped
             fields.append(pa.field(field.name, pa.opaque(pa.null(), field.dataType.simpleString(), "spark")))
     return pa.schema(fields)
 
@@ -165,4 +165,6 @@ def given_back(rows: pa.Table, kind: Kind, spark: "SparkSession | None" = None) 
 
     if rows.num_rows:
         return spark.createDataFrame(rows)
-    return spark.createDataFrame(rows, from_arrow_schema(rows.schema))  # Connect takes no types of an empty table
+    return spark.createDataFrame(
+        rows, from_arrow_schema(rows.schema)
+    )  # Spark Connect cannot derive types from an empty table

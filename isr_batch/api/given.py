@@ -1,4 +1,4 @@
-"""Read a caller's arguments about frames: the mapping of their columns, and rules."""
+"""Parse the arguments ``mapping`` and ``rules`` of the public functions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
@@ -34,7 +34,7 @@ _EXAMPLE: Final = (
 )
 _ARGUMENTS: Final = {"replica_lag_time_max_ms": "lag_time_ms"}
 _ALSO: Final = {"partition_id": "partition"}
-"""Alternative names by which a column is found."""
+"""Names by which a column is also found in a frame that does not have its own name."""
 
 
 def given_mapping(
@@ -43,7 +43,7 @@ def given_mapping(
     cluster_id: str | None = None,
     **settings: int | None,
 ) -> TableMapping:
-    """Build the mapping for some frames.
+    """Build the mapping that says which columns of the caller's frames are which.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def given_mapping(
     """
     tree, where = mapping_tree(mapping)
     for name, value in settings.items():
-        if isinstance(value, bool):  # which is a number to Python
+        if isinstance(value, bool):  # True and False are ints in Python
             raise UsageError(f"{_ARGUMENTS.get(name, name)}={value} is not a number")
     if cluster_id is not None and not cluster_id:
         raise UsageError("cluster_id is empty", "omit it, or name the cluster")
@@ -96,7 +96,7 @@ def given_mapping(
 
 
 def mapping_tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
-    """Return the content of a mapping, unchecked, and a name for it in messages.
+    """Return the sections of a mapping as a dict, not yet checked, and how messages should refer to the mapping.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Make a function for users' own Spark pipelines that replays one partition of a topic and returns its shrinks."""
+"""Make a function for ``applyInArrow`` in a user's own Spark job: it replays one partition and returns its shrinks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 SHRINKS: Final[pa.Schema] = contract_schema(SHRINK_VERDICTS.name, SHRINK_VERDICTS.column_names)
 """Arrow schema of the result of `shrink_udf`, which has the columns of ``shrink_verdicts``."""
 SHRINKS_DDL: Final[str] = SHRINK_VERDICTS.schema_ddl
-"""The same schema as Spark's DDL, for ``applyInArrow`` and ``applyInPandas``."""
+"""The schema `SHRINKS` as Spark's DDL, for ``applyInArrow`` and ``applyInPandas``."""
 MOST_ROWS: Final = 2_000_000
-"""Rows of one partition: a group is a table in one worker's memory, with some 0.5 kB per row."""
+"""Maximum number of fetches in one group: a group is a table in one worker's memory, with some 0.5 kB per row."""
 _ANY_FETCHES: Final = pa.schema([(name, pa.null()) for name in FetchColumns.model_fields])
 
 
@@ -72,7 +72,7 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
     given_runs = given_rules(rules)
     settings = {"replica_lag_time_max_ms": lag_time_ms, "min_insync_replicas": min_insync_replicas}
     sections, _ = mapping_tree(mapping)
-    # Mistakes that need no rows are found here, instead of in a worker.
+    # Check all that can be checked without rows here, so that the error is raised here and not in a worker.
     given_mapping(sections, {"fetches": _ANY_FETCHES}, cluster_id, **settings)
     if not isinstance(brokers, BrokerFacts | None):
         raise UsageError(f"brokers is {shown_type(brokers)}, and a result of isr_batch.broker_facts is expected")
@@ -84,13 +84,13 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
                              "use shrink_udf_pandas for applyInPandas")  # fmt: skip
         if fetches.num_rows > MOST_ROWS:
             raise UsageError(
-                f"a group of {fetches.num_rows:,} fetches; a worker can hold {MOST_ROWS:,} of a partition",
+                f"a group has {fetches.num_rows:,} fetches, and a worker can hold {MOST_ROWS:,}",
                 "group by a day as well, or ingest the table into a lake",
             )
         rows = RowsHere("fetches", fetches)
         if rows.schema not in known:
             mapped = given_mapping(sections, {"fetches": rows.schema}, cluster_id, **settings)
-            none = RowsHere("fetches", rows.schema.empty_table())  # these rows should not be kept
+            none = RowsHere("fetches", rows.schema.empty_table())  # workers get a copy of it, so without rows
             (read,) = inputs_of_sources([("fetches", none)], mapped)
             known[rows.schema] = mapped, read
         mapped, read = known[rows.schema]
@@ -102,7 +102,7 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
 def shrink_udf_pandas(
     rules: Sequence[str] | str = "kafka-3.7", **settings: Any
 ) -> "Callable[[pd.DataFrame], pd.DataFrame]":
-    """Make the same function for ``applyInPandas``; parameters are those of `shrink_udf`."""
+    """Make the function of `shrink_udf` for ``applyInPandas``; the parameters are the same."""
     of_arrow = shrink_udf(rules, **settings)
 
     def shrinks_of_group(fetches: Any) -> Any:
@@ -122,7 +122,7 @@ def broker_facts(  # noqa: PLR0913 all but one have a default
     min_insync_replicas: int | None = None,
     cluster_id: str | None = None,
 ) -> BrokerFacts:
-    """Collect what no single partition shows about brokers, from all fetches; parameters are those of `analyze`.
+    """Collect from all fetches what no single partition shows about brokers, for `shrink_udf`; parameters of `analyze`.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Analyse rows in this process."""
+"""Analyse the caller's rows in this process, without Spark."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FEW_ROWS: Final = 200_000
-"""Fetches up to which the plans of queries are kept for the next analysis, because planning takes longer than running
-them; such plans read all columns of their tables."""
+"""If there are at most this many fetches, query plans are kept for the next analysis, because planning takes longer
+than running them; kept plans read all columns of their tables."""
 
 
 class LocalTables:
-    """Result tables of a replay in this process.
+    """Replays frames in this process, and computes the tables of an `Analysis` from the results.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class LocalTables:
     kind : {"pandas", "arrow", "spark"}
         Kind of the frames to return.
     engine : str
-        Why this process does the work.
+        Name of the engine, and why it was chosen.
     spark : SparkSession, optional
         Session for making Spark frames.
 

@@ -1,4 +1,4 @@
-"""Replay rows that this process holds: those of a notebook, or of a Spark task."""
+"""Replay rows that are in this process's memory: those of a notebook, or those of one Spark task."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ ROWS_AT_ONCE: Final = 1 << 14
 
 @dataclass(frozen=True)
 class BrokerFacts:
-    """Data that rows of one partition do not show: the time that its leaders' logs cover, and the leaders' silences.
+    """Facts about brokers that no single partition's rows show: the time that leaders' logs cover, silences of leaders.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class BrokerFacts:
     rows: pa.Table
 
     def of_partitions_in(self, lake: MemoryLake) -> pa.Table:
-        """Select the rows about partitions that have rows in some tables."""
+        """Select the facts that concern the partitions of a lake in memory."""
         tables = (read_columns(lake, table.name, _PARTITION) for table in _OF_PARTITIONS)
         here = (rows.group_by(_PARTITION).aggregate([]) for rows in tables if rows.num_rows)
         places = (self._places.get(key, ()) for key in dict.fromkeys(chain.from_iterable(map(_keys_of_replayed, here))))
@@ -78,13 +78,13 @@ def _keys_of_replayed(rows: pa.Table) -> Iterator[tuple[object, ...]]:
 def frames_read(
     sql: ArrowSql, frames: Mapping[str, pa.Table], mapping: TableMapping, also: Collection[str] = ()
 ) -> MemoryLake:
-    """Read frames into input tables, without derived ones; ``also`` are clusters without rows here."""
+    """Convert a caller's frames to input tables, but derive nothing yet; ``also`` names clusters without rows here."""
     sources = [(name, RowsHere(name, rows)) for name, rows in frames.items()]
     return input_tables(sql, inputs_of_sources(sources, mapping), mapping, also)
 
 
 def facts_of(sql: ArrowSql, lake: MemoryLake) -> BrokerFacts:
-    """Derive the facts about brokers from all input tables of a lake in memory, and add them to it."""
+    """Derive what is known about brokers from a lake in memory with input tables, and add the derived tables to it."""
     derive_in_memory(lake, sql)
     engine = InProcess(lake, sql)
     return BrokerFacts(engine.arrow(stream_facts(engine)))
@@ -101,7 +101,7 @@ def results_of(
     kinds = SCORED if {*tables} - {ISR_CHANGES, SHRINK_VERDICTS} else ("change",)
     results = _replayed_rows(lake, facts, runs, kinds)
     schemas = {table: contract_schema(table.name, table.column_names) for table in tables}
-    if not results.num_rows:  # true for most partitions if only shrinks are requested
+    if not results.num_rows:  # most partitions have no shrink
         return {table: schema.empty_table() for table, schema in schemas.items()}
     return {
         table: rows.cast(schemas[table])

@@ -57,7 +57,7 @@ _PACKETS: Final = pa.schema([("name", pa.string()), ("rows", pa.binary())])
 
 
 class SparkTables:
-    """Results that Spark's workers compute from frames.
+    """Replays Spark frames in Spark's workers, and computes the tables of an `Analysis` from the results.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class SparkTables:
     kind : {"pandas", "arrow", "spark"}
         Kind of the frames to return.
     engine : str
-        Why Spark does the work.
+        Name of the engine, and why it was chosen.
     spark : SparkSession
         Session of the frames.
 
@@ -111,7 +111,7 @@ class SparkTables:
         return frame if self._kind == "spark" else given_back(frame.toArrow(), self._kind)
 
     def _worked(self, work: OfTask, schema: pa.Schema, facts: BrokerFacts | None) -> DataFrame:
-        """Apply a function to the tables of whole partitions."""
+        """Run ``work`` on the rows of whole partitions in the workers; its results have this schema."""
         parts = [
             frame.select(*self._keys(name), *(
                 F.struct(*map(_quoted_for_spark, frame.columns)).alias(other) if other == name
@@ -135,7 +135,7 @@ class SparkTables:
 
     @property
     def facts(self) -> BrokerFacts:
-        """Data about brokers that no single partition shows."""
+        """Facts about brokers that no single partition shows, collected once from all rows."""
         return self._known[0]
 
     @cached_property
@@ -199,18 +199,18 @@ class SparkTables:
 
 
 class _NearSilences(MemoryLake):
-    """Tables in memory, except fetches: Spark is queried for those near a silence of a leader, if any."""
+    """Tables in memory, except that fetches are queried from Spark, and only those near a silence of a leader."""
 
     def __init__(self, fetch_log: Callable[[], DataFrame], tables: Mapping[Table, pa.Table]) -> None:
         super().__init__(tables)
         self._fetch_log = fetch_log
 
     def direct(self, name: str) -> MemoryTable | None:
-        """As `Lake.direct`."""
+        """Return a table for reading in this process, as `Lake.direct` does; None for fetches."""
         return None if name == FETCH_LOG.name else super().direct(name)
 
     def read(self, name: str) -> DataFrame:
-        """As `Lake.read`."""
+        """Read a table in Spark, as `Lake.read` does; only fetches are read in this way."""
         assert name == FETCH_LOG.name
         return self._fetch_log()
 
@@ -227,7 +227,7 @@ def _dotted(frame: DataFrame, name: str) -> str:
 def _worked_by_spark(
     mapping: TableMapping, facts: BrokerFacts | None, work: OfTask, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Apply ``work`` to the rows of a task; each row has the struct of one frame."""
+    """Run ``work`` on the rows of one Spark task; each row holds a row of one frame, as a struct."""
     parts = list(batches)
     if not parts:  # there may be fewer partitions than tasks
         return
@@ -282,7 +282,7 @@ def _fetch_instants_of_spark_rows(mapping: TableMapping, batches: Iterator[pa.Re
 def _broker_days(
     mapping: TableMapping, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows of ``broker_days`` for the pairs of a task, day by day."""
+    """Yield rows of ``broker_days`` (who fetched from whom on which day) for the pairs of brokers in one Spark task."""
     parts = list(batches)
     if not parts:
         return

@@ -1,4 +1,4 @@
-"""Read analyses from lakes, and save them."""
+"""Save an analysis to a lake, and open the results of a lake as an analysis."""
 
 import shutil
 import tempfile
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def opened(place: str, *, catalog: bool = False) -> Lake:
-    """Open a lake; a Spark session is only started if it is needed and none exists."""
+    """Open a lake in a folder or, with ``catalog``, in a schema; a Spark session is started only if it is needed."""
     return Lake(lambda: start_session(Settings().spark), place, new_run_id(), catalog=catalog)
 
 
@@ -61,7 +61,7 @@ def save(place: str, sources: Sequence[tuple[str, Source]], mapping: TableMappin
         run.add(found.counts)
         replay_window(lake, runs, run=run)
         if can_be_compared(lake):
-            with suppress(NoInputError):  # raised if the brokers' own rule is not among the replayed ones
+            with suppress(NoInputError):  # the brokers' own rule may not have been replayed
                 if find_late_checks(lake):
                     replay_window(lake, runs, run=run)
                 validate(lake)
@@ -69,7 +69,7 @@ def save(place: str, sources: Sequence[tuple[str, Source]], mapping: TableMappin
 
 
 def folder_of(owner: object) -> str:
-    """Make a temporary folder that is deleted together with its owner."""
+    """Make a temporary folder that is deleted when ``owner`` is garbage-collected."""
     folder = tempfile.mkdtemp(prefix="isr-batch-")
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return f"{folder}/lake"
@@ -83,7 +83,7 @@ def rows_where(rows: pa.Table, where: Mapping[str, str] | None) -> pa.Table:
 
 
 class StoredTables:
-    """The tables of a lake, returned as frames of one kind."""
+    """The tables of a lake that was replayed before, returned as frames of one kind."""
 
     def __init__(self, lake: Lake, kind: Kind, spark: "SparkSession | None") -> None:
         self._lake = lake
@@ -110,5 +110,5 @@ class StoredTables:
 
     def save(self, lake: str) -> None:  # noqa: D102
         raise UsageError(
-            f"this is {self._lake.root} already", f"copy its folder to {lake}, or save what `analyze` gives"
+            f"this analysis is read from {self._lake.root}", f"copy its folder to {lake}, or save what `analyze` gives"
         )

@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 from isr_batch.broker_lines.kinds import SERVER, STATE_CHANGE
 
 LAG_TIME, MIN_ISR = "replica.lag.time.max.ms", "min.insync.replicas"
-"""Settings that a broker prints when it starts, or when it creates the log of a partition."""
+"""Settings whose values are read from a broker's lines: it prints them when it starts, or creates a partition's log."""
 LAG_TIME_MS, OLD_LAG_TIME_MS = 30_000, 10_000
 """Kafka's default of `LAG_TIME` since 2.5 (KIP-537), and before."""
 
@@ -89,13 +89,13 @@ class Form:
         return None
 
 
-# A number that Kafka cannot have printed does not match. No digit may follow a number; `END` ensures that at the end of
-# a pattern.
+# A number with more digits than Kafka's type has does not match. No digit may follow a number; at the end of a pattern,
+# `END` ensures that.
 INT: Final = r"(?:1\d{9}|20\d{8}|\d{1,9})"
 LONG: Final = r"\d{1,18}"
 INTS: Final = rf"{INT}(?:, ?{INT})*"
 END: Final = r"(?:\D|$)"
-# For an ISR member without state in the leader (since 3.0).
+# Printed since 3.0 for an ISR member about which the leader has no state.
 _NUMBER = rf"(?:-?{LONG}|unknown)"
 _PARTITION = rf"(\S+)-({INT})"
 _LEADERS = rf"\[Partition {_PARTITION} broker=({INT})\] "
@@ -119,7 +119,7 @@ SHRINK: Final = Form(
 )
 """A shrink, printed since 0.8; ``printed`` has the replicas that were out of sync, since 2.2."""
 OUT_OF_SYNC: Final = rf"\(brokerId: ({INT}), endOffset: ({_NUMBER})(?:, lastCaughtUpTimeMs: ({_NUMBER}))?\)"
-"""A replica that was out of sync: its id, log end offset, and when it was last caught up."""
+"""Pattern of one dropped replica in a Shrinking line: its id, log end offset, and when it was last caught up."""
 
 CAUGHT_UP: Final = r"lastCaughtUpTimeMs: (1\d{12})\b"
 """A time in the line of a shrink that is in UTC, whatever the zone of the line's timestamp."""
@@ -222,7 +222,7 @@ RECEIVED: Final = Form(
         "partition_epoch INTEGER, replicas INTEGER[]",
     ),
 )
-"""A request of a ZooKeeper cluster's controller, before the broker acts on it (TRACE)."""
+"""A LeaderAndIsr request of a ZooKeeper cluster's controller, logged (TRACE) before the broker acts on it."""
 LEADS: Final = r"topped fetchers as part of become-leader request|kipped the become-leader state change after marking"
 FOLLOWS: Final = r"tarting the become-follower transition"
 FOR_PARTITION: Final = rf"for partition {_PARTITION}{END}"
@@ -272,11 +272,12 @@ OWN_STATES: Final = {
     "unfenced": rf"{_LIFECYCLE} The broker has been unfenced",
     "shutting_down": rf"{_LIFECYCLE} Beginning controlled shutdown|\] INFO Terminating process due to signal",
 }
-"""A broker's states with a KRaft controller, in its own lines; it registers as a fenced broker. Logging may end before
-the line of a controlled shutdown is written, but not before that of the signal, which ZooKeeper brokers print too."""
+"""How a KRaft broker logs that it is fenced, unfenced or shutting down; right after registering it is fenced. A
+stopping broker may exit before the line of a controlled shutdown is written, but the line about the signal is always
+there; ZooKeeper brokers print that one too."""
 CHECKS_SCHEDULED: Final = r"\[LogDirFailureHandler\]: Starting|\[ExpirationReaper-\d+(-Produce)?\], Starting"
-"""Lines right before isr-expiration is scheduled; up to 0.11 the nearest one is that of the replica manager's
-purgatory."""
+"""Lines printed right before isr-expiration is scheduled, from which the times of its checks are computed. Up to 0.11,
+the nearest such line is that of the replica manager's purgatory."""
 SETTING: Final = Form(
     SERVER,
     Wording(
@@ -302,7 +303,7 @@ TROUBLES: Final = {
     r"|Partition \S+ marked as failed)",
     "truncated": r"Truncating (?:log \S+ )?to offset ",
 }
-"""Kinds of trouble, the most specific first."""
+"""Why a follower could not fetch: the pattern of each kind of trouble, the most specific first."""
 FETCHER: Final = rf"\[ReplicaFetcher replicaId=({INT}), leaderId=({INT})|\[ReplicaFetcherThread-\d+-({INT}){END}"
 OF_PARTITION: Final = rf"\b[Pp]artition (\S+?)-({INT})(?:[\s,;.:]|$)"
 
@@ -316,8 +317,8 @@ OWN_TROUBLES: Final = {
     "log_dir_failed": rf"Stopping serving (?:logs|replicas) in dir|\] ERROR Error while {_DISK} .* in dir ",
     "out_of_memory": r"\bjava\.lang\.OutOfMemoryError\b",
 }
-"""Kinds of trouble that may stop a broker as a whole, or that result from that: ZooKeeper's sessions, KRaft's
-heartbeats, disks, memory."""
+"""Troubles that may stop a broker as a whole, or result from that, each with its pattern: of ZooKeeper's sessions,
+KRaft's heartbeats, disks or memory."""
 _NOT_ENOUGH = "NotEnoughReplicasException: "
 NOT_ENOUGH_REPLICAS: Final = Form(
     SERVER,
@@ -337,7 +338,7 @@ NOT_ENOUGH_REPLICAS: Final = Form(
 """A refused write, which shows an ISR even if lines at INFO are not logged: since 2.0 with its members, since 2.6
 with their number and the live ones."""
 WITHOUT_STAMP: Final = rf"{OWN_TROUBLES['out_of_memory']}|{_NOT_ENOUGH}"
-"""Lines that may belong to the line before, like exceptions in Kafka's logs."""
+"""Lines of interest that may come without a timestamp, as parts of the entry before them, such as exceptions."""
 
 # lines of interest
 
@@ -352,7 +353,7 @@ WRITER: Final = (
     r"|\b(?:broker|node)\.id = (\d{1,9})\b|Partition \[[^\]]+\] on broker (\d{1,9}):"
     r"|\] [A-Z]+ Broker (\d{1,9}) (?:received|handling|cached)|\[(?:Kafka Server|GroupCoordinator) (\d{1,9})\]"
 )
-"""The broker that wrote a line, if the line names it; one of the groups has its id."""
+"""Pattern of the parts of a line that name the broker that wrote it; one of the groups has its id."""
 
 ISR_LINE: Final = (
     r"\] INFO (?:.*\bISR\b.*\(kafka\.cluster\.Partition\)\s*$|\[?Partition \S+ (?:on )?broker[ =]\d+\]?:? .*\bISR\b)"
@@ -369,4 +370,4 @@ SERVER_LINES: Final = "|".join((
 STATE_CHANGE_LINES: Final = "|".join(
     (*(form.mark for form in FORMS.values() if form.log == STATE_CHANGE), LEADS, FOLLOWS)
 )
-"""Marks of the lines of interest in state-change.log."""
+"""Pattern of all lines of interest in state-change.log; other lines are skipped."""

@@ -1,4 +1,4 @@
-r"""The pauses of a JVM in its own log (gc.log): collections and other safepoints, as each release prints them.
+r"""Parse a JVM's pauses in its own log (gc.log): collections and other safepoints, as each release prints them.
 
 ========  ======================================================================================  =============
 JDK       a pause                                                                                 its timestamp
@@ -22,7 +22,7 @@ from isr_batch.broker_lines.log_sql import matches
 from isr_batch.lake.arrow_sql import ArrowSql, quoted
 
 LEAST_MS: Final = 10
-# The same bound as text patterns, for numbers of ms, ns and seconds.
+# Patterns of numbers of ms, ns and seconds that are at least `LEAST_MS`.
 _MS, _NS = r"(\d{2,9}(?:[.,]\d+)?)", r"(\d{8,15})"
 _SECONDS = r"(\d*[1-9]\d*[.,]\d+|0+[.,](?:[1-9]|0[1-9])\d*)"
 _STAMP = (
@@ -34,11 +34,12 @@ _STOPPED = rf"application threads were stopped: {_SECONDS} seconds"
 _BEGUN = r"^[^ ]+: (?:\d+[.,]\d+: )?\[((?:Full )?GC(?: pause)?(?: ?\([^)]*\))*(?: remark| cleanup)?)"
 _DONE = rf", {_SECONDS} secs\](?: \[Times.*)?\s*$"
 GC_LINES: Final = rf"{_UNIFIED}|{_SAFEPOINT}|{_STOPPED}|\[(?:Full )?GC[ (].*\[CMS|{_DONE}"
-"""Lines with a pause of `LEAST_MS` or more, or with the start of a pause that ends in the next line (CMS)."""
+"""Pattern of the lines with a pause of `LEAST_MS` or more, or with the start of a pause that ends in the next line
+(CMS)."""
 
 
 def gc_stamps(values: pa.StringArray) -> pa.Int64Array:
-    """Read the timestamp of each line, in microseconds since 1970; null without a date and a zone."""
+    """Read the timestamp of each line of a gc.log, in microseconds since 1970; null without a date and a zone."""
     parts = pc.extract_regex(values, _STAMP)
     second = pc.struct_field(parts, "second")
     us = pc.strptime(second, "%Y-%m-%dT%H:%M:%S", "us", error_is_null=True).cast(pa.int64())
@@ -51,7 +52,7 @@ def gc_stamps(values: pa.StringArray) -> pa.Int64Array:
 
 
 def gc_pauses(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """Find the pauses in lines: broker_id, from_us, until_us, what, source_file, source_line.
+    """Find the pauses of brokers' JVMs: broker_id, from_us, until_us, what (its name), source_file, source_line.
 
     Parameters
     ----------

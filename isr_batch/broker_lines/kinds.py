@@ -1,4 +1,4 @@
-"""Find the log that a line belongs to by its logger and message, not by the name of its file."""
+"""Find out which kind of log a line belongs to, by its logger and message, not by the name of its file."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ from udfs.request_log.fields import MARK
 REQUEST, SERVER, STATE_CHANGE, METADATA, GC = "request", "server", "state-change", "metadata", "gc"
 KINDS = (REQUEST, SERVER, STATE_CHANGE, METADATA, GC)
 BROKER_KINDS = KINDS[:3]
-"""Logs that a broker writes, in the order of their codes."""
+"""The kinds of logs that a broker writes; the code of a kind is its index here."""
 
 Codes = npt.NDArray[np.int8]
 _REQUEST, _SERVER, _STATE_CHANGE = range(3)
@@ -23,7 +23,7 @@ _REQUEST_MARK, _STATE_MARK = MARK.decode(), "(state.change.logger)"
 
 
 class LogKindFinder:
-    """Sorts the lines of one file by log; a line without a timestamp belongs to the line before it.
+    """Finds out which kind of log each line of a file belongs to; lines without a timestamp belong to the one before.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Convert lines of interest to tables by their forms, with SQL, and define the macros that several queries need."""
+"""Parse lines of interest into tables, by their forms, with SQL; and define SQL macros that several queries need."""
 
 import os
 from functools import lru_cache
@@ -11,10 +11,10 @@ from isr_batch.lake.arrow_sql import ArrowSql, quoted
 SOURCE = "broker_id, source_file, source_line, stamp_us"
 
 BUCKET_US = 50_000
-"""Interval, in microseconds, for which a broker's activity is summarised."""
+"""Length, in microseconds, of the buckets in which a broker's requests are summarised."""
 
 RAW_CHARACTERS = 500
-"""Characters of a refused line that are kept."""
+"""Number of characters of a refused line that quarantine keeps."""
 
 
 def _in_new_words(line: str) -> str:
@@ -31,21 +31,21 @@ _MACROS = (
     ELSE line END""",
     r"""int_list(line) AS
     CAST(list_filter(string_split_regex(coalesce(line, ''), '[,\s]+'), lambda number: number != '') AS INTEGER[])""",
-    # The broker that a line names as its writer.
+    # The id of the broker that wrote a line, if the line names it.
     rf"""writer_of(line) AS
     CAST(nullif(regexp_extract(regexp_extract(line, {quoted(WRITER)}), '(\d+)\D*$', 1), '') AS INTEGER)""",
     "once_each(entries) AS list_filter(entries, lambda entry, i: list_position(entries, entry) = i)",
     "list_union(a, b) AS once_each(list_concat(a, b))",
     "list_without(a, b) AS once_each(list_filter(a, lambda entry: NOT list_contains(b, entry)))",
     "positive_modulo(a, b) AS ((a % b) + b) % b",
-    # The number of the broker process at a time; 0 is before the first logged start.
+    # How many starts of the broker process are logged up to a time; 0 is before the first.
     "process_of(starts_us, at_us) AS CAST(len(list_filter(starts_us, lambda s: s <= at_us)) AS INTEGER)",
     f"""process_of_bucket(starts_us, at_us) AS
     CAST(len(list_filter(starts_us, lambda s: s // {BUCKET_US} <= at_us // {BUCKET_US})) AS INTEGER)""",
     # The leader epoch at a time; -1 before the first known term of the leader.
     """epoch_at(in_force, at_us) AS
     coalesce(list_filter(in_force, lambda term: term.in_force_us <= at_us)[-1].leader_epoch, -1)""",
-    # How often the topic had been created again at a time: by the times of that, and by the leader's terms.
+    # How many times the topic had been created again up to a time: by the times of creation, and by the leader's terms.
     """made_again_by(again_us, at_us) AS
     CAST(coalesce(len(list_filter(again_us, lambda us: us <= at_us)), 0) AS INTEGER)""",
     """made_again_at(in_force, at_us) AS
@@ -54,10 +54,10 @@ _MACROS = (
 
 
 def log_sql(*, repeated: bool = False) -> ArrowSql:
-    """Open an engine with the macros that the queries of this package use.
+    """Open a DuckDB engine with the macros that the queries of the ingest use.
 
     The engine has one thread: two would take a seventh more CPU time for an ingest, and would hardly be faster, because
-    most queries are short. With ``repeated``, all callers share one engine that keeps its plans.
+    most queries are short. With ``repeated``, all callers share one engine, which keeps the plans of its queries.
     """
     return _log_sql_planned_once(os.getpid()) if repeated else ArrowSql(_MACROS, threads=1)
 
@@ -68,7 +68,7 @@ def _log_sql_planned_once(_process: int) -> ArrowSql:
 
 
 def rows_of(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
-    """Read the lines of several forms with the same columns; the result has `SOURCE` and these columns.
+    """Parse the lines that have one of these forms; the result has `SOURCE` and the columns of the forms.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def matches(line: str, pattern: str) -> str:
 
 
 def groups(line: str, pattern: str, names_and_types: str) -> str:
-    """Write SQL for a struct with the groups of a pattern by name, from which `columns_of` makes columns."""
+    """Write SQL for a struct of a pattern's groups, named as in ``name TYPE, ...``; `columns_of` splits it."""
     names = ", ".join(quoted(name) for name, _ in _form_columns(names_and_types))
     return f"regexp_extract({line}, {quoted(pattern)}, [{names}])"
 

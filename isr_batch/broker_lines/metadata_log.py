@@ -21,7 +21,7 @@ _SNAPSHOT_END = r"^Snapshot end offset: (\d{1,18}), epoch"
 _SNAPSHOT_TIME = r"SnapshotHeader .*\"lastContainedLogTimestamp\":(\d{1,15})\b"
 _HAS_RECORD = "payload: "
 METADATA_LINES = f"{_HAS_RECORD}|{_SNAPSHOT_END}|{_SNAPSHOT_TIME}"
-"""Pattern by which lines of interest are selected."""
+"""Pattern of the lines of interest in a decoded metadata log; other lines are skipped."""
 _TOPIC, _BROKER = 2, 4
 _NEEDED = {
     "TOPIC_RECORD": ("topicId", "name"),
@@ -30,11 +30,11 @@ _NEEDED = {
 }
 _UNKNOWN = -1
 _LINE_LATE_US = 5_000_000
-"""A broker's line about a deletion comes at most this long after the controller's record."""
+"""Longest time from the controller's record of a deletion to a broker's line about it."""
 
 
 def metadata_records(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """Parse the record in each line: record_offset, at_us, type, data, malformed.
+    """Parse the record in each line of a metadata log: record_offset, at_us, type, data, malformed.
 
     ``malformed`` is null for lines without a record; type and data are null if it cannot be parsed.
 
@@ -47,7 +47,7 @@ def metadata_records(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     types = dict.fromkeys(_NUMBERS, '"INTEGER"') | dict.fromkeys(_LISTS, '["INTEGER"]')
     types |= dict.fromkeys(_TEXTS, '"VARCHAR"')
     structure = "{" + ", ".join(f'"{name}": {types[name]}' for name in types) + "}"
-    # A value of the wrong type becomes null, or it was text.
+    # A value of the wrong type becomes null, and text with a number in it becomes a number: both are malformed.
     kind = "coalesce(json_type(json, '$.data.{}'), 'NULL')"
     odd = [f"{kind.format(name)} NOT IN ('NULL', 'BIGINT', 'UBIGINT')" for name in _NUMBERS]
     odd += [f"data.{name} IS NULL AND {kind.format(name)} != 'NULL'" for name in (*_NUMBERS, *_LISTS)]
@@ -89,7 +89,7 @@ def metadata_records(sql: ArrowSql, lines: pa.Table) -> pa.Table:
 
 
 def parse_metadata(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """List the records: record_offset, at_us, type, data; ``malformed`` and ``raw`` if one cannot be parsed.
+    """List the records of metadata logs: record_offset, at_us, type, data; ``malformed`` and ``raw`` if unreadable.
 
     The records of a snapshot get the offset and the time at which the snapshot was taken.
 
@@ -122,7 +122,7 @@ def parse_metadata(sql: ArrowSql, lines: pa.Table) -> pa.Table:
 
 
 def metadata_topics(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
-    """List the topics: topic_id, topic."""
+    """List the topics in metadata logs: topic_id, topic."""
     return sql(
         "SELECT data.topicId AS topic_id, data.name AS topic FROM metadata WHERE type = 'TOPIC_RECORD'",
         metadata=metadata,
@@ -159,7 +159,7 @@ def metadata_min_isr_records(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
 def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
     """List the partition states: topic, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source.
 
-    A record with a leader begins a leader epoch. ``position`` orders the states of a partition. In a log whose
+    A record that names a leader begins a leader epoch. ``position`` orders the states of a partition. In a log whose
     beginning is missing, leader and epoch are -1 until a record has them. ``begins`` marks the first state of a new
     topic, which may have the name of a deleted one.
     """
@@ -195,7 +195,7 @@ def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table
 
 
 def with_deletions(sql: ArrowSql, logged: pa.Table, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
-    """Add the deletions of topics that no line of a replica's broker shows to ``logged``, rows of `forms.DELETED`."""
+    """Add deletions of topics to ``logged`` (rows of `forms.DELETED`) where only the metadata log shows them."""
     return sql(
         f"""
         WITH replicas AS (
@@ -220,7 +220,7 @@ def with_deletions(sql: ArrowSql, logged: pa.Table, metadata: pa.Table, topic_na
 
 
 def metadata_brokers(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
-    """List the broker state changes (fenced, unfenced, shutting_down): broker_id, kind, at_us."""
+    """List when the metadata log has brokers fenced, unfenced or shutting_down: broker_id, kind, at_us."""
     return sql(
         """
         WITH records AS (

@@ -24,7 +24,7 @@ _WRITE_TAKES_AT_MOST_US = 5_000_000
 
 
 def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Parse the Shrinking ISR lines; ``dropped`` is a list with a struct per replica that was out of sync.
+    """Parse the Shrinking ISR lines; ``dropped`` is a list with one struct per replica that the leader dropped.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
     """
     replica = "replica_id INTEGER, follower_log_end_offset BIGINT, last_caught_up_time_ms BIGINT"
     dropped = ", ".join(
-        f"{name} := TRY_CAST(replica.{name} AS {type_})"  # not a number: not printed, or unknown
+        f"{name} := TRY_CAST(replica.{name} AS {type_})"  # null if not printed, or unknown
         for name, type_ in (column.split(" ") for column in replica.split(", "))
     )
     return sql(
@@ -54,7 +54,7 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def isr_write_times(sql: ArrowSql, shrinks: pa.Table, updates: pa.Table, led: pa.Table) -> pa.Table:
-    """Compute the median time from a Shrinking line to the line with its ISR: broker_id, isr_write_ms.
+    """Compute how long an ISR write takes, as the median time from a Shrinking line to the line that shows the new ISR.
 
     That is an "ISR updated" line, or, where a shrink begins a new term (KRaft up to 3.6), the line of this term.
     """
@@ -88,7 +88,7 @@ def min_isr_of_logs(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def trouble_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Find the lines of followers about their fetching: `SOURCE` and kind.
+    """Find the lines in which a follower reports that a fetch failed: `SOURCE` and kind of trouble.
 
     The result also has follower_id, leader_id, topic and partition_id; each is null if the line does not name it.
     """
@@ -110,7 +110,7 @@ def trouble_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Find the lines at which broker processes started: `SOURCE`."""
+    """Find the line at which each broker process started: `SOURCE`."""
     return sql(
         f"""
         WITH marks AS (
@@ -152,7 +152,7 @@ def own_states(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def process_lines(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Table:
-    """Describe each process: broker_version, startup_us (when isr-expiration was scheduled, or some ms later)."""
+    """Find each broker process: broker_version, and startup_us, when isr-expiration was scheduled or some ms later."""
     facts = sql(
         f"""
         SELECT broker_id, process_of(starts_us, stamp_us) AS process,

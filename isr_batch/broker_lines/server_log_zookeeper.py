@@ -38,7 +38,7 @@ def zookeeper_accepted(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
         whose new term begins at ``stamp_us`` or some ms before; and from the request, leader_id, leader_epoch, isr,
         partition_epoch (the zkVersion) and replicas.
     """
-    # A restarted broker receives requests with the same numbers again.
+    # Sorted by time, because after a restart brokers receive requests with the same numbers again.
     return sql(
         f"""
         WITH in_order AS (
@@ -56,7 +56,7 @@ def zookeeper_accepted(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
 
 
 def leader_and_isr_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
-    """Read the lines about LeaderAndIsr requests; a line is ``received``, ``leads`` or ``follows``.
+    """Parse the lines about LeaderAndIsr requests: received by the broker, begun as leader, begun as follower.
 
     The result also has `SOURCE`, topic, partition_id, and the request's controller, controller_epoch and correlation.
     """
@@ -90,7 +90,7 @@ def leader_and_isr_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
 
 
 def zookeeper_isr_writes(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """List the Shrinking and Expanding lines with their outcome: isr_before, isr_after, ``shrinks``, failed, repeated.
+    """List the Shrinking and Expanding lines with their outcome: isr_before, isr_after, shrinks, failed, repeated.
 
     ``failed``: the conditional write to ZooKeeper found another version, so the ISR did not change. The leader retries
     at each check or fetch until it learns that it no longer leads: such lines are ``repeated``.

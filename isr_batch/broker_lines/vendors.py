@@ -8,7 +8,7 @@ _NUMBERS = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 _CONFLUENT = {5: (2, 0), 6: (2, 6), 7: (3, 0), 8: (4, 0)}
 """Kafka release of each major Confluent Platform release's .0; minor numbers of both advance together."""
 _LAST_CONFLUENT_6 = 2
-"""Last minor number of Confluent Platform 6: 6.2 is Kafka 2.8."""
+"""Last minor release of Confluent Platform 6; it is Kafka 2.8."""
 _NEWEST = (4, 99)
 _OLD_MAJOR = 0
 """Major number of releases before 1.0, which have four numbers."""

@@ -1,4 +1,4 @@
-"""Answer in a few lines what happened, which broker is suspected, and how strong the evidence is."""
+"""Write the answer that server.log alone gives: what happened, which broker is suspected, how strong evidence is."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ COLUMNS = (
     "at", "partition", "leader", "lost", "lag_ms", "records_behind", "back_after_ms", "same_check", "suspect",
     "evidence",
 )  # fmt: skip
-"""Columns of `answer_table`."""
+"""Columns of the rows of `answer_table`."""
 
 
 def evidence_answer(
@@ -64,7 +64,7 @@ def evidence_answer(
 
 
 def _dropped_on_purpose(rows: Sequence[Row]) -> str:
-    """List the replicas whose drop no lag rule explains."""
+    """Name the replicas that were dropped although they lagged less than the lag time: perhaps removed on purpose."""
     if not rows:
         return ""
     first, last = (pick(row["change_time"] for row in rows) for pick in (min, max))
@@ -185,7 +185,7 @@ def answer_under_min_isr(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_all_else(rows: Sequence[Row]) -> str:
-    """Say what else is in the log: the controller's removals, failed writes, trouble of followers, what came before."""
+    """Write what else the log shows: removals by the controller, failed ISR writes, followers' troubles, events."""
     counts = Counter(
         what
         for row in rows
@@ -226,7 +226,7 @@ def _answer_of_failed_writes(rows: Iterable[Row]) -> str:
 
 
 def answer_table(evidence: pa.Table, most: int = 40) -> list[Row]:
-    """Make rows for the terminal, in `COLUMNS`; the first ones by time."""
+    """Make the rows of the table below the answer, with the keys `COLUMNS`: the ``most`` earliest shrinks."""
     return [_answer_row(row) for row in evidence.slice(0, most).to_pylist()]
 
 

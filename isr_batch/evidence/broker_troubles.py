@@ -1,4 +1,4 @@
-"""Make and write table broker_troubles, and find the rows that explain why a broker was absent."""
+"""Table broker_troubles: make and write its rows (JVM pauses, brokers' own errors), and match them with absences."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -25,16 +25,17 @@ _SAID: Final = {
     "out_of_memory": "it ran out of memory",
 }
 _SOON_US: Final = 10_000_000
-"""Lines up to this long before the start or after the end of an absence are considered related to it."""
+"""A broker's lines of up to this many microseconds before the start, or after the end, of its absence are related to
+it."""
 _SECOND_US: Final = 1_000_000
 _MOST_OF_IT, _NOTHING_OF_IT = 0.5, 0.1
-"""Shares of an absence in which the JVM was paused: from the first on, it was the cause; below the second, it was
+"""Shares of an absence in which the JVM was paused. From the first on, the JVM was the cause; below the second, it was
 not."""
 Row = dict[str, Any]
 
 
 def broker_troubles(sql: ArrowSql, server: pa.Table, of_jvms: pa.Table, cluster_id: str) -> pa.Table:
-    """Make the rows of the table.
+    """Make the rows of table broker_troubles from the brokers' logs.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ def broker_troubles(sql: ArrowSql, server: pa.Table, of_jvms: pa.Table, cluster_
 
 
 def write_broker_troubles(small: SmallTables, cluster_id: str, rows: pa.Table, files: Collection[str]) -> int:
-    """Replace the earlier rows of the same files by these; return their number."""
+    """Write rows of broker_troubles, which replace earlier rows from the same files; return their number."""
     if not files:
         return 0
     of_files = f"source_file IN ({', '.join(map(sql_literal, sorted(files)))})"
@@ -151,7 +152,7 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
 
 
 def is_of_jvm(absence: Row) -> bool | None:
-    """Whether pauses of the JVM account for an absence; None if they account for a part, or without a gc.log."""
+    """Whether pauses of the JVM explain an absence; None if they explain a part of it, or without a gc.log."""
     if _paused_share(absence) >= _MOST_OF_IT:
         return True
     return False if absence["has_gc_log"] and _paused_share(absence) < _NOTHING_OF_IT else None
@@ -181,7 +182,7 @@ def _pause_length_text(us: int) -> str:
 
 
 def trouble_in_words(absence: Row) -> str:
-    """Quote what the broker's log says about an absence; empty if it says nothing."""
+    """Say which troubles the broker's own server.log has at the time of its absence; empty if none."""
     return listed(f"{_SAID[one['kind']]} at {time_text(one['at_us'], '%H:%M:%S')}" for one in absence["said"]) if (
         absence["said"]
     ) else ""  # fmt: skip

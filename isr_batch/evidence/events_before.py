@@ -5,13 +5,13 @@ from isr_batch.evidence.shrinks import Shrink
 
 TOPIC_CREATED, RESTART, ELECTION = "topic_created", "restart", "election"
 EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION: "an election"}
-"""The events as sentences name them."""
+"""The words for each kind of event."""
 SHORTEST_MS = 10_000
-"""The shorter of Kafka's defaults of the lag time; an unknown lag time may be shorter, which only a drop shows."""
+"""The shorter of Kafka's two defaults of the lag time, assumed if the lag time is unknown and no drop shows less."""
 
 
 def event_before(shrink: Shrink, found: FoundLines) -> tuple[str | None, int | None]:
-    """Find the event shortly before: topic_created, restart or election, and how many ms before.
+    """Find the event shortly before a shrink (topic_created, restart or election), and how many ms before it was.
 
     "Shortly" means within two lag times, because a follower leaves at most 1.5 lag times after it was last caught up.
     If the lag time is unknown, it is assumed to be the shortest lag at which the leader dropped a follower, or Kafka's

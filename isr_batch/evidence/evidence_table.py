@@ -45,7 +45,7 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
 
 
 def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
-    """Write the evidence; it replaces earlier evidence about the same leaders in the time of these logs.
+    """Write rows of shrink_evidence; they replace those about the same leaders in the time of these logs.
 
     Parameters
     ----------
@@ -134,6 +134,6 @@ _USED = [
 
 
 def rows_of_evidence_table(evidence: pa.Table) -> list[Row]:
-    """Take the columns of the evidence that answers need, one dict per row."""
+    """Convert the columns of the evidence that answers need to one dict per row."""
     rows: list[Row] = evidence.select(_USED).to_pylist()
     return rows

@@ -1,4 +1,4 @@
-"""Group shrinks by the isr-expiration check of a leader that made them, and group checks into storms."""
+"""Group shrinks by the run of isr-expiration (check) of the leader that made them, and group checks into storms."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,23 +10,24 @@ from isr_batch.evidence.lines import EvidencePosition, FoundLines, lag_time_in_l
 from isr_batch.evidence.shrinks import Shrink
 
 ONE_CHECK_US = 500_000
-"""Shrinking lines of a leader that follow each other within this time belong to one check."""
+"""Shrinking lines of a leader that follow each other within this time, in microseconds, belong to one check."""
 SAME_START_MS = 1_000
-"""Followers that stop at the same time were last caught up within about this time, because an idle follower fetches
-every 500 ms."""
+"""Followers that stop at the same time have lastCaughtUpTimeMs within about this time of each other, because an idle
+follower fetches every 500 ms."""
 STORM_US = 60_000_000
-"""Checks that are further apart belong to different storms, whatever they have in common."""
+"""Checks that are further apart than this, in microseconds, belong to different storms, whatever they have in
+common."""
 UNKNOWN_LAG_TIME_MS = 10_000
 _ALONE_SHARE = 0.5
 _SPREAD_MS = 100
-"""Normal delay of a check."""
+"""How late an isr-expiration check normally is, in ms."""
 _MOST_CHECKS = 200
-"""Maximum number of checks that are compared to find a process's schedule; fewer would do."""
+"""Maximum number of checks from which the schedule of a process is computed; fewer would do."""
 
 
 @dataclass
 class CheckBurst:
-    """The partitions in which one check dropped a follower, with the time, and the start of the lag, if printed.
+    """One follower's part of a check: the partitions that lost it, when, and since when it lagged, if printed.
 
     ``period_us`` is the time within which other leaders drop the same follower, if it is at fault.
     """
@@ -41,7 +42,7 @@ class CheckBurst:
     period_us: int
 
     def same_time(self, other: "CheckBurst") -> bool:
-        """Whether both followers stopped at the same time, by the printed times or by when they were dropped."""
+        """Whether two followers stopped at the same time, by the printed times or by when they were dropped."""
         if self.starts_ms and other.starts_ms and _near_checks(self.starts_ms, other.starts_ms, SAME_START_MS):
             return True
         return _near_checks((self.first_us, self.last_us), (other.first_us, other.last_us), self.period_us)
@@ -65,7 +66,7 @@ class ExpirationCheck:
     bursts: dict[int, CheckBurst] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Summarise the rows by follower, after all have been added."""
+        """Summarise the check's rows by follower; called after all rows have been added."""
         of: dict[int, list[Shrink]] = defaultdict(list)
         for row in self.rows:
             of[row.replica_id].append(row)
@@ -79,27 +80,27 @@ class ExpirationCheck:
 
     @property
     def at_us(self) -> int:
-        """Time of its first line."""
+        """Time of the check's first line, in microseconds."""
         return self.rows[0].at_us
 
     @cached_property
     def partitions(self) -> set[tuple[str, int]]:
-        """The partitions in which it dropped a follower."""
+        """The partitions in which the check dropped a follower."""
         return {row.partition for row in self.rows}
 
     @cached_property
     def alone(self) -> set[tuple[str, int]]:
-        """The partitions that it left with the leader alone."""
+        """The partitions whose ISR the check reduced to the leader."""
         return {row.partition for row in self.rows if set(row.isr_after) <= {self.leader_id}}
 
     @property
     def dropped_everybody(self) -> bool:
-        """Whether it dropped at least two followers, and left most of its partitions with the leader alone."""
+        """Whether the check dropped at least two followers, and reduced most of its partitions' ISRs to the leader."""
         return len(self.bursts) > 1 and len(self.alone) >= _ALONE_SHARE * len(self.partitions)
 
     @property
     def starts_apart_ms(self) -> int | None:
-        """How far apart its followers were last caught up; None if fewer than two have a printed time."""
+        """Return how far apart the followers' printed lastCaughtUpTimeMs are; None if fewer than two are printed."""
         known = [burst.starts_ms for burst in self.bursts.values() if burst.starts_ms]
         return max(s[1] for s in known) - min(s[0] for s in known) if len(known) > 1 else None
 
@@ -118,7 +119,7 @@ def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[Expirat
         if own and row.at_us - own[-1].rows[-1].at_us <= ONE_CHECK_US:
             own[-1].rows.append(row)
         else:
-            # Checks are half a lag time apart, with a different phase for each leader.
+            # Each leader checks every half lag time, with a different phase.
             period_us = (lag_time_in_lines(found, row.leader_id) or UNKNOWN_LAG_TIME_MS) * 500 + ONE_CHECK_US
             own.append(ExpirationCheck(row.leader_id, [row], period_us))
     for leader_id, own in by_leader.items():
@@ -170,7 +171,7 @@ def _late_checks_ms(checks: Sequence[int], leader_id: int, found: FoundLines) ->
     before, which is a multiple of half. A check may be late, but never early, so the schedule is set by the check that
     the most others follow by whole periods; at least two must agree. ``checks`` are epoch microseconds, in order.
     """
-    lag_time = found.settings.get((leader_id, LAG_TIME))  # only a known value, because a default may be wrong
+    lag_time = found.settings.get((leader_id, LAG_TIME))  # no default, which may be wrong
     late: list[int | None] = [None] * len(checks)
     if not lag_time or lag_time < 2 * _SPREAD_MS:
         return late

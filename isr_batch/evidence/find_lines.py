@@ -62,7 +62,8 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
         stamped = lines.filter(pc.is_valid(lines["stamp_us"]))
         spans = stamped.group_by("broker_id").aggregate([("stamp_us", "min"), ("stamp_us", "max")])
         span_us = {row["broker_id"]: (row["stamp_us_min"], row["stamp_us_max"]) for row in spans.to_pylist()}
-    # Copies of a log may overlap. The folder's number may be no broker id: a line names its broker itself.
+    # Duplicates are dropped, because copies of a log may overlap. The broker is that named by a line, because the
+    # number of a folder may not be a broker id.
     once = sql(
         f"""
         SELECT * REPLACE (coalesce(writer_of(message), broker_id) AS broker_id) FROM lines
@@ -126,7 +127,7 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
             found.min_isr[row["topic"]] = row["min_insync_replicas"]
     versions = rows(VERSION)
     found.releases = {row["broker_id"]: row["version"] for row in versions}
-    # Clients in a broker print the version too, so it is a start only where nothing better is in the log.
+    # Clients inside a broker print the version too, so such a line is a start only if the log has no better one.
     found.process_starts = _starts_of_processes(versions) | _starts_of_processes(
         _lines_in_order(process_starts(sql, once))
     )
@@ -178,7 +179,7 @@ def _attempt_line(row: Row, *, shrinks: bool) -> AttemptLine:
 
 
 def _state(row: Row, source: str) -> IsrStateLine:
-    """Make the state that a line shows; the leader is the broker that the line names, or else the one that wrote it."""
+    """Make the ISR state that a line shows; its leader is the broker that the line names, or else its writer."""
     isr, under = row.get("isr"), row.get("under")
     leader_id = row["leader_id"] if source == "updated" else row["broker_id"]
     return IsrStateLine(

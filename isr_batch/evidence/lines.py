@@ -8,13 +8,13 @@ from isr_batch.broker_lines.vendors import default_lag_time_ms, vendor_release
 
 
 class EvidencePosition(NamedTuple):
-    """Where evidence is: a line of a file."""
+    """The file and number of a line that is evidence."""
 
     source_file: str
     source_line: int
 
     def __str__(self) -> str:
-        """``file:line``, as editors take it."""
+        """Return the position as ``file:line``, which editors understand."""
         return f"{self.source_file}:{self.source_line}"
 
 
@@ -81,7 +81,7 @@ class UnreadIsrLine:
 
 @dataclass(frozen=True)
 class TroubleLine:
-    """A line of a follower about its fetching; leader and partition are None if the line does not name them."""
+    """A line in which a follower reports that a fetch failed; leader and partition are None if they are not named."""
 
     place: EvidencePosition
     at_us: int
@@ -133,7 +133,7 @@ def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:
 
 
 def printed_lag_time(found: FoundLines, broker_id: int) -> int | None:
-    """Find replica.lag.time.max.ms of a broker in its lines or its settings, without a default."""
+    """Find a broker's replica.lag.time.max.ms in its lines or in files next to the logs; None instead of a default."""
     return found.settings.get((broker_id, LAG_TIME))
 
 

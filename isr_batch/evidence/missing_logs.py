@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from isr_batch.evidence.evidence_table import Row
 
 AT_ONCE: Final = timedelta(seconds=1)
-"""Logs of a broker whose first lines are within this time are considered to begin at the same time."""
+"""Logs of a broker whose first lines are within this time of each other are considered to begin at the same time."""
 
 
 def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_server_log: Collection[int]) -> list[str]:
@@ -35,7 +35,7 @@ def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_serve
         said.append(missing_server_log(none))
     if silent := [broker for broker in sorted(with_server_log) if (broker, "server") not in begins]:
         said.append(
-            f"server.log of {brokers_text(silent)} only has lines of WARN and ERROR, but leaders log "
+            f"server.log of {brokers_text(silent)} only has lines at WARN and ERROR, but leaders log "
             "which replicas they drop at INFO: set the logger kafka.cluster.Partition to INFO."
         )
     late: dict[str, list[int]] = defaultdict(list)
@@ -50,12 +50,12 @@ def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_serve
 
 
 def missing_server_log(brokers: Sequence[int]) -> str:
-    """Say that brokers have no server.log."""
+    """Write the sentence that these brokers' server.log is missing, and why it is needed."""
     return f"server.log of {brokers_text(brokers)} is missing, and only it shows which replicas the leader dropped."
 
 
 def returns_alone(changes: Iterable["Row"]) -> list[str]:
-    """Say that replicas came back although no line shows that they left; empty if none did.
+    """Say that replicas came back into an ISR although no line shows that they left it; empty if none did.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def returns_alone(changes: Iterable["Row"]) -> list[str]:
 
 
 def metadata_alone(changes: Iterable["Row"]) -> list[str]:
-    """Say what the metadata log shows about a cluster without logs of brokers.
+    """Say what the metadata log shows about replicas that left ISRs, for a cluster without any broker's own log.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ from isr_batch.phrases import brokers_text
 from isr_batch.shown_times import in_shown_zone, time_of_day
 
 SHOWN: Final = 3
-"""Maximum number of partitions that are named."""
+"""Maximum number of partitions with refused writes that are named."""
 _AT_LEAST: Final = timedelta(seconds=10)
 """Time before a storm that is searched if no line shows when a follower was last caught up."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -81,7 +81,7 @@ def _note_of_storm(storm: Storm, absence: Row) -> str:
 
 
 def _of_no_jvm(absences: Sequence[Row]) -> str:
-    """Say, for all storms at once, that no pause explains them."""
+    """Say, for all storms at once, that no pause of the suspected brokers' JVMs explains them."""
     longest = max(absences, key=lambda row: row["longest_us"])
     of = brokers_text(sorted({row["broker_id"] for row in absences}))
     if not longest["pauses"]:

@@ -47,7 +47,7 @@ class AnsweredQuestion(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether these logs have the answer."""
+        """Whether these logs show the answer."""
         return self.how_sure != UNKNOWN
 
 
@@ -68,7 +68,7 @@ NO_REQUESTS: Final = RequestsForQuestions([], [])
 
 
 def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQUESTS) -> list[AnsweredQuestion]:
-    """Answer every question, in the order in which people ask; the result is empty if no replica left an ISR.
+    """Answer every question about the shrinks of one cluster; the result is empty if no replica left an ISR.
 
     If only the controller removed replicas, as in a rolling restart, questions about lag are left out.
 
@@ -172,7 +172,7 @@ def _question_when_whole(rows: Sequence[Row], removed: Sequence[Row]) -> Answere
     every = [*rows, *removed]
     back = [row for row in every if row["returned_ms"] is not None]
     if not back:
-        # A failed write leaves the ISR as it was.
+        # Shrinks whose write failed are left out, because the ISR stayed as it was.
         if all(row["write_outcome"] == FAILED for row in every):
             return AnsweredQuestion(
                 question, "It stayed whole: no shrink was written", PRINTED, _lines_of_answer(every)
@@ -294,6 +294,6 @@ def _capitalised_answer(text: str) -> str:
 
 
 def _lines_of_answer(rows: Iterable[Row], by: str | None = None) -> list[str]:
-    """Name the lines of the first rows, or of those with the largest number of a column."""
+    """Name the first lines behind an answer; with ``by``, those of the rows with the largest number in that column."""
     ordered = sorted(rows, key=lambda row: -row[by]) if by else rows
     return list(dict.fromkeys(f"{row['source_file']}:{row['source_line']}" for row in ordered))[:MOST_LINES]

@@ -14,7 +14,8 @@ SELECT cluster_id, known_by, verdict, primary_cause, lag_ms, true_lag_ms, avoidi
 FROM ({view})
 WHERE cluster_id IN (:clusters) AND verdict <> 'excluded'
 """
-# A period without a start has the length of a lag time. Appends without a logged request have no client.
+# If it is unknown since when a follower lagged, one lag time is assumed. Appends without a logged request have no
+# client.
 _CLIENTS = """
 WITH dropped AS (
   SELECT cluster_id, topic, partition_id, unix_micros(change_time) AS until_us, min(1000 * coalesce(

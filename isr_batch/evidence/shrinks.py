@@ -59,14 +59,14 @@ class Shrink:
 
     @property
     def records_behind(self) -> int | None:
-        """Number of records that the follower lacked, as its leader knew."""
+        """Number of records that the follower lacked, as far as its leader knew; None if not printed."""
         if self.leader_log_end_offset is None or self.follower_log_end_offset is None:
             return None
         return self.leader_log_end_offset - self.follower_log_end_offset
 
     @property
     def lag_ms(self) -> int | None:
-        """Time since the follower was last caught up, by the leader's clock."""
+        """Time from lastCaughtUpTimeMs to the shrink, both by the leader's clock; None if not printed."""
         return None if self.last_caught_up_ms is None else self.at_us // 1000 - self.last_caught_up_ms
 
 
@@ -137,7 +137,7 @@ class _ShrinkHistory:
                 yield row
 
     def _outcome(self, n: int) -> str | None:
-        """Whether the write of an attempt was done or failed; None if no line shows it, or without an attempt."""
+        """Whether the n-th line's ISR write was done or failed; None if no line shows it, or if it was no attempt."""
         attempt = self._events[n]
         if not isinstance(attempt, AttemptLine):
             return None
@@ -174,7 +174,7 @@ class _ShrinkHistory:
     def _back_between(self, one: AttemptLine, other: AttemptLine) -> bool:
         """Whether the replicas were back in the ISR between two equal shrinks.
 
-        A follower that was back has been caught up since, or is dropped a lag time later at the earliest.
+        If a follower was back, it has been caught up since then, or the next shrink is at least one lag time later.
         """
         for replica_id, replica in other.replicas.items():
             if replica.last_caught_up_ms is not None:
@@ -183,7 +183,7 @@ class _ShrinkHistory:
         return lag is None or other.at_us - one.at_us >= lag * 1000
 
     def _failing_ms(self, n: int, attempt: AttemptLine) -> int | None:
-        """Time from a leader's first to its last consecutive failed write; None for a single failure."""
+        """Return the time from a leader's first to its last consecutive failed ISR write; None for a single failure."""
         last_us, failures = attempt.at_us, 0
         for event in self._events[n + 1 :]:
             if event.leader_id == attempt.leader_id and isinstance(event, FailedWriteLine):
@@ -193,7 +193,7 @@ class _ShrinkHistory:
         return (last_us - attempt.at_us) // 1000 if failures > 1 else None
 
     def _known_epochs(self) -> list[int]:
-        """Find the highest partition epoch that lines before each event name, and that of all; -1 if none does."""
+        """List the highest partition epoch in the lines before each event, then in all lines; -1 if none has one."""
         known, highest = [], -1
         for event in self._events:
             known.append(highest)
@@ -202,7 +202,7 @@ class _ShrinkHistory:
         return [*known, highest]
 
     def _follow(self, row: Shrink, n: int, epoch: int) -> None:
-        """Fill in when the replica was back, and for how long the ISR was under min ISR."""
+        """Fill in when the replica of a shrink was back, and for how long the ISR was under min ISR."""
         found = self._found
         row.min_isr = found.min_isr.get(row.partition[0], found.settings.get((row.leader_id, MIN_ISR)))
         row.under_min_isr = None if row.min_isr is None else len(row.isr_after) < row.min_isr
@@ -222,11 +222,11 @@ class _ShrinkHistory:
                 return
 
     def _known_isr(self, n: int, epoch: int) -> Iterator[tuple[Event, tuple[int, ...], str]]:
-        """Yield the ISRs that lines from the n-th on show, each with whether the ISR is as old as its line."""
+        """Yield each ISR that lines from the n-th on show, with the line, and "exact" if the ISR began with it."""
         for later in range(n, len(self._events)):
             event = self._events[later]
             if isinstance(event, IsrStateLine) and event.isr is not None:
-                # A leader may learn late of an earlier change.
+                # Lines with an older partition epoch are skipped, because a leader may learn late of an earlier change.
                 if event.partition_epoch is None or event.partition_epoch > epoch:
                     yield event, event.isr, AT_MOST if event.source == "started" else EXACT
             elif isinstance(event, AttemptLine) and later not in self._retries:
@@ -252,7 +252,7 @@ class _ShrinkHistory:
         return state.source == "started" if span is None else span[0] <= since_us and state.at_us <= span[1] + _WRITE_US
 
     def _without_line(self) -> Iterator[tuple[int, IsrStateLine, tuple[int, ...], int, list[int]]]:
-        """Yield the replicas that left without a Shrinking line, each with the state that shows it, and since when."""
+        """Yield the replicas that left without a Shrinking line, each with the line that shows it, and since when."""
         isr: tuple[int, ...] | None = None
         announced: set[int] = set()
         epoch, since_us = -1, 0

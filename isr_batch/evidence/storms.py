@@ -47,7 +47,7 @@ def storms(evidence: pa.Table) -> list[Storm]:
 
 
 def storms_in_rows(rows: Iterable[Row]) -> list[Storm]:
-    """Describe each storm of these rows of the evidence table, in the order of time."""
+    """Describe each storm in some rows of the evidence table, in the order of time."""
     grouped: dict[datetime, list[Row]] = defaultdict(list)
     for row in rows:
         if row["storm_time"] is not None:
@@ -58,7 +58,7 @@ def storms_in_rows(rows: Iterable[Row]) -> list[Storm]:
 def _storm_of_rows(rows: Sequence[Row]) -> Storm:
     votes = Counter((row["suspect_broker"], row["suspect"] != EITHER) for row in rows)
     (broker, alone), _ = max(votes.items(), key=lambda vote: (vote[0][1], vote[1]))
-    # A leader's row says more than those of the leaders that dropped it.
+    # If the suspect is a leader, its own rows show more than those of the leaders that dropped it.
     voters = [row for row in rows if row["suspect_broker"] == broker]
     best = max(voters, key=lambda row: (row["strength"] == STRONG, row["suspect"] == LEADER))
     caught_up = [row["last_caught_up_time_ms"] for row in rows if row["last_caught_up_time_ms"] is not None]

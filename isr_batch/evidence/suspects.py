@@ -25,11 +25,12 @@ ON_PURPOSE = (
 )
 
 SOON_MS = 2_000
-"""Time within which a follower that never stopped is back: until the leader has answered it and written the ISR."""
+"""Time in ms within which a follower that never stopped is back: the leader answers it, and writes the ISR."""
 MOST_LINKS = 2
-"""If this many followers of one leader, or their links, seem to fail together, it is not a coincidence."""
+"""If this many followers of one leader, or their links, seem to fail at once, the leader is suspected instead: it is no
+coincidence."""
 LATE_MS = 150
-"""Delay from which a check is considered to have been held up."""
+"""If a check comes at least this late, in ms, the leader is considered to have been held up."""
 
 
 @dataclass
@@ -70,7 +71,7 @@ class Suspicion(NamedTuple):
 
 
 def suspicion_in_words(strength: str | None) -> str:
-    """Name the strength of a suspicion."""
+    """Return the words for the strength of a suspicion."""
     return _IN_WORDS.get(strength or NONE, "no evidence")
 
 
@@ -118,7 +119,7 @@ def _dropped_within_lag_time(row: Shrink, found: FoundLines) -> bool:
 
 
 def _leaders_as_suspects(found: FoundLines) -> set[int]:
-    """Brokers that any line names as a leader."""
+    """List the brokers that any line names as a leader."""
     return {attempt.leader_id for attempt in found.attempts} | {state.leader_id for state in found.states}
 
 
@@ -127,17 +128,17 @@ class _SuspectScales:
 
     def __init__(self, checks: Sequence[ExpirationCheck], leaders: set[int]) -> None:
         self._leaders = leaders
-        self._bursts: dict[int, list[CheckBurst]] = defaultdict(list)  # by the broker that was dropped
+        self._bursts: dict[int, list[CheckBurst]] = defaultdict(list)  # by dropped broker
         for check in checks:
             for burst in check.bursts.values():
                 self._bursts[burst.replica_id].append(burst)
-        self._followers: dict[int, set[int]] = defaultdict(set)  # that any check of a leader names
+        self._followers: dict[int, set[int]] = defaultdict(set)  # by leader: followers that any of its checks dropped
         for check in checks:
             self._followers[check.leader_id] |= {
                 broker for row in check.rows for broker in row.isr_before if broker != check.leader_id
             }
         self._of_leader = {check.number: self._leader(check) for check in checks}
-        self._woke: dict[int, list[ExpirationCheck]] = defaultdict(list)  # after a silence, by leader
+        self._woke: dict[int, list[ExpirationCheck]] = defaultdict(list)  # checks after a silence, by leader
         for check in checks:
             if check.dropped_everybody or self._of_leader[check.number].strength == STRONG:
                 self._woke[check.leader_id].append(check)
@@ -148,7 +149,7 @@ class _SuspectScales:
         }
 
     def weigh(self, one: SuspectedShrink, check: ExpirationCheck) -> None:
-        """Fill in suspect, strength, spurious, reason and lines."""
+        """Fill in the suspicion about a shrink of this check: suspect, strength, spurious, reason and lines."""
         row = one.shrink
         leader, follower = self._of_leader[check.number], self._of_follower[check.number, row.replica_id]
         if row.failing_ms:
@@ -181,13 +182,13 @@ class _SuspectScales:
         one.lines += [place for place in finding.lines if place not in one.lines]
 
     def _by_others(self, replica_id: int, burst: CheckBurst) -> list[CheckBurst]:
-        """List in which bursts other leaders dropped a broker at about that time."""
+        """List the bursts in which other leaders dropped the same broker at about the same time."""
         return [
             other for other in self._bursts[replica_id] if other.leader_id != burst.leader_id and burst.same_time(other)
         ]
 
     def _leader(self, check: ExpirationCheck) -> Suspicion:
-        """Weigh whether the leader was silent: the fewer followers it dropped at once, the more signs are needed."""
+        """Judge whether the leader was silent: the fewer followers a check dropped, the more signs are needed."""
         signs, lines = self._signs(check)
         bursts = list(check.bursts.values())
         of = f"{count_of(len(bursts), 'follower')} of {count_of(len(check.partitions), 'partition')}"
@@ -235,7 +236,7 @@ class _SuspectScales:
         return signs, tuple(lines)
 
     def _follower(self, burst: CheckBurst) -> Suspicion:
-        """Weigh whether the follower was silent."""
+        """Judge whether a follower that several leaders dropped was silent."""
         others = self._by_others(burst.replica_id, burst)
         own = [
             check
@@ -256,7 +257,7 @@ class _SuspectScales:
         return Suspicion(NONE)
 
     def _weigh_all_followers_of_one_leader(self, burst: CheckBurst) -> Suspicion:
-        """Weigh whether a leader, and no other, dropped all its followers at about the same time, in several checks."""
+        """Judge a leader that, as the only one, dropped all its followers at about the same time, in several checks."""
         near = [
             other
             for each in self._followers[burst.leader_id]
@@ -272,7 +273,7 @@ class _SuspectScales:
         return Suspicion(WEAK, f"{why} The leader, or its network.", (near[0].place, near[-1].place))
 
     def _pair(self, check: ExpirationCheck, burst: CheckBurst) -> Suspicion:
-        """Give the suspicion if one leader dropped one follower, without other evidence."""
+        """Return the suspicion if one leader dropped one follower, and no other check is related."""
         leader, follower = burst.leader_id, burst.replica_id
         partitions = count_of(burst.partitions, "partition")
         what = f"Only broker {leader} dropped broker {follower} ({partitions} at this check)"

@@ -32,16 +32,16 @@ from isr_batch.window import AskedTime
 from udfs.batches.results import SET_COLUMNS
 
 LAST_FETCHES: Final = 8
-"""Number of fetches that an explanation shows."""
+"""Maximum number of fetches that an explanation lists."""
 HINTS: Final = 8
 """Number of partitions that an error message names."""
 NEAR_US: Final = 3_600_000_000
-"""Time before a shrink that is searched first for fetches and appends, because a term may last for months."""
+"""Time before a shrink within which fetches and appends are looked for first, because a term may last for months."""
 FETCH: Final = (
     "arrival_us, handled_us, processed_us, released_us, completed_us, "
     f"coalesce(fetch_offset, {NOT_NAMED}) AS fetch_offset, leader_log_end_offset, error_code"
 )
-"""Columns of `shrink_text.FetchInText`, in SQL on the rows of `fetches_to_explain`."""
+"""SQL that computes the fields of `shrink_text.FetchInText` from the rows of `fetches_to_explain`."""
 
 Row = Mapping[str, Any]
 
@@ -90,7 +90,7 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: 
 def leader_pauses_to_explain(
     engine: LakeEngine, key: Row, from_us: int, until_us: int, kind: str = "silent"
 ) -> tuple[tuple[int, int], ...]:
-    """List the silences of the leader that overlap a time range, or its quiet stretches."""
+    """List the leader's silences that overlap a time range; for kind ``quiet``, the times when no follower fetched."""
     text = f"""
         SELECT DISTINCT unix_micros(event_time) AS event_us, unix_micros(end_time) AS end_us FROM {{broker_events}}
         WHERE cluster_id = {engine.literal(key["cluster_id"])} AND broker_id = {key["leader_id"]} AND kind = '{kind}'
@@ -102,7 +102,7 @@ def leader_pauses_to_explain(
 
 
 def fetches_to_explain(engine: LakeEngine, term: Row, replica_id: int, from_us: int, until_us: int) -> Rows:
-    """Select a follower's fetches under way in a span; a fetch belongs to a term by its time, as in the replay."""
+    """Select a follower's fetches that were in progress in a time range; a fetch belongs to the term at its time."""
     span = {"replica_id": replica_id, "from_us": max(from_us, term["start_us"]),
             "until_us": min(until_us, term["end_us"])}  # fmt: skip
     types = {"cluster_id": pa.string(), "topic": pa.string(), "from_us": pa.int64(), "until_us": pa.int64()}
@@ -116,7 +116,7 @@ def fetches_to_explain(engine: LakeEngine, term: Row, replica_id: int, from_us: 
 
 
 def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at: AskedTime) -> list[dict[str, Any]]:
-    """Select the rows of ``shrink_verdicts`` of the nearest shrink, one per follower, with ``change_us``."""
+    """Find the shrink nearest to the time: its rows of ``shrink_verdicts``, one per follower, with ``change_us``."""
     here = rows_to_explain(engine, "shrink_verdicts", asked)
     times = "unix_micros(change_time) AS change_us, unix_micros(restored_time) AS restored_us"
     found = engine.listed(engine(f"SELECT *, {times} FROM {{here}}", here=here))
@@ -187,7 +187,7 @@ _FROM_VERDICT = (
 
 
 class _Around:
-    """A follower's fetches around its shrink, starting with the last before it; ``counted`` are the successful ones."""
+    """The fetches around a shrink, from the last ones before it on; ``counted`` are those that succeeded."""
 
     def __init__(self, engine: LakeEngine, fetches: Rows, change_us: int, span: tuple[int, int]) -> None:
         self.from_us, self.until_us = span
@@ -206,7 +206,7 @@ class _Around:
 
     @property
     def is_enough(self) -> bool:
-        """Whether these fetches suffice, so that no others need be read."""
+        """Whether the explanation needs no fetches but those read so far."""
         return len(self.last) == LAST_FETCHES and bool(self.counted) and self.next_us is not None
 
 
@@ -265,7 +265,7 @@ def _observed_shrink(engine: LakeEngine, shrink: Row) -> Row | None:
 
 
 def _decisions_of_other_runs(engine: LakeEngine, shrink: Row) -> tuple[OtherRuleInText, ...]:
-    """Find what the other replayed rule runs did about a shrink."""
+    """Find what the other rule runs did about this shrink: made it too, kept the follower, or had dropped it before."""
     if shrink["made_by"] != "rule":
         return ()
     of_follower = {name: shrink[name] for name in FOLLOWER}
@@ -295,7 +295,7 @@ def _blamed_from_us(one: Row, term: Row, dropped: tuple[DroppedFollower, ...]) -
 
 
 def term_of_shrink(engine: LakeEngine, key: Row) -> dict[str, Any]:
-    """Find the row of ``leader_epochs`` at the time of the change, with ``start_us`` and ``end_us``.
+    """Find the row of ``leader_epochs`` that covers a change, with ``start_us`` and ``end_us``.
 
     A term with several stretches in the log has several rows.
     """
@@ -308,7 +308,7 @@ def term_of_shrink(engine: LakeEngine, key: Row) -> dict[str, Any]:
 
 
 def rows_to_explain(engine: LakeEngine, name: str, key: Row) -> Rows:
-    """Select the rows of a table with the values of a shrink's key."""
+    """Select the rows of a table that belong to the partition and term of a shrink."""
     same = " AND ".join(f"{column} = {engine.literal(value)}" for column, value in key.items())
     return engine(f"SELECT * FROM {{{name}}} WHERE {same}", **{name: engine.table(name)})
 
@@ -317,7 +317,7 @@ def _in_term(engine: LakeEngine, term: Row) -> str:
     """Return the SQL condition for the appends of a term."""
     days = f"event_date BETWEEN DATE '{_day_of_shrink(term['start_us'])}' AND DATE '{_day_of_shrink(term['end_us'])}'"
     same = (f"{name} = {engine.literal(term[name])}" for name in SET_COLUMNS)
-    # With the days, the engine opens no files of other days.
+    # With conditions on the day, the engine skips the files of other days.
     return " AND ".join([days, f"unix_micros(append_time) BETWEEN {term['start_us']} AND {term['end_us']}", *same])
 
 

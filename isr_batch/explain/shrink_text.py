@@ -1,4 +1,4 @@
-"""Describe one shrink in text: the data classes, and all sentences of the explanation.
+"""Describe one shrink in text, for `explain`: the data that is described, and all sentences.
 
 Times are microseconds since the epoch. Whether a cause applies is taken from ``shrink_verdicts``; the numbers next to
 it are those that decide it according to docs/verdicts.md.
@@ -18,12 +18,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 NOT_NAMED = -1
-"""Shown for the unknown offset of a fetch whose session was opened before the log."""
+"""Offset shown for a fetch whose request does not name one, because its session was opened before the log begins."""
 
 
 @dataclass(frozen=True)
 class FetchInText:
-    """One fetch: a row of view ``fetches``."""
+    """A fetch of the dropped follower: a row of view ``fetches``."""
 
     arrival_us: int
     handled_us: int
@@ -137,7 +137,7 @@ def shrink_headline(story: ShrinkStory) -> str:
 
 
 def shrink_lines(story: ShrinkStory) -> list[str]:
-    """Write the whole explanation."""
+    """Write the whole explanation as lines of text."""
     leads = f"broker {story.leader_id} leads in epoch {story.leader_epoch}"
     least = f"min.insync.replicas {story.min_insync_replicas}"
     release = f", Kafka {story.broker_version}" if story.broker_version else ""
@@ -206,7 +206,7 @@ def _seen_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
             caught_up += f", {ms_text(follower.lag_ms)} before the shrink"
     lines = [f"{caught_up}; replica.lag.time.max.ms is {ms_text(story.lag_time_ms)}"]
     if follower.made_by == "rule" and follower.lag_ms is not None and follower.lag_ms <= story.lag_time_ms:
-        lines.append(f"that is within the limit: {story.rule} has another criterion as well, with {story.params_json}")
+        lines.append(f"that is within the lag time: {story.rule} has another criterion too, with {story.params_json}")
     if story.leader_log_end_offset is None:
         lines.append("no log names an offset of this partition: nothing was written to it")
     else:
@@ -331,7 +331,7 @@ def _blame_text(story: ShrinkStory, follower: DroppedFollower, lag_time: str) ->
 
 
 def _not_delivered(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Say that for most of the time that the leader accounts for, responses were due but not delivered."""
+    """Say, if it is so, that responses were due but not delivered for most of the time that the leader accounts for."""
     due = [(fetch.released_us, min(fetch.completed_us, story.change_us)) for fetch in follower.fetches]
     due_us = sum(max(0, until - since) for since, until in due)
     # A silent leader did not send responses.

@@ -25,9 +25,9 @@ _DARK: Final = (
     f"[fill='{PHASE_COLOURS['overdue or sent']}'] {{ stroke: #b5b5b5 }} "
     f"[fill='{MEMBER_COLOURS[1]}'] {{ fill: {MEMBER_COLOURS[2]} }} [fill='{MEMBER_COLOURS[2]}'] {{ fill: #5a5d63 }} }}"
 )
-"""Style of an SVG in dark mode."""
+"""CSS by which an SVG follows the reader's dark mode."""
 _FITTING: Final = "svg { max-width: 100%; height: auto }"
-"""Style of an HTML page, which may be narrower."""
+"""CSS by which the picture fits into a page that is narrower."""
 _WIDTH: Final = 900
 _ROW: Final = 18
 PICTURES: Final = (".svg", ".png", ".html")
@@ -59,12 +59,12 @@ def draw_swimlane(scene: SwimlaneScene, story: ShrinkStory, file: Path) -> None:
         file.write_text(svg.replace(">", f"><style>{_DARK}</style>", 1), encoding="utf-8")
     else:
         html = vl_convert.vegalite_to_html(chart, vl_version=version, bundle=True)
-        # A script names the end tag as well; that of the page is the last one.
+        # A script in the page contains the end tag too; the page's own is the last one.
         file.write_text(f"<style>{_FITTING} {_DARK}</style></head>".join(html.rsplit("</head>", 1)), encoding="utf-8")
 
 
 def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
-    """Build the lanes, one below the other over one time axis, as Vega-Lite."""
+    """Build the picture as Vega-Lite: the lanes, one below the other over one time axis."""
     lanes = [
         _lane_of_offsets(scene, story),
         _bars_in_leader(scene, story),
@@ -102,7 +102,7 @@ def _x_of_lanes(scene: SwimlaneScene, field: str, *, last: bool = False) -> alt.
 
 
 def _instants(scene: SwimlaneScene, story: ShrinkStory, *, last: bool = False, named: bool = False) -> alt.LayerChart:
-    """Draw lines (last caught up for the rule, shrink, back in the ISR), and grey for times without a leader's log."""
+    """Draw lines (last caught up for the rule, shrink, back in the ISR), and grey for times without a request log."""
     unlogged = [{"from": start / 1000, "until": end / 1000} for start, end in scene.unlogged]
     grey = alt.Chart({"values": unlogged}).mark_rect(color=_UNLOGGED, opacity=0.7)
     band = grey.encode(x=_x_of_lanes(scene, "from", last=last), x2="until:T")
@@ -118,7 +118,7 @@ def _instants(scene: SwimlaneScene, story: ShrinkStory, *, last: bool = False, n
     )
     lines = base.mark_rule(strokeDash=[4, 3]).encode(tooltip=["what:N"])
     labels = base.transform_filter("datum.label").encode(text="what:N")
-    # The follower is often back milliseconds after the shrink.
+    # The follower is often back within milliseconds, so that two labels would overlap.
     right = labels.transform_filter("datum.what == 'back'").mark_text(align="left", dx=4, y=8)
     left = labels.transform_filter("datum.what != 'back'").mark_text(align="right", dx=-4, y=8)
     return alt.LayerChart(layer=[band, lines, left, right] if named else [band, lines])
@@ -155,7 +155,7 @@ def _lane_of_offsets(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart
 
 
 def _log_ends_of_follower(fetches: tuple[FetchInText, ...]) -> list[tuple[int, int]]:
-    """Return the follower's log end offset over time, as its fetches show it."""
+    """Return the follower's log end offset over time, by the offsets of its fetches."""
     return [(fetch.arrival_us, fetch.fetch_offset) for fetch in fetches if fetch.error_code == 0]
 
 

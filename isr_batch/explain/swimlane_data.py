@@ -1,4 +1,4 @@
-"""Collect what happened on a partition around a shrink, for `isr_batch.explain.swimlane` to draw."""
+"""Collect what a swim lane shows: what happened on a partition around a shrink. `swimlane` draws it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -27,7 +27,7 @@ from udfs.batches.results import SET_COLUMNS
 
 BROKERS: Final = "the brokers"
 FETCHES: Final = 2_000
-"""Maximum number of fetches of a follower that are drawn: those nearest to the shrink."""
+"""Maximum number of fetches drawn per follower, those nearest to the shrink."""
 FURTHEST: Final = 5
 """Maximum number of lag times that are drawn before and after the shrink."""
 
@@ -82,7 +82,7 @@ def swimlane_scene(lake: Lake, story: ShrinkStory) -> SwimlaneScene:
 
 
 def swimlane_span(story: ShrinkStory) -> Span:
-    """Choose the time range: from before the followers were caught up until they are back, at most some lag times."""
+    """Choose the picture's time range: from before the followers were caught up until they are back, within limits."""
     lag_us = 1000 * story.lag_time_ms
     begun = [
         min([1000 * follower.last_caught_up_time_ms, *(fetch.arrival_us for fetch in follower.fetches[-2:])])
@@ -96,7 +96,7 @@ def swimlane_span(story: ShrinkStory) -> Span:
 
 
 def isr_spans_on_lane(*, member: bool, changes: Sequence[tuple[int, str]], within: Span) -> tuple[Span, ...]:
-    """Compute when a follower was in the ISR, from its initial membership and its shrinks and expands in order."""
+    """Return when a follower was in the ISR, from whether it was at first, and its shrinks and expands in order."""
     found = []
     since, until_us = min([within[0], *(at_us for at_us, _ in changes)]), within[1]
     for at_us, kind in changes:
@@ -132,7 +132,7 @@ def _leader_on_lane(engine: LakeEngine, story: ShrinkStory, within: Span) -> tup
         states=rows_to_explain(engine, "partition_timeline", key),
     ))  # fmt: skip
     states = [(row["at_us"], row["leader_log_end_offset"], row["high_watermark"]) for row in rows]
-    # If the last instant before has several states, the last one applies.
+    # If several states have the last instant before the range, the last of them applies.
     earlier = sum(1 for at_us, _, _ in states if at_us < within[0])
     return tuple(states[max(0, earlier - 1) :])
 

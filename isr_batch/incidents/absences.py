@@ -16,34 +16,36 @@ from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.inputs import FETCH_LOG
 
 CHECK_US: Final = 500_000
-"""Drops by a leader that follow each other within this time belong to one check."""
+"""Drops that a leader makes within this time of each other, in microseconds, belong to one check."""
 LEAST: Final = 0.1
-"""Normal share of time in which a healthy follower has no fetch at its leader, because of round trips and its
+"""Share of time for which a healthy follower normally has no fetch at its leader, because of round trips and its own
 writes."""
 GONE: Final = 0.95
-"""If a pair was absent for more than this share of the time before, its later absence proves nothing."""
+"""If a follower had no fetch at a leader for more than this share of the time before, its later absence proves nothing.
+"""
 _PACKAGE: Final = "isr_batch.incidents"
 _NUMBERS: Final = ("partition_id", "leader_id", "replica_id")
 Tables = dict[str, pa.Table]
 FetchesOfSpans = Callable[[pa.Table], pa.Table]
-"""Returns the fetches in progress during spans, like `isr_batch.lake.lake_engine.LakeEngine.fetches`."""
+"""Function that returns the fetches in progress during given spans of time, like
+`isr_batch.lake.lake_engine.LakeEngine.fetches`."""
 
 
 def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
-    """Find for each drop what kept the follower from its leader, from the fetches of that time.
+    """Find for each drop whether the follower, the leader or their link was absent, from the fetches of that time.
 
     Parameters
     ----------
     sql : ArrowSql
     tables : dict of str to pa.Table
-        ``dropped`` as ``sql/dropped.sql`` gives it, ``leader_epochs``, ``broker_events`` and ``coverage``.
+        ``dropped``, the result of ``sql/dropped.sql``; ``leader_epochs``, ``broker_events`` and ``coverage``.
     fetches_of : callable, optional
         Reader of fetches; without it, every result is unknown.
 
     Returns
     -------
     pa.Table
-        As ``sql/who.sql`` says.
+        One row per drop, with the columns of ``sql/who.sql``.
     """
     windows = sql(text_of(_PACKAGE, "windows", check_us=CHECK_US), **tables)
     spans = _with_ids_as_numbers(sql(text_of(_PACKAGE, "spans", least=LEAST), windows=windows, **tables))
@@ -54,20 +56,20 @@ def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | N
 
 
 def find_undelivered(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
-    """Distinguish responses that were not delivered from a leader that was slow, by the phases of its responses.
+    """Mark the drops before which the leader's responses were due but not delivered: it was not slow, the network was.
 
     Parameters
     ----------
     sql : ArrowSql
     tables : dict of str to pa.Table
-        ``dropped`` as ``sql/dropped.sql`` gives it, and ``broker_events``.
+        ``dropped``, the result of ``sql/dropped.sql``, and ``broker_events``.
     fetches_of : callable, optional
-        Without it nothing is known.
+        Reader of fetches; without it, no drop is marked.
 
     Returns
     -------
     pa.Table
-        ``dropped`` as ``sql/undelivered.sql`` gives it.
+        ``dropped`` with the columns of ``sql/undelivered.sql``.
     """
     spans = _with_ids_as_numbers(sql(text_of(_PACKAGE, "held_spans"), **tables))
     if not spans.num_rows or not fetches_of:
@@ -76,21 +78,21 @@ def find_undelivered(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans |
 
 
 def _with_ids_as_numbers(spans: pa.Table) -> pa.Table:
-    """Give ids the type that tables of fetches have."""
+    """Convert broker ids to the type that they have in tables of fetches."""
     for name in _NUMBERS:
         spans = spans.set_column(spans.column_names.index(name), name, spans[name].cast(pa.int32()))
     return spans
 
 
 def fetches_of_spans(lake: Lake) -> FetchesOfSpans | None:
-    """Return a reader of the fetches in progress during spans of time; None if the log is too large."""
+    """Return a function that reads the fetches in progress during spans of time; None if there are too many to read."""
     return partial(_fetches_around_drops, lake) if stored_bytes(lake, FETCH_LOG.name) <= sizes.ABSENCE_BYTES else None
 
 
 def _fetches_around_drops(lake: Lake, spans: pa.Table) -> pa.Table:
     days = _day_of_absence(min(spans["from_us"].to_pylist())), _day_of_absence(max(spans["until_us"].to_pylist()))
     with engine_for_a_partition(lake) as engine:
-        # The day of a fetch is the one on which it was handled.
+        # Fetches are stored by the day on which they were handled, which may be later than that of arrival.
         found = engine.fetches(engine.rows(spans), (days[0] - timedelta(days=1), days[1] + timedelta(days=1)))
         return without_zones(engine.arrow(found))
 

@@ -12,7 +12,7 @@ NAMED: Final = 3
 
 
 def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[str]:
-    """Describe the rule that drops the fewest healthy followers at the lowest price; empty if the brokers dropped none.
+    """Name the rule that drops the fewest healthy followers at the lowest price; empty if the brokers dropped none.
 
     A rule that misses no more failures than the brokers' own is preferred. The rule gives up leadership at most once
     for each follower that it keeps.
@@ -29,7 +29,7 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
     yours = next((one for one in choices if one.yours), None)
     if not yours or not yours.spurious:
         return []
-    # All followers with an unknown verdict may be healthy.
+    # Followers with an unknown verdict may all be healthy, so a better rule must not have more of them.
     better = [
         one for one in choices
         if not one.reference and one.spurious < yours.spurious and one.unknown <= yours.unknown
@@ -56,7 +56,7 @@ def _names_of_better_rules(best: RuleChoice, yours: RuleChoice) -> str:
 
 
 def _followers_kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluster_id: str) -> str:
-    """Say how many healthy followers a rule keeps, of the brokers' drops or, if these differ, of the replay's."""
+    """Say how many healthy followers a rule keeps of those that the brokers dropped, or that the replay drops."""
     dropped = sum(one["spurious"] for one in own.incidents if one["cluster_id"] == cluster_id)
     if dropped != yours.spurious:
         number = f"{best.spurious or 'no'} healthy follower{'' if best.spurious == 1 else 's'}"

@@ -15,12 +15,12 @@ from isr_batch.printable import printable
 from isr_batch.shown_times import time_text, zone_name
 
 LINES: Final = 3
-"""Lines of each log that are named."""
+"""Maximum number of lines of each log that a card names."""
 _MARKUP: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#"})
 
 
 class IncidentCard(NamedTuple):
-    """An incident, ready to be shown.
+    """An incident in words, for the page and as text.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class IncidentCard(NamedTuple):
 
 
 def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> IncidentCard:
-    """Build a card.
+    """Build the card of one incident.
 
     Parameters
     ----------
@@ -83,12 +83,12 @@ def incident_title(incident: Row) -> str:
 def _card_statements(incident: Row) -> list[str]:
     if incident["fault_id"] is None:
         return []
-    # Lines in its own log explain the rest, and come after it.
+    # The lines of the broker's own log explain the others, so they come last.
     return [said for said, _ in sorted(incident_statements(incident), key=lambda one: one[1] in {"paused", "troubled"})]
 
 
 def incident_markdown(card: IncidentCard, cluster_id: str, picture: str = "") -> str:
-    """Write a card for a chat, an issue or a postmortem, in ten lines or so.
+    """Write a card as Markdown, for a chat, an issue or a postmortem, in ten lines or so.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def _card_rows(card: IncidentCard) -> list[tuple[str, str]]:
 
 
 def _card_sentence(statements: str) -> str:
-    """Begin with a subject, and end with a full stop."""
+    """Write statements as a sentence: with a subject at the beginning, and a full stop at the end."""
     if not statements:
         return ""
     said = f"it {statements}" if statements.startswith(("was ", "dropped ")) else statements
@@ -138,7 +138,7 @@ def _markdown_code(text: str) -> str:
 
 
 def _card_why(drops: Sequence[Row]) -> str:
-    """Count the causes of the drops that a rule made."""
+    """Write the row "why": the causes of the drops that a rule made too, counted."""
     causes = Counter(row["cause"] for row in drops if row["verdict"] in {"spurious", "genuine"})
     said = [f"{CAUSES_IN_STORY[cause]} ({number:,})" for cause, number in causes.most_common()]
     said = [re.sub(r"(^|of |to )it\b", r"\1the follower", text) for text in said]
@@ -146,7 +146,7 @@ def _card_why(drops: Sequence[Row]) -> str:
 
 
 def _card_how_sure(drops: Sequence[Row]) -> str:
-    """Say how many verdicts are certain, and how near the replay's drops are to those of the brokers."""
+    """Write the row on confidence: how many verdicts are certain, and how near replayed drops are to the brokers'."""
     judged = [row for row in drops if row["certainty"]]
     if not judged:
         return ""
@@ -167,7 +167,7 @@ def _card_how_sure(drops: Sequence[Row]) -> str:
 
 
 def _card_cost(incident: Row, drops: Sequence[Row]) -> str:
-    """Say for how long followers were out of the ISRs of how many partitions."""
+    """Write the row on cost: for how long followers were out of the ISRs of how many partitions."""
     where = count_of(incident["partitions"], "partition")
     made = [row for row in drops if row["verdict"] in {"spurious", "genuine"}]
     away = [(row["restored_us"] - row["change_us"]) // 1000 for row in made if row["restored_us"] is not None]
@@ -180,7 +180,7 @@ def _card_cost(incident: Row, drops: Sequence[Row]) -> str:
 
 
 def what_to_check(incident: Row) -> str:
-    """Name what to check next, with host and time range."""
+    """Write what an operator should check next, on which host and in which time range."""
     broker = incident["fault_id"]
     since, until = (time_text(incident[name], "%H:%M:%S") for name in ("since_us", "last_us"))
     when = since if since == until else f"{since} to {until}"
@@ -226,7 +226,7 @@ def _card_next_of_controller(incident: Row, host: str) -> str:
 
 
 def _card_evidence(incident: Row, drops: Sequence[Row]) -> list[str]:
-    """Name the first lines of each log, those of healthy followers before others, and those of pauses and troubles."""
+    """Name the log lines behind an incident: those of healthy followers first, and those of pauses and troubles."""
     printed: dict[str, list[int]] = defaultdict(list)
     for row in sorted(drops, key=lambda row: (VERDICTS.index(row["verdict"]), row["source_line"] or 0)):
         if row["source_file"] and row["source_line"] not in printed[row["source_file"]]:

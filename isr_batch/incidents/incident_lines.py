@@ -19,7 +19,7 @@ TROUBLES: Final = ("paused", "troubled")
 
 
 def incident_lines(own: OwnShrinks, incident: Row) -> list[str]:
-    """Describe an incident in lines.
+    """Describe an incident in lines: each statement, then the query and the log lines that support it.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def incident_lines(own: OwnShrinks, incident: Row) -> list[str]:
 
 
 def _proof_of_drops(incident: Row, kind: str, drops: list[Row]) -> list[str]:
-    """Name the log lines of such drops, and the query for their rows."""
+    """Name the log lines of the drops of this kind, and write the query that selects their rows."""
     fault = incident["fault_id"]
     if kind in TROUBLES:
         lines = [f"    {line}" for line in lines_of_absence(incident["absence"], pauses=kind == "paused")]
@@ -77,7 +77,7 @@ def _query_of_fetches_elsewhere(incident: Row) -> str:
 
 
 def _gap(incident: Row) -> str:
-    """Query the lines of the request log around a silence, which itself has no lines."""
+    """Write the query for the lines around a silence, which itself has no lines in the request log."""
     return (
         "SELECT DISTINCT completed_time, source_file, source_line FROM fetches "
         f"WHERE cluster_id = '{_incident_cluster(incident)}' AND leader_id = {incident['fault_id']} "
@@ -117,7 +117,7 @@ def _incident_query(incident: Row, kind: str) -> str:
             f"{rule} AND primary_cause = 'slow_leader' AND {fault} IN (leader_id, replica_id)",
         ),
         "excluded": ("observed_isr_changes", f"made_by = 'controller' AND kind = 'shrink' AND replica_id = {fault}"),
-        # Where server.log does not show who removed a replica, the table has the controller.
+        # In the table, a replica was removed by the controller unless server.log shows that the leader did.
         "unknown": (
             "observed_isr_changes",
             f"made_by = '{'leader' if incident['droppers'] else 'controller'}' AND kind = 'shrink'",

@@ -25,19 +25,19 @@ BROKER_EVENTS: Final = {
     "started": "started again",
 }
 STARVED: Final = 3
-"""Silences in one incident: a stopped broker has one, a broker short of CPU has many."""
+"""From this number of silences in one incident, a broker was short of CPU; a stopped broker has one."""
 ELSEWHERE: Final = "whose other fetches continued: suspect its network"
 
 
 def incident_story(incident: Row) -> str:
-    """Say what happened in one incident."""
+    """Say in one sentence what happened in an incident, starting with the broker at fault."""
     if incident["fault_id"] is None:
         return f"{count_of(incident['unknown'], 'follower')} dropped; the logs do not say why."
     return f"Broker {incident['fault_id']} {'; '.join(said for said, _ in incident_statements(incident))}."
 
 
 def incident_statements(incident: Row) -> list[tuple[str, str]]:
-    """Describe it statement by statement, each with the kind of its rows as named in `incident_lines`."""
+    """List the statements about an incident, each with its kind as in `incident_lines`, which finds its rows."""
     said = _story_of_who_fell_behind(incident)
     if incident["spurious_of_stopped"]:
         number = incident["spurious_of_stopped"]
@@ -87,7 +87,7 @@ def falls_behind_in_story(incident: Row) -> bool:
 
 
 def undelivered_in_story(incident: Row) -> str:
-    """Write, to follow the name of the broker at fault, whose responses were not delivered."""
+    """Say whose responses were not delivered; to follow the name of the broker at fault."""
     if incident["fault_id"] in incident["undelivered_by"]:
         return f"did not get its responses through to {brokers_text(incident['undelivered_to'])}"
     return f"did not get the responses of {brokers_text(incident['undelivered_by'])}"
@@ -124,7 +124,7 @@ def _story_of_who_fell_behind(incident: Row) -> list[tuple[str, str]]:
 
 
 def _story_of_late(incident: Row) -> str:
-    """Name the leader whose ISRs had a follower back more than a lag time after all others, as under a throttle."""
+    """Name the leader whose ISRs had a follower back more than a lag time after all others, as if it were throttled."""
     if incident["late_leader"] is None:
         return ""
     others, late = (
@@ -135,7 +135,7 @@ def _story_of_late(incident: Row) -> str:
 
 
 def link_in_story(incident: Row) -> str:
-    """Name the link in a sentence if one leader dropped a follower that others kept; otherwise return an empty text."""
+    """Name the link as a further suspect if one leader dropped a follower that others kept; empty if not."""
     by, leaders = incident["dropped_by"] or [], set(incident["leaders"] or [])
     if not incident["stopped"] or incident["stopped_everywhere"] or len(by) != 1 or not leaders - set(by):
         return ""
@@ -143,7 +143,7 @@ def link_in_story(incident: Row) -> str:
 
 
 def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
-    """Say why the followers, or the only one, are considered healthy."""
+    """Say why the ``number`` dropped followers are considered healthy."""
     causes = " or ".join(dict.fromkeys(CAUSES_IN_STORY[one["spurious_cause"]] for one in incidents))
     return causes if number == 1 else causes.replace("it ", "they ").replace("its ", "their ")
 

@@ -13,9 +13,9 @@ from isr_batch.printable import shell_word
 from isr_batch.window import AskedTime
 
 MOST: Final = 10
-"""Maximum number of incidents that are listed."""
+"""Maximum number of incidents that are listed in full."""
 PARTITIONS: Final = 5
-"""Maximum number of partitions that are listed."""
+"""Maximum number of partitions that are listed below the incidents."""
 
 
 def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime | None = None) -> list[Row]:
@@ -51,7 +51,7 @@ def _require_known_broker(own: OwnShrinks, broker: int) -> None:
 
 
 def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) -> int:
-    """Distance of an incident's nearest drop from an instant; negative if earlier."""
+    """Return the time from an instant to an incident's nearest drop, in microseconds; negative if that is earlier."""
     keys = {incident_key(one) for one in incidents}
     after = [at.after_us(row["change_us"]) for row in own.drops.to_pylist() if incident_key(row) in keys]
     return min(after, key=abs, default=0)
@@ -118,7 +118,7 @@ def worst_partitions(own: OwnShrinks) -> list[Row]:
 
 
 def listed_explain_command(one: Row, lake: str = "LAKE") -> str:
-    """Write the command that explains a drop of an incident or a partition.
+    """Write the ``isr-batch explain`` command for a drop of an incident or a partition.
 
     Parameters
     ----------

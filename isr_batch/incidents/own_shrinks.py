@@ -40,9 +40,9 @@ COLUMNS: Final = {
         "cluster_id", "broker_id", "kind", "from_time", "until_time", "what", "source_file", "source_line",
     ),
 }  # fmt: skip
-"""Columns read from each table."""
+"""Columns that are read from each table."""
 SLOTS: Final = 400
-"""Number of time slots of a picture; a slot is two or three pixels wide."""
+"""Number of time slots into which a picture's time is cut; a slot is two or three pixels wide."""
 _PACKAGE: Final = "isr_batch.incidents"
 VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown")
 Row = dict[str, Any]
@@ -50,7 +50,7 @@ Tables = dict[str, pa.Table]
 
 
 class OwnShrinks(NamedTuple):
-    """The ISR changes that the brokers made, by cluster.
+    """The ISR changes that the brokers themselves made, with the replay's verdicts, incidents and data for pictures.
 
     Attributes
     ----------
@@ -61,9 +61,9 @@ class OwnShrinks(NamedTuple):
     drops : pa.Table
         One row per follower that left an ISR, see ``sql/drops.sql``; times in microseconds since 1970.
     incidents : list of dict
-        ``sql/incidents.sql``.
+        Result of ``sql/incidents.sql``: one row per incident.
     clusters : list of dict
-        ``sql/clusters.sql``.
+        Result of ``sql/clusters.sql``: one row per cluster.
     pairs, lanes, events, elections : list of dict
         The other queries of ``sql/``, for pictures; time is cut into SLOTS.
     """
@@ -90,7 +90,7 @@ def own_shrinks(lake: Lake) -> OwnShrinks:
 
 
 def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = None) -> OwnShrinks:
-    """Do the same as `own_shrinks` with tables that are already read.
+    """Join the brokers' shrinks with verdicts as `own_shrinks` does, from tables in memory.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
 
 
 def _with_troubles(sql: ArrowSql, incidents: pa.Table, tables: Tables) -> list[Row]:
-    """Add to each incident what the logs of the broker at fault say about its absence."""
+    """Add to each incident what the log of the broker at fault says about its absence: JVM pauses, own errors."""
     absences = sql(text_of(_PACKAGE, "absences_of_brokers"), incidents=incidents)
     found = troubles_of_absences(sql, absences, tables["broker_troubles"], tables["coverage"])
     of_number = {one["number"]: one for one in found}
@@ -134,7 +134,7 @@ def _with_troubles(sql: ArrowSql, incidents: pa.Table, tables: Tables) -> list[R
 
 
 def ask_own_shrinks(name: str, values: dict[str, str], **tables: pa.Table) -> pa.Table:
-    """Run a query of this folder.
+    """Run one of the queries in this folder's ``sql/``.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ Key = tuple[str, int, int]
 
 
 def incident_key(incident: Row) -> Key:
-    """Return the key of an incident."""
+    """Return what identifies an incident, to group drops by."""
     return incident["cluster_id"], incident["fault_id"], incident["incident"]
 
 

@@ -23,7 +23,7 @@ class PrometheusMetric(NamedTuple):
 
 PREFIX: Final = "isr_batch_"
 INCIDENTS: Final = 100
-"""Incidents of a cluster that are exported, the worst of them: each is a series."""
+"""Maximum number of incidents exported per cluster, the worst of them, because each is a time series."""
 
 
 def prometheus_exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:

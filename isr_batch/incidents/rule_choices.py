@@ -13,9 +13,9 @@ from isr_batch.lake.lake import Lake
 from udfs.rules import REGISTRY
 
 MOST: Final = 5
-"""Maximum number of rows, including that of the brokers' own rule."""
+"""Maximum number of rows shown, including that of the brokers' own rule."""
 REFERENCE: Final = "reference"
-"""Label of a reference rule, which knows more than any leader can."""
+"""Label of the rule true-lag, a reference that knows more than any leader can."""
 LAG_TIME: Final = "replica_lag_time_max_ms"
 MIN_ISR: Final = "min_insync_replicas"
 DECISIONS: Final = (
@@ -81,7 +81,7 @@ def read_scores_for_choices(lake: Lake) -> list[Row]:
 
 
 def order_scores_for_choices(rows: pa.Table) -> list[Row]:
-    """Order rows of rule_scores by cluster, release of the rule, and lag time; add ``T``, ms, and ``lost_records``."""
+    """Order rows of rule_scores by cluster, release and lag time; add ``T`` (lag time in ms) and ``lost_records``."""
     known = {rule: position for position, rule in enumerate(REGISTRY)}
     found: list[Row] = rows.to_pylist()
     for row in found:
@@ -100,7 +100,7 @@ def order_scores_for_choices(rows: pa.Table) -> list[Row]:
 
 
 def _lost_records_of_choice(row: Row) -> int | None:
-    """Largest number of acknowledged records lost by a leader's death; None if it is unknown what an heir lacks."""
+    """Return the most acknowledged records that a leader's death would lose; None if what an heir lacks is unknown."""
     lost, offline_s = row["lost_if_leader_dies_records_max"], row["offline_if_leader_dies_seconds"]
     if lost is None and (row["under_min_isr_seconds"] or 0) > (offline_s or 0):
         return None
@@ -108,7 +108,7 @@ def _lost_records_of_choice(row: Row) -> int | None:
 
 
 def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
-    """Group rule runs of a cluster by lag time, DECISIONS and price; the groups in the order of their first run."""
+    """Group the rule runs of a cluster with equal lag time, DECISIONS and price; in the order of their first run."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         price = (
@@ -121,7 +121,7 @@ def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def _price_in_tenths(seconds: float | None) -> float:
-    """Round a price, so that a moment makes no difference; an unknown price is infinite."""
+    """Round seconds of a price to tenths, so that a moment makes no difference; an unknown price is infinite."""
     return float("inf") if seconds is None else round(seconds, 1)
 
 
@@ -154,7 +154,7 @@ def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> lis
 
 
 def _over_topics(rows: Iterable[Row]) -> list[Row]:
-    """Merge rule runs that differ only in min.insync.replicas: each has the topics with that setting."""
+    """Add up rule runs that differ only in min.insync.replicas, because each covers other topics."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         params = {name: value for name, value in json.loads(row["params_json"]).items() if name != MIN_ISR}
@@ -163,7 +163,7 @@ def _over_topics(rows: Iterable[Row]) -> list[Row]:
 
 
 def _scores_together(group: Sequence[Row]) -> Row:
-    """Sum up scores. For maxima, the largest is used."""
+    """Add up the scores of several rows; of maxima, keep the largest."""
     sums = ("shrinks", "spurious", "genuine", "excluded", "unknown", "misses", "relinquishes", *COSTS)
     largest = max((row["detection_ms_p99"] for row in group if row["detection_ms_p99"] is not None), default=None)
     lost = [row["lost_records"] for row in group]
@@ -174,7 +174,7 @@ def _scores_together(group: Sequence[Row]) -> Row:
 
 
 def _rules_of_brokers(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
-    """Rules and lag times that the brokers ran, by replay_check; without changes, the rule of the other clusters."""
+    """List the rules and lag times that the brokers ran, by replay_check; if it has none, those of other clusters."""
     checks = own.tables["replay_check"].select(["cluster_id", "rule", "params_json"])
     pairs = checks.filter(pc.equal(checks["cluster_id"], cluster_id)).group_by(["rule", "params_json"]).aggregate([])
     params = [(row["rule"], json.loads(row["params_json"])) for row in pairs.to_pylist()]
@@ -201,7 +201,7 @@ def _cost_of_choices(values: Sequence[float | None]) -> Span | None:
 
 
 def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
-    """Name a rule run, by its parameters as well if the lag time does not identify it among those of its cluster."""
+    """Name a rule run by its rule, and its parameters if a cluster has several runs of the rule with one lag time."""
     if sum((other["rule"], other["T"]) == (row["rule"], row["T"]) for other in rows) == 1:
         return str(row["rule"])
     others = [
@@ -212,7 +212,7 @@ def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
 
 
 def _figures_of_choice(one: RuleChoice) -> tuple[float, ...]:
-    """Return the figures by which groups are compared; less is better."""
+    """Return the figures by which choices are compared; less is better for each."""
     never = float("inf")
     return (
         one.spurious, one.misses, never if one.detection_ms is None else one.detection_ms,

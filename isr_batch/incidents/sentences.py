@@ -28,14 +28,14 @@ CALLED: Final = {
     "excluded": "removed by the controller",
     "unknown": "not judged",
 }
-"""Names of dropped followers on the page, by verdict."""
+"""The word on the page for a dropped follower, by verdict."""
 NOTHING: Final = "This lake has no terms of leaders, so there is nothing to report."
 NAMED: Final = 4
-"""Number of instants that are listed; beyond it, only the first and the last."""
+"""Maximum number of instants that are listed one by one; of more, only the first and the last are."""
 
 
 def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Describe a cluster's drops, the broker at fault and the confidence; the first sentence is a summary.
+    """Say how many of a cluster's drops were spurious, which broker is at fault, how sure that is; a summary first.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def brief_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return the part of the headline that names a broker."""
+    """Return the sentence of the headline that names the broker at fault, without the rest."""
     said = _sentences_of_cluster(own, cluster)
     return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _sentences_of_assumptions(cluster)
 
@@ -88,7 +88,7 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
-    """Count replicas that left an ISR when no log shows whether the leader or the controller removed them."""
+    """Say how many replicas left an ISR without a log that shows whether the leader or the controller removed them."""
     if not cluster["unknown_makers"]:
         return []
     replicas = count_of(cluster["unknown_makers"], "replica")
@@ -97,7 +97,7 @@ def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
 
 
 def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Note what belongs to no incident: drops that cannot be judged, starts of brokers, new settings, assumptions."""
+    """Write what belongs to no incident: drops that cannot be judged, starts of brokers, new settings, assumptions."""
     incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
     said = _sentences_of_unjudged_leaving(cluster)
     if not any(one["spurious"] + one["genuine"] for one in incidents):
@@ -126,7 +126,7 @@ def _sentences_of_what_happened(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def _sentences_of_assumptions(cluster: Row) -> list[str]:
-    """List what the logs do not show, and the option that states it."""
+    """List what had to be assumed because no log shows it, with the option that replaces it."""
     if cluster["of_table"]:
         return _assumed_sentences_of_table(cluster)
     said = []
@@ -146,7 +146,7 @@ def _sentences_of_assumptions(cluster: Row) -> list[str]:
 
 
 def assumed_of_tables(own: OwnShrinks) -> list[str]:
-    """List for each cluster from a table the unmapped columns that affect the result."""
+    """List, for each cluster that was read from a table, what was assumed because no column is mapped for it."""
     named = "{}: " if len(own.clusters) > 1 else ""
     return [
         named.format(cluster["cluster_id"]) + sentence
@@ -216,7 +216,7 @@ def _sentence_healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom:
 
 
 def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
-    """Say which leader followers did not reach, and which of them stopped, by their fetches from others."""
+    """Write the sentence about genuine drops: which leader the followers did not reach, and which followers stopped."""
     begin = f"{number} {_was_or_were(number)} really"
     if sum(one["stopped"] for one in incidents) == number:
         return f"{begin} stopped or behind: {_moments_by_broker(incidents, 'stopped', form)}."
@@ -249,7 +249,7 @@ def _moments_by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
 
 
 def _narrowing_words(incident: Row, kind: str) -> str:
-    """Further facts of an incident, after a number."""
+    """Write details about an incident that follow its number of drops: reassignments, the link, a late return."""
     if kind == "excluded":
         all_of_them = incident["reassigned"] == incident["excluded"]
         number = "" if all_of_them else f"{incident['reassigned']} of them "
@@ -263,7 +263,7 @@ def _narrowing_words(incident: Row, kind: str) -> str:
 
 
 def _incidents_of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple[int, list[Row], int]]:
-    """Group incidents by the broker at which they point, count one kind in each group, and sort by that number."""
+    """Group incidents by the broker at fault, with the number of drops of one kind; most drops first."""
     for broker in _brokers_by_drops(incidents, kind):
         of_broker = [one for one in incidents if one["fault_id"] == broker and one[kind]]
         yield broker, of_broker, sum(one[kind] for one in of_broker)
@@ -278,7 +278,7 @@ def _moments(incidents: Sequence[Row], form: str) -> str:
 
 
 def clock_format(cluster: Row) -> str:
-    """Write instants without their day if it is the same for all."""
+    """Return the format of times: without the day if all times of the cluster are on one day."""
     day = "%Y-%m-%d"
     return (
         "%H:%M:%S" if time_text(cluster["first_us"], day) == time_text(cluster["last_us"], day) else f"{day} %H:%M:%S"
@@ -363,7 +363,7 @@ def incidents_answer(
 
 
 def span_of_terms(cluster: Row) -> str:
-    """Write the period of a cluster's terms."""
+    """Write the period that the terms of a cluster's leaders cover."""
     return f"{time_text(cluster['first_us'])} to {time_text(cluster['last_us'])} {zone_name()}"
 
 

@@ -1,4 +1,4 @@
-"""Find the time that the request log of a broker does not cover."""
+"""Find the times for which a broker's request log is missing."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta

@@ -18,7 +18,7 @@ HEAD: Final = (
 
 
 FORMULA: Final = frozenset("=+-@\N{MINUS SIGN}")
-"""First characters of a formula, in any width, after any blanks."""
+"""Characters with which a formula may begin in a spreadsheet, also in full width or after blanks."""
 
 
 def verdicts_csv(own: OwnShrinks, lake: str) -> str:

@@ -69,12 +69,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BROKER = {LEADER_EPOCHS.name: "leader_id", OBSERVED_ISR_CHANGES.name: "leader_id", BROKER_EVENTS.name: "broker_id",
            COVERAGE.name: "broker_id"}  # fmt: skip
 _UNTIL = {LEADER_EPOCHS.name: "end_time", COVERAGE.name: "until_time"}
-"""Tables with rows that begin in earlier logs and continue in those that are read."""
+"""Column with the end of a row, for tables whose rows may begin in an earlier log and continue in those that are read.
+"""
 
 
 @dataclass(frozen=True)
 class IngestOfBrokerLogs:
-    """Result of an ingest: its counts, and the account of every line; without an account if nothing was new."""
+    """Result of an ingest of broker logs: its counts, and the account of every line; no account if nothing was new."""
 
     counts: RunCounts
     account: list[Tally]
@@ -199,7 +200,7 @@ def _known_broker_logs(lake: Lake, cluster_id: str) -> list[IngestedFile]:
 def _write(
     small: SmallTables, logs: KafkaLogs, read: ReadFiles, earlier: EarlierLogs, cluster_id: str
 ) -> tuple[int, int]:
-    """Write the rows; return their number, and the number of rows that no table accepted."""
+    """Write the rows of all input tables; return their number, and how many rows no table accepted."""
     refused = {refused.source_file for refused in read.work.found.refused}
     still = {record.source_file for record in read.remaining} - refused
     for of_file, span in read.overlaps:
@@ -217,7 +218,7 @@ def _write(
     )  # fmt: skip
     days = ", ".join(f"DATE'{day}'" for day in sorted(read.days))
     if days and small.lake.has(LATE_CHECKS.name):
-        # The old rows may have been derived from a log that has changed.
+        # Old rows may come from a log that has changed since, so they are replaced.
         none = arrow_schema(LATE_CHECKS).empty_table()
         replace_arrow(
             small.lake,
@@ -230,16 +231,16 @@ def _write(
 
 
 def _rows_to_keep(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str) -> str:
-    """Return the SQL condition of rows that stay: those from request logs that are gone and are not derived again."""
+    """Return the SQL condition of the rows that an ingest must keep: from logs that are gone, and not derived again."""
     broker = _BROKER[table.name]
     alone = read.time_of_gone_files(broker, time, _UNTIL.get(table.name))
     if table is COVERAGE:
         return f"log = '{REQUEST}' AND ({alone})"
-    if table is BROKER_EVENTS:  # a silence is only detected by the requests after it
+    if table is BROKER_EVENTS:  # a silence is only found when the requests after it are read
         silent = read.time_of_gone_files(broker, "end_time")
         alone = f"kind = 'silent' AND ({silent}) OR kind <> 'silent' AND ({alone})"
     begins = {each: _EPOCH + timedelta(microseconds=us) for each, us in earlier.begin_us().items()}
-    # Logs rotate separately: lines of a time whose requests are gone may be in a file that is new.
+    # Logs rotate separately: the request log of a time may be gone while a new file has server.log lines of that time.
     small = read.small_logs_since(begins)
     since = {
         LEADER_EPOCHS.name: [_since_broker_logs(broker, time, begins)],
@@ -256,7 +257,7 @@ def _since_broker_logs(broker: str, time: str, begins: Mapping[int, datetime]) -
 
 
 def _is_append(row: Mapping[str, Any]) -> str:
-    """Return a SQL condition that only the row of this append meets."""
+    """Return a SQL condition that selects the row of one append."""
     line = "source_line IS NULL" if row["source_line"] is None else f"source_line = {row['source_line']}"
     same = [line, *(f"{name} = {row[name]}" for name in ("leader_id", "partition_id", "base_offset")),
             *(f"{name} = {sql_literal(row[name])}" for name in ("topic", "source_file"))]  # fmt: skip
@@ -269,7 +270,7 @@ def ingested_clusters(lake: Lake) -> set[str]:
 
 
 def require_clean_broker_logs(lake: Lake, cluster_id: str, counts: RunCounts, max_quarantine_ratio: float) -> None:
-    """Fail if an ingest refused too many lines.
+    """Fail if an ingest of broker logs refused too large a share of lines.
 
     Raises
     ------
@@ -300,4 +301,4 @@ def require_clean_broker_logs(lake: Lake, cluster_id: str, counts: RunCounts, ma
 
 
 _SHOWN = 300
-"""Characters of a line in a message."""
+"""Maximum number of characters of a refused line that a message shows."""

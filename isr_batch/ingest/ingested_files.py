@@ -30,18 +30,19 @@ from isr_batch.ingest.folder.log_folder import METADATA, PROPERTIES, REQUEST, Lo
 from isr_batch.lake.ddl import sql_literal
 
 OVERLAP = timedelta(seconds=1)
-"""Files with a shorter overlap are not copies, because threads write lines some milliseconds out of order, also across
-a rotation."""
+"""Two files that overlap for less than this are not copies of each other: threads write lines some milliseconds out of
+order, also across a rotation."""
 
 GOES_ON = timedelta(seconds=2)
-"""A term or a stretch of the log may continue in a file that is read if it ends or begins this close to that file."""
+"""A term or covered stretch continues in another file if it ends this close to the beginning of that file, or begins
+this close to its end."""
 
 Span = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True)
 class IngestedFile:
-    """A row of ``ingested_files``; times are UTC."""
+    """A file that an ingest has read: a row of ``ingested_files``; times are in UTC."""
 
     source_file: str
     kind: str
@@ -59,7 +60,7 @@ class IngestedFile:
 
     @property
     def span(self) -> Span | None:
-        """First and last timestamp in the file."""
+        """First and last timestamp in the file; None if no line has one."""
         return (self.first_time, self.last_time) if self.first_time and self.last_time else None
 
 
@@ -75,7 +76,7 @@ def _file_began_as(file: LogFile, record: IngestedFile) -> bool:
 
 
 def _is_shorter(file: LogFile, record: IngestedFile) -> bool:
-    """Whether a file is an older, shorter copy of an ingested one, by comparing at least half of its bytes."""
+    """Whether a file is an older, shorter copy of an ingested file, by hashes of at least half of its bytes."""
     assert file.held is not None
     hashes = file.held.first_hashes
     same = (record.kind, record.broker_id) == (file.kind, file.broker_id)
@@ -85,7 +86,7 @@ def _is_shorter(file: LogFile, record: IngestedFile) -> bool:
 
 @dataclass(frozen=True)
 class PlanOfFiles:
-    """The changes that an ingest of a folder makes to the lake.
+    """Plan of an ingest of a folder: which files are read, and which earlier files they replace.
 
     Parameters
     ----------
@@ -116,7 +117,7 @@ def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfF
     superseded = [record for record in known if any(_file_began_as(file, record) for file in read)]
     gone = [record for record in known if record not in superseded and record.kind != PROPERTIES]
     taken = {record.source_file for record in gone}
-    named: dict[tuple[str, str | None], str] = {}  # a file may hold several logs, and is listed for each
+    named: dict[tuple[str, str | None], str] = {}  # a file with several logs is listed several times
     files = []
     for file in read:
         if (file.path, file.source) in named:
@@ -206,18 +207,18 @@ class ReadFiles:
 
     @property
     def days(self) -> set[date]:
-        """Days covered by the files being read, now or at their last ingest."""
+        """Days covered by the files that are read, by their present content or by that at their last ingest."""
         before = {day for record in self.work.superseded for day in record.days}
         return before | {day for of_file in self.times.values() for day in of_file["days"]}
 
     @property
     def _day_bounds(self) -> tuple[date, date] | None:
-        """First and last day of rows of the files that are read; late timestamps may belong to an earlier day."""
+        """First and last event_date of rows of the files that are read; a late line may belong to the day before."""
         days = self.days
         return (min(days) - timedelta(days=1), max(days) + timedelta(days=1)) if days else None
 
     def rows(self, done_at: Sequence[str]) -> str:
-        """Return the SQL condition of the fetches or appends that are replaced.
+        """Return the SQL condition of the lake's fetches or appends that the rows of the files that are read replace.
 
         Parameters
         ----------
@@ -234,18 +235,18 @@ class ReadFiles:
 
     @property
     def days_of_rows(self) -> tuple[str, str] | None:
-        """First and last event_date of the rows selected by `rows`; None if unbounded."""
+        """Return the first and last event_date, as SQL, of the rows that `rows` selects; None if unbounded."""
         days = self._day_bounds
         return (str(days[0]), str(days[1])) if days and not self.overlaps else None
 
     def small_logs_since(self, begins: Mapping[int, datetime]) -> dict[int, datetime]:
-        """Find the time from which a broker's events and ISR changes are derived again.
+        """Find from which time on the events and ISR changes of each broker are derived again.
 
         That is the first line of its logs other than requests that are read, but not before all of its earlier lines
         are at hand (``begins``), and not before a metadata log that is gone ends: nothing else has its records.
         """
         recorded = [record.span[1] for record in self.work.gone if record.kind == METADATA and record.span]
-        # Without an earlier line, all lines of a broker are those that are read.
+        # If no line of a broker is kept from earlier logs, the lines that are read are all its lines.
         logged = {record.broker_id for record in self.work.gone if record.kind not in {REQUEST, METADATA}}
         new = {file.broker_id for file in self.work.found.files if file.broker_id is not None} - logged
         since: dict[int, datetime] = {}
@@ -261,7 +262,7 @@ class ReadFiles:
 
     @property
     def later_request_logs(self) -> list[str]:
-        """List ingested request logs that begin after the end of a log of the same broker that is only read now."""
+        """List request logs that were ingested before an earlier log of the same broker, which is only read now."""
         return sorted(
             record.source_file for record in self.work.gone
             if record.kind == REQUEST and record.span
@@ -269,7 +270,7 @@ class ReadFiles:
         )  # fmt: skip
 
     def time_of_gone_files(self, broker: str, time: str, until: str | None = None) -> str:
-        """Return a SQL condition for the rows from request logs that are gone, by their broker and time.
+        """Return the SQL condition of a table's rows whose time is covered by request logs that are gone.
 
         A row with an end (``until``) belongs to a file that is read if its end is within that file, or shortly before.
         """
@@ -289,7 +290,7 @@ def _file_swallows(file: LogFile, span: Span, record: IngestedFile) -> bool:
 
 
 def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[datetime | None, datetime | None]]:
-    """Divide time between the files that are read and those that are gone.
+    """Divide the time of one broker between the files that are read and those that are gone.
 
     Time between two files belongs to the second: a term begins before its first request. Where both cover the
     same time, the file that is read takes precedence.
@@ -349,5 +350,5 @@ def _file_meets(time: str, until: str | None, after: datetime | None, upto: date
 
 
 def sql_instant(instant: datetime) -> str:
-    """Write an instant as SQL."""
+    """Write a time as a SQL timestamp literal."""
     return f"TIMESTAMP'{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}'"

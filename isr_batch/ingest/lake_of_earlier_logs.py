@@ -1,4 +1,4 @@
-"""Read the part of a lake that later logs continue, and store the lines that future logs will need."""
+"""Read from a lake what the logs of this ingest continue, and store in it what the logs of later ingests will need."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,8 @@ from isr_batch.lake.tables.inputs import KEPT_LINES, SESSION_ENDS
 from isr_batch.lake.tables.leaders import COVERAGE
 
 _LAST_US = 120_000_000
-"""How long before a log its followers' last fetches are searched for, because a follower may have been stopped."""
+"""How long before the start of a log, in microseconds, followers' last fetches are searched for: one may have been
+stopped."""
 _NEVER_US = 1 << 62
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -106,7 +107,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
     files = [
         {"kind": record.kind, "broker_id": record.broker_id, "first_us": _us_in_lake(record.span[0]),
          "last_us": _us_in_lake(record.span[1]),
-         # A server.log with warnings only does not cover any time.
+         # A server.log without lines at INFO covers no time, because shrinks are logged at INFO.
          "informs": any(row["broker_id"] == record.broker_id
                         and _us_in_lake(row["from_time"]) <= _us_in_lake(record.span[1])
                         and _us_in_lake(row["until_time"]) >= _us_in_lake(record.span[0]) for row in covered)}
@@ -167,7 +168,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
 
 
 def _known_brokers(kept: Iterable[str], found: Mapping[int, Broker]) -> dict[int, Broker]:
-    """Complete the settings of a folder's brokers by the kept settings, and add brokers that the folder lacks."""
+    """Complete the settings of the folder's brokers from the lake, and add brokers that the folder does not have."""
     brokers = dict(found)
     for text in kept:
         before = json.loads(text)
@@ -212,7 +213,7 @@ def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, ea
 
 
 def _lines_still_needed(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """Drop old lines of each broker from before its last start, because no term continues across a restart."""
+    """Drop each broker's kept lines from before its last start: no term goes on after a restart."""
     return sql(
         f"""
         WITH started AS (SELECT broker_id, max(stamp_us) AS started_us FROM starts GROUP BY broker_id),

@@ -1,4 +1,4 @@
-"""Write input rows into a lake; they replace the existing rows of the time that they cover."""
+"""Write the rows of an ingest of logs to the input tables; they replace the rows that the lake has of the same time."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +45,7 @@ CUT_BY = (
     (COVERAGE, "from_time"),
     (CONTROLLER_RECORDS, "record_time"),
 )
-"""The time column of each table, from which event_date is derived."""
+"""The column of each table from which event_date is derived."""
 
 Span = tuple[str, str]
 Given: TypeAlias = DataFrame | pa.Table | Spread
@@ -97,7 +97,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
             lake, tables, small, _Replaced(cluster_id, replaced, replaced_days, left_alone), pool
         )
         few, frames, spans = given.few, given.frames, given.spans
-        # A table with few rows hardly shows which time its log covers; requests show it, because they never pause.
+        # The times of fetches and appends show which period the logs cover; a table with few rows does not.
         served = [span for name, span in spans.items() if span and name in (FETCH_LOG.name, APPEND_LOG.name)]
 
         def write(cut: tuple[Table, str]) -> int:
@@ -124,7 +124,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
 
         cuts.append((QUARANTINE, ""))
         in_pool = {cut[0].name: pool.submit(write, cut) for cut in cuts if cut[0].name in frames}
-        # This runs concurrently, in this thread.
+        # While the pool writes tables with Spark, this thread writes those that do not need Spark.
         written = {cut[0].name: write(cut) for cut in cuts if cut[0].name in {*few, *given.files}}
         written |= {name: done.result() for name, done in in_pool.items()}
     for frame in given.cached:
@@ -133,7 +133,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
 
 
 class _Replaced(NamedTuple):
-    """Arguments of `replace_covered_rows` about the replaced rows."""
+    """The arguments of `replace_covered_rows` that say which rows are replaced and which are kept."""
 
     cluster_id: str
     where: Mapping[str, str]
@@ -142,7 +142,7 @@ class _Replaced(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """The rows of all tables, in the driver, in files or in Spark; ``refused`` are the rows that no table accepts."""
+    """The given rows by where they are: this process, files, or Spark; ``refused`` are those that no table accepts."""
 
     few: dict[str, pa.Table]
     files: dict[str, list[FileOfWorker]]
@@ -165,7 +165,7 @@ def _look_at_given_rows(
     }
     few = {name: rows for name, rows in tables.items() if small and isinstance(rows, pa.Table)}
     for table, _ in cuts:
-        # If rows break the contract, Spark takes over, because quarantine stores them as JSON.
+        # If some rows break a contract, Spark writes the table, because it can convert them to JSON for quarantine.
         if small and table.name in few and small.count_broken(
             table, few[table.name], replaced.where.get(table.name, "true")
         ):  # fmt: skip
@@ -211,7 +211,7 @@ def _here_if_few_rows(rows: Spread) -> Given:
 
 
 def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) -> Store | None:
-    """Return the store to which workers can write a table; None if only Spark can, or must rewrite other rows."""
+    """Return the store in which workers can write a table's files; None if Spark has to write the table."""
     if table.name not in replaced.where or table.name in replaced.left_alone:
         return None
     whole = f"{rows_of_cluster(replaced.cluster_id)} AND ({replaced.where[table.name]})"
@@ -246,7 +246,7 @@ def _rows_in_spark(lake: Lake, rows: Given) -> DataFrame:
         return spark_frame_of_spread(rows)
     if not isinstance(rows, pa.Table):
         return rows
-    # Only names are compared here; nulls in NOT NULL columns are counted later.
+    # Only the columns' names are compared here; nulls in NOT NULL columns are found when constraints are checked.
     return lake.spark.createDataFrame(pa.Table.from_arrays(rows.columns, names=rows.column_names))
 
 
@@ -256,7 +256,7 @@ def rows_of_cluster(cluster_id: str) -> str:
 
 
 class _Look(NamedTuple):
-    """Summary of a table's rows: first and last instant (None without rows), count, and contract violations."""
+    """Summary of rows to be written to a table: first and last instant (None without rows), count, violations."""
 
     span: Span | None
     rows: int
@@ -264,14 +264,14 @@ class _Look(NamedTuple):
 
 
 def _look_at_frame(frame: DataFrame, time: str, broken: Column) -> _Look:
-    # As text, because Python would convert an instant to the local time zone.
+    # Instants are collected as text, because Python would convert them to the local time zone.
     bounds = (F.min(time).cast("string"), F.max(_upto(time)).cast("string"))
     first, last, rows, refused = frame.select(*bounds, F.count("*"), F.count(broken)).collect()[0]
     return _Look((first, last) if first else None, rows, refused)
 
 
 def _upto(time: str) -> str:
-    """Return the column with the last instant of a row, given the column with its first."""
+    """Return the column with a row's last instant, given that with its first: they differ for terms and runs."""
     return "last_handled_time" if time == "handled_time" else time
 
 
@@ -279,7 +279,7 @@ def _span_of_rows(times: pa.ChunkedArray) -> Span | None:
     """Return the first and last instant as text in Spark's format; None without rows."""
     if not len(times):
         return None
-    plain = times.cast(pa.timestamp("us"))  # not as Python's times, which lack the year 0
+    plain = times.cast(pa.timestamp("us"))  # Python's times lack the year 0
     return pc.min(plain).cast(pa.string()).as_py(), pc.max(plain).cast(pa.string()).as_py()
 
 
@@ -308,7 +308,7 @@ def _refused(frame: DataFrame, why: Column, run_id: str) -> DataFrame:
 
 
 def _span_of_all(spans: list[Span]) -> Span:
-    """Return the period from the start of the first span to the end of the last."""
+    """Return the one period that contains all spans."""
     return min(span[0] for span in spans), max(span[1] for span in spans)
 
 

@@ -56,7 +56,7 @@ def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] |
         first, until = engine.listed(edges)[0].values()
         if first is None:
             return
-        # Each run is within one day, but the runs may be on several days.
+        # The affected runs may be on several days, each run within one.
         days = (first[:10], until[:10])
         near = (
             f"({of_rows}) AND event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}' "
@@ -76,7 +76,7 @@ def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] |
 
 
 def _later(place: int) -> str:
-    """Return SQL for the n-th fetch of a run: the sum of one of the six differences in ``later_by`` up to it."""
+    """Return SQL for how much later the n-th fetch of a run is than the first: a sum over one of six ``later_by``."""
     return f"CAST(coalesce(list_sum(later_by[{place} : 6 * n : 6]), 0) AS BIGINT)"
 
 

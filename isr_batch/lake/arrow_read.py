@@ -71,7 +71,7 @@ def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | 
 
 
 def stored_bytes(lake: Lake, name: str) -> int:
-    """Size of the files that a read of a lake's table scans; 0 if the lake has no such table."""
+    """Return the bytes of the files that a read of a lake's table scans; 0 if the lake has no such table."""
     if not lake.has(name):
         return 0
     there = lake.direct(name)
@@ -79,7 +79,7 @@ def stored_bytes(lake: Lake, name: str) -> int:
 
 
 def contract_schema(name: str, columns: Sequence[str]) -> pa.Schema:
-    """Arrow schema of some columns of a table, by its contract; all are nullable."""
+    """Return the Arrow schema of some columns of a table, by its contract; all are nullable."""
     contract = {column.name: column for column in contract_of(name).columns}
     return pa.schema([pa.field(column, TYPES[contract[column].type]) for column in columns])
 

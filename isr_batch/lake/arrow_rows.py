@@ -26,7 +26,7 @@ TYPES: Final = {
 
 @cache
 def arrow_schema(table: Table) -> pa.Schema:
-    """Arrow schema of a table's rows, by its contract."""
+    """Return the Arrow schema of a table's rows, by its contract."""
     return pa.schema([pa.field(column.name, TYPES[column.type], column.nullable) for column in table.columns])
 
 

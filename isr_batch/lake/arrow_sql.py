@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import duckdb
 
 _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
-    "temp_directory": "",  # no files: the tables are in memory anyway
+    "temp_directory": "",  # no spill: the tables are in memory anyway
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
-    "default_null_order": "nulls_first_on_asc_last_on_desc",  # like Spark
+    "default_null_order": "nulls_first_on_asc_last_on_desc",  # as in Spark
 }
 _MOST_PLANS = 128
 
@@ -47,12 +47,13 @@ SPARK_FUNCTIONS = (
     "unix_micros(instant) AS epoch_us(instant)",
     "unix_millis(instant) AS epoch_us(instant) // 1000",
 )
-"""DuckDB macros for functions of Spark, and for those of the lake (`lag_time_ms`, `out_of_isr_ms`)."""
+"""DuckDB macros that define functions of Spark under their names, and those of the lake (`lag_time_ms`,
+`out_of_isr_ms`)."""
 
 
 @dataclass(frozen=True)
 class ArrowView:
-    """A query that another query uses like a table.
+    """A query that other queries of `ArrowSql` can use like a table.
 
     Attributes
     ----------
@@ -92,7 +93,7 @@ class _ArrowSqlPlan:
 
     @contextmanager
     def run(self, tables: Mapping[str, pa.Table]) -> "Iterator[duckdb.DuckDBPyRelation]":
-        """Run the query on other rows with the same columns, which are not kept."""
+        """Run the query on the given rows, which must have the columns with which it was planned; they are not kept."""
         for name, given in self._given.items():
             given.rows = tables[name]
         try:
@@ -127,7 +128,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         """Do nothing, because other instances share the engine, and each query closes its own connection."""
 
     def __call__(self, text: str, **tables: pa.Table | ds.Dataset | ArrowView) -> pa.Table:
-        """Run a query.
+        """Run a query, and return its result as an Arrow table.
 
         Parameters
         ----------
@@ -176,7 +177,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
                 with self._plans[key].run(tables) as answer:
                     yield answer
             return
-        # A separate connection with its own names, because threads may query concurrently.
+        # Each query has a separate connection with its own table names, because threads may query concurrently.
         with self._engine.cursor() as query:
             for name, table in stored.items():
                 query.register(name, table)
@@ -193,11 +194,11 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
 
 @cache
 def _engine_of_process(macros: tuple[str, ...], threads: int, _process: int) -> "duckdb.DuckDBPyConnection":
-    """Open one engine per process: each takes 35 ms of CPU, and a nightly run would open hundreds."""
+    """Return this process's only engine with these macros: opening one takes 35 ms, hundreds of times a night."""
     import duckdb  # a large library, which most processes that import this module do not use
 
     engine = duckdb.connect(":memory:", config=_OPTIONS | {"threads": threads})
-    # Queries must not find files or Python variables by name.
+    # Names in queries must mean only the given tables, not files or Python variables.
     engine.execute("SET enable_external_access = false; SET python_enable_replacements = false")
     for text in (*SPARK_FUNCTIONS, *macros):
         engine.execute(f"CREATE MACRO {text}")

@@ -1,4 +1,4 @@
-"""Check with a request that a lake in a catalog or in an object store exists."""
+"""Check that a lake in a catalog or in an object store exists, with one request."""
 
 from pyspark.errors import AnalysisException
 

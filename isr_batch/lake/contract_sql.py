@@ -37,7 +37,7 @@ def count_breaking_contract(sql: ArrowSql, table: Table, rows: pa.Table, where: 
         SQL condition that both engines understand.
     """
     holds = [f"coalesce({condition}, true)" for condition in table.constraints.values()]
-    # Queries cannot handle maps.
+    # Columns of maps are left out, because `ArrowSql` cannot handle them.
     required = [column for column in table.columns if not column.nullable]
     holds += [f"{column.name} IS NOT NULL" for column in required if not column.type.startswith("MAP")]
     if any(rows[column.name].null_count for column in required if column.type.startswith("MAP")):

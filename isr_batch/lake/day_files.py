@@ -1,4 +1,4 @@
-"""Find a table's data files per day, and the files from which derived tables were made."""
+"""Find the data files of a table by day, and those from which the rows of derived tables were made."""
 
 import hashlib
 import re
@@ -34,7 +34,7 @@ def files_by_day(lake: Lake) -> dict[date, str]:
 
 
 def made_from(lake: Lake, name: str, column: str) -> dict[date, str]:
-    """Read, for each day of a derived table, the hash of its source files (`files_by_day`), which ``column`` holds."""
+    """Read, by day, the hash of the files (`files_by_day`) that a derived table was made from; ``column`` has it."""
     columns = ["event_date", column]
     if lake.has(name) and lake.direct(name) is None:
         return dict(lake.read(name).select(columns).distinct().collect())

@@ -13,7 +13,7 @@ _CONSTRAINT: Final = "delta.constraints."
 
 
 def ddl_differences(table: Table, found: Mapping[str, str]) -> list[str]:
-    """List the differences between the columns of a stored table and its contract."""
+    """List in words how a stored table's columns and types (``found``) differ from its contract; empty if equal."""
     expected = _types_of_contract(table.columns)
     return [
         *(f"no column {name} {expected[name]}" for name in expected if name not in found),
@@ -83,7 +83,7 @@ def _column_ddl(column: Column) -> str:
 
 
 def table_properties(table: Table) -> dict[str, str]:
-    """Table properties in the DDL of a contract: constraints, file names, statistics and the change feed."""
+    """Return the table properties that a contract requires: constraints, file names, statistics and the change feed."""
     given = {f"{_CONSTRAINT}{name}": f"coalesce({condition}, true)" for name, condition in table.constraints.items()}
     # Spark would name folders after rule parameters, which can be longer than a file name may be.
     if len(table.partitioned_by) > 1:
@@ -96,7 +96,7 @@ def table_properties(table: Table) -> dict[str, str]:
 
 
 def constraints_since(table: Table, known: Mapping[str, str]) -> dict[str, str]:
-    """Return the contract's constraints that a stored table with these properties lacks or has in another form."""
+    """Return the constraints of a contract that are missing or different in a stored table's properties (``known``)."""
     wanted = table_properties(table).items()
     return {key: value for key, value in wanted if key.startswith(_CONSTRAINT) and known.get(key) != value}
 

@@ -1,4 +1,4 @@
-"""An engine for SQL over the tables of a lake: DuckDB, in this process.
+"""The engine for SQL over a lake's tables that uses DuckDB in this process.
 
 A Spark query takes at least a tenth of a second, however few its rows. If this process can read the files and the
 rows are few, DuckDB answers in milliseconds.
@@ -81,7 +81,9 @@ class InProcess(LakeEngine):
         days: tuple[str, str],  # noqa: ARG002 the queries filter by day themselves
     ) -> Rows:
         """Implement `LakeEngine.with_struct`."""
-        packed = self.struct({field: f"of_table.{field}" for field in fields})  # some names are SQL keywords
+        packed = self.struct(
+            {field: f"of_table.{field}" for field in fields}
+        )  # qualified, as some names are SQL keywords
         text = f"SELECT {', '.join(columns)}, {packed} AS {struct} FROM {name} AS of_table"
         schema = contract_schema(name, columns).append(pa.field(struct, pa.struct(list(contract_schema(name, fields)))))
         return ArrowView(text, {name: self._opened(name, (*columns, *fields))}, schema)
@@ -150,7 +152,7 @@ class InProcess(LakeEngine):
         return pa.Table.from_batches(work(batches), schema)
 
     def only(self, rows: Rows, wanted: Rows, keys: Sequence[str]) -> Rows:
-        """Implement `LakeEngine.only`; DuckDB would make all rows of a view, and then leave out most of them."""
+        """Implement `LakeEngine.only`: without it, DuckDB would compute all rows of a view, and drop most of them."""
         if isinstance(rows, ArrowView):
             return replace(rows, tables={name: self.only(part, wanted, keys) for name, part in rows.tables.items()})
         shared = ", ".join(name for name in keys if name in rows.schema.names)
@@ -228,11 +230,13 @@ class InProcess(LakeEngine):
 
 
 def answered(sql: ArrowSql, text: str, **tables: Rows) -> pa.Table:
-    """Run a query as `LakeEngine.__call__` does."""
+    """Run a query in which ``{name}`` is replaced by a table, as `LakeEngine.__call__` does."""
     used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
     found = sql(text.format_map({name: _from_clause(name, rows) for name, rows in used.items()}), **used)
     for number, field in enumerate(found.schema):
-        if pa.types.is_decimal(field.type) and field.type.scale == 0:  # DuckDB's type for sums of integers
+        if (
+            pa.types.is_decimal(field.type) and field.type.scale == 0
+        ):  # DuckDB's type for sums of integers: back to integers
             found = found.set_column(number, field.name, found[field.name].cast(pa.int64()))
     return found
 

@@ -13,12 +13,12 @@ DEFAULT_MASTER: Final = SparkSettings.model_fields["master"].default
 
 
 def _say_nothing(_: str) -> None:
-    """Ignore a message."""
+    """Ignore the message about the chosen engine."""
 
 
 @dataclass
 class EngineChoice:
-    """The engine that the user requested for a lake.
+    """The engine that the user wants for a lake's work, from which each command chooses Spark or this process.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class EngineChoice:
     _said: set[str] = field(default_factory=set)
 
     def by_spark(self, amount: int, most: int, what: str) -> bool:
-        """Decide whether Spark does some work.
+        """Decide whether Spark does some work, or this process.
 
         Parameters
         ----------

@@ -14,7 +14,7 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 
 
 class NearSpark(InProcess):
-    """DuckDB in this process; Spark only selects fetches and appends from files that this process cannot read."""
+    """DuckDB in this process as the engine; Spark selects fetches and appends from files that DuckDB cannot read."""
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
         """Implement `LakeEngine.fetches`."""
@@ -32,7 +32,7 @@ class NearSpark(InProcess):
 
 
 def engine_for(lake: Lake, names: Sequence[str]) -> LakeEngine:
-    """Choose the engine by the size of the named tables, because a query holds them in memory."""
+    """Choose the engine for queries on these tables by their size, because DuckDB holds them in memory."""
     few = sum(stored_bytes(lake, name) for name in names) <= sizes.QUERIED_BYTES
     return NearSpark(lake) if few else BySpark(lake)
 
@@ -48,10 +48,9 @@ def engine_for_a_partition(lake: Lake) -> LakeEngine:
 def engine_for_results(
     lake: Lake, engine: LakeEngine, results: Rows, where: str, most: int | None
 ) -> Iterator[tuple[LakeEngine, Rows]]:
-    """Yield the results that meet a condition, and their engine: this process for up to ``most`` rows.
+    """Yield the engine that should write the results of a replay that meet a condition, and these rows.
 
-    If ``most`` is None, the results are known to be few. This process is preferred for few rows because Spark takes
-    seconds to write a table, however small.
+    It is this process for up to ``most`` rows, and if ``most`` is None: Spark takes seconds to write any table.
     """
     chosen = engine(f"SELECT * FROM {{results}} AS results WHERE {where}", results=results)
     if not engine.in_process and (most is None or _count_by_engine(engine, chosen) <= most):

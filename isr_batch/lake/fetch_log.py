@@ -1,4 +1,4 @@
-"""Expand runs of identical fetches, to query single fetches."""
+"""Expand the rows of ``fetch_log``, which may be runs of identical fetches, to single fetches."""
 
 from pyspark.sql import DataFrame
 

@@ -61,7 +61,7 @@ class Lake:
         self.run_id = run_id
         self.catalog = catalog
         self._checked: set[str] = set()
-        self._seen: set[str] = set()  # existing tables: each check is a request to a store or a catalog
+        self._seen: set[str] = set()  # tables known to exist: each check is a request to a store or a catalog
         self._reached: dict[str, DirectTable | None] = {}
         self._is_reached: bool | None = None
         self.engine = EngineChoice()
@@ -69,7 +69,7 @@ class Lake:
     @property
     def spark(self) -> SparkSession:
         """The Spark session, which is started on first use."""
-        if callable(self._spark):  # not isinstance: a Spark Connect session has another class
+        if callable(self._spark):  # Spark Connect's sessions have another class
             started: SparkSession = self._spark()
             self._spark = started
         return self._spark
@@ -95,7 +95,7 @@ class Lake:
         return there
 
     def ensure(self, table: Table) -> None:
-        """Create the table, or check it if it exists.
+        """Create a table by its contract; if it exists, check that it fits the contract.
 
         Raises
         ------
@@ -187,7 +187,7 @@ class Lake:
         retrying(lambda: writer.overwrite(F.expr(where)), table.name)
         self.was_written(table.name)
         last = self._last_commit(table.name)
-        # If nothing was removed or added, there is no commit, and the last commit is an earlier one.
+        # If no row was removed or added, nothing was committed, and the last commit is that of an earlier run.
         there = last.get("userMetadata") == metadata
         return int((last.get("operationMetrics") or {}).get("numOutputRows") or 0) if there else 0
 
@@ -200,19 +200,19 @@ class Lake:
         """
         if name not in self._reached:
             location = self._location(name)
-            # The file readers and delta-rs treat % in a path as the start of an escape.
+            # Arrow's file readers and delta-rs would unescape a % in a path.
             scheme = "" if "%" in location else location.partition(":")[0]
             if scheme in DIRECT and self._is_reached is None:  # checked once per lake
                 its_own = self.catalog or log_store(self.spark, scheme)
                 self._is_reached = not its_own and self._by_delta_rs(location).store.is_reached()
-            # The files of a catalog are on another machine if its Spark is.
+            # If Spark runs on another machine, a catalog's local files are there.
             is_here = scheme == "file" and not (self.catalog and is_remote())
             is_reached = is_here or (scheme in DIRECT and self._is_reached)
             self._reached[name] = self._by_delta_rs(location) if is_reached else None
         return self._reached[name]
 
     def direct(self, name: str) -> DirectTable | None:
-        """Return a table that this process reads and writes without Spark; None if only Spark can."""
+        """Return an existing table that this process reads and writes without Spark; None if only Spark can."""
         there = self.reached(name)
         return there if there and self.is_plain(name) else None
 
@@ -235,12 +235,12 @@ class Lake:
         return there.log() if there else None
 
     def was_written(self, name: str) -> None:
-        """Drop the cached log of a table."""
+        """Forget the cached log of a table, because it was written."""
         if there := self._reached.get(name):
             there.was_written()
 
     def require_layout(self, table: Table) -> None:
-        """Check the partitioning of a table, which its column types do not show.
+        """Check that an existing table is partitioned as its contract says.
 
         Raises
         ------
@@ -253,7 +253,7 @@ class Lake:
             raise SchemaError(f"{table.name} is partitioned by {', '.join(found) or 'nothing'}", OTHER_VERSION)
 
     def files(self, name: str) -> list[str]:
-        """Paths or addresses of a table's data files.
+        """List the paths or addresses of a table's data files.
 
         Raises
         ------
@@ -287,7 +287,7 @@ class Lake:
         self.was_written(table.name)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
-        """Update columns of existing rows, matched by key, where the first column differs."""
+        """Update columns of existing rows from rows with the same key, but only where the first column differs."""
         retrying(lambda: amend(self.identifier(table.name), rows, key, columns), table.name)
         self.was_written(table.name)
 
@@ -368,7 +368,7 @@ class Lake:
             self.spark.sql(text)
 
     def metadata(self, **more: str) -> str:
-        """Return the metadata of a commit, as JSON."""
+        """Return the user metadata of a commit as JSON: the id of the run, and ``more``."""
         return json.dumps({"run_id": self.run_id, **more})
 
     def _location(self, name: str) -> str:
@@ -379,7 +379,7 @@ class Lake:
             return place
         if self._here:
             return f"file:{place}"
-        # Spark's default scheme of a path; it has no public API.
+        # The scheme that Spark gives a path without one; there is no public API for it.
         default = self.spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
         return f"{default.rstrip('/')}{place}"
 

@@ -14,7 +14,7 @@ from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.tables.contract import Table
 
 Rows = Any
-"""Rows of a table or a result, in the engine's own form; only that engine can use them."""
+"""Rows of a table or a result, in a form that only the engine that returned them can use."""
 Days = tuple[date, date]
 OfTable = Callable[[pa.Table], pa.Table]
 OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -28,7 +28,7 @@ LARGE_ROWS_AT_A_TIME: Final = 128
 
 
 class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
-    """Runs queries on the tables of a lake, and releases its resources when the context ends."""
+    """An engine that runs queries on the tables of a lake. At the end of its context, it releases its resources."""
 
     in_process: bool
     """Whether this process does the work instead of Spark."""
@@ -45,7 +45,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """
 
     def rows(self, given: pa.Table) -> Rows:
-        """Make rows of this process available to queries."""
+        """Make an Arrow table of this process available to queries of this engine."""
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
         """Find the fetches of followers that were in progress during spans of time, one row per fetch.
@@ -90,7 +90,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """
 
     def only(self, rows: Rows, wanted: Rows, keys: Sequence[str]) -> Rows:
-        """Leave out rows that differ in ``keys`` from every row of ``wanted``, before a view is made of the others.
+        """Keep only the rows whose ``keys`` occur in ``wanted``, so that a view is computed for these alone.
 
         For a view, each of its tables is filtered by those of the keys that it has.
         """
@@ -108,13 +108,13 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """Write a literal in this engine's dialect."""
 
     def keep(self, rows: Rows) -> Rows:
-        """Compute rows once, and keep them for several uses."""
+        """Compute rows now, and keep them, because they will be used several times."""
 
     def listed(self, rows: Rows) -> list[dict[str, Any]]:
-        """Return rows as dictionaries."""
+        """Collect rows to this process, as dictionaries."""
 
     def arrow(self, rows: Rows) -> pa.Table:
-        """Return rows as an Arrow table in this process."""
+        """Collect rows to this process, as an Arrow table."""
 
     def columns(self, rows: Rows) -> list[str]:
         """Return the names of the columns of rows."""
@@ -134,7 +134,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """Update columns of existing rows, matched by key, where the first column differs."""
+        """Update columns of existing rows from rows with the same key, but only where the first column differs."""
 
 
 def appends_text(days: Days) -> str:

@@ -1,4 +1,4 @@
-"""Run SQL over a lake's tables by bare name, each query on a suitable engine (`isr_batch.lake.engines`)."""
+"""Run SQL in which a lake's tables have plain names, each query on a suitable engine (`isr_batch.lake.engines`)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +45,7 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         self._opened.close()
 
     def __call__(self, text: str, **values: Value) -> list[Row]:
-        """Run a query.
+        """Run a query, and return its rows as dictionaries.
 
         Parameters
         ----------
@@ -83,7 +83,7 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         return self._opened.enter_context(BySpark(self.lake))
 
     def _table(self, name: str) -> Rows | None:
-        """Open a table in this process; None if Spark has to read it."""
+        """Open a table for queries in this process; None if Spark has to read it."""
         if name not in self._read:
             parts = VIEWS[name][1] if name in VIEWS else (name,)
             here = all(self._here.reads(part) and stored_bytes(self.lake, part) <= sizes.READ_BYTES for part in parts)
@@ -92,14 +92,14 @@ class LakeSql(AbstractContextManager["LakeSql"]):
 
 
 def _with_marks(text: str, tables: Mapping[str, object]) -> str:
-    """Mark the names of tables in the form that an engine expects."""
+    """Replace the names of tables in a query by ``{name}``, the form that a `LakeEngine` expects."""
     text = re.sub(r"[{}]", r"\g<0>\g<0>", text)
     named = rf"\b((?i:FROM|JOIN))\s+({'|'.join(tables) or '(?!)'})\b(\s+AS \w+)?"
     return re.sub(named, lambda at: f"{at[1]} {{{at[2]}}}{at[3] or f' AS {at[2]}'}", text)
 
 
 def lake_sql_for_spark(text: str, **values: Value) -> str:
-    """Write a query in the form that `isr-batch sql` accepts."""
+    """Write a query of `LakeSql` in the form that `isr-batch sql` accepts."""
     return _sql_with_values(text, values, sql_literal)
 
 
@@ -110,5 +110,5 @@ def _sql_with_values(text: str, values: Mapping[str, Value], quote: Callable[[st
     def rows(value: Value) -> str:
         return value if isinstance(value, str) else ", ".join(f"({', '.join(map(written, row))})" for row in value)
 
-    # All names in one pass, because a value may look like a name.
+    # All ``:name`` are replaced in one pass, because a value may look like a ``:name``.
     return re.sub(r":(\w+)", lambda found: rows(values[found[1]]) if found[1] in values else found[0], text)

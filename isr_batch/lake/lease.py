@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Turn:
-    """The lease while this run holds it."""
+    """The lease on a lake's results that this run holds."""
 
     lake: Lake
     number: int
@@ -192,7 +192,7 @@ def _this_process_of_lease() -> _LeaseProcess:
 
 
 def _started(pid: int) -> str:
-    """Start time of a process, in ticks since boot; empty if it is not running."""
+    """Return the start time of a process, in ticks since boot; empty if it is not running."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:

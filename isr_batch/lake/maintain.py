@@ -1,4 +1,4 @@
-"""Maintain the tables: compact small files, delete unreferenced files, drop old states.
+"""Maintain a lake's tables: compact small files, delete unreferenced files, drop old states of replays.
 
 delta-rs is tried first, because it takes milliseconds per table; Spark takes about four seconds, whatever the size.
 """

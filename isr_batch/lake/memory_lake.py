@@ -1,4 +1,4 @@
-"""A lake whose tables exist only in the memory of this process."""
+"""A lake whose tables exist only in this process's memory: for notebooks, and for tasks of users' own Spark jobs."""
 
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
@@ -49,7 +49,7 @@ class MemoryLake(Lake):
 
 
 class MemoryTable(DirectTable):
-    """A table in memory."""
+    """A table of a `MemoryLake`, with the methods of a `DirectTable` that reads need."""
 
     size_bytes = 0
 

@@ -14,8 +14,9 @@ from isr_batch.errors import UsageError, explained_error
 from isr_batch.lake.sql_files import sql_texts
 
 Java: TypeAlias = Any
-"""An object in Spark's JVM: a node of a parsed plan."""
-# Any other node is refused: statements that change something, and nodes that later Spark versions add.
+"""An object in Spark's JVM, such as a node of a parsed query."""
+# Nodes that a parsed query may have. Any other is refused: statements that change something, and nodes that later
+# versions of Spark add.
 _QUERY: Final = frozenset({
     "Aggregate", "AsOfJoin", "CurrentNamespace$", "DescribeRelation", "Distinct", "Except", "Filter", "Generate",
     "GlobalLimit", "Intersect", "Join", "LateralJoin", "LocalLimit", "LocalRelation", "Offset", "OneRowRelation",
@@ -27,7 +28,7 @@ _QUERY: Final = frozenset({
 _WITH_PLAN: Final = {"ExplainCommand": "logicalPlan", "DescribeQueryCommand": "plan"}
 """Statements that describe a query without running it, and the field that has its plan."""
 _LEAVES: Final = frozenset({"Literal", "UnresolvedAttribute", "UnresolvedRelation"})
-"""Nodes that hold only names and values, which need no further check; most nodes are leaves."""
+"""Nodes with only names and values in them, which need no further check; most nodes are of these kinds."""
 _TABLES: Final = frozenset({"UnresolvedRelation", "UnresolvedTableOrView"})
 _RUNS_JAVA: Final = frozenset({"java_method", "reflect", "try_reflect"})
 _ROWS_OF: Final = frozenset({
@@ -55,7 +56,7 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
     UsageError
         If a part is not a plain query, which the message names; or if Spark cannot parse the text.
     """
-    if text.count("/*") > _LEVELS:  # thousands, one in another, keep Spark's parser busy until its memory is full
+    if text.count("/*") > _LEVELS:  # thousands of nested comments would fill the memory of Spark's parser
         raise UsageError(*TOO_DEEP)
     try:
         # Variable substitution would insert settings and environment variables into the text.
@@ -64,7 +65,9 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
             plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001 (no public way)
         _ReadOnlyCheck(spark, names).plan(plan)
     except AttributeError as error:
-        raise UsageError("this Spark session does not say what a statement would do", HINT) from error
+        raise UsageError(
+            "this Spark session cannot show the plan of a statement, so the statement cannot be checked", HINT
+        ) from error
     except PySparkException as error:
         raise UsageError(str(error).strip().partition("\n")[0], f"the lake has {', '.join(names)}") from error
 
@@ -90,7 +93,7 @@ def errors_of_read_only_query() -> Iterator[None]:
         ValueError,
         OverflowError,
         TypeError,
-    ) as error:  # such as a date in the year 0, or a map whose keys are lists
+    ) as error:  # for a date in the year 0, or a map with lists as keys
         raise UsageError(f"Python cannot pass on a value: {error}", "CAST it to STRING") from error
 
 
@@ -120,7 +123,7 @@ class _ReadOnlyCheck:
             if kind in _WITH_PLAN:
                 rest.append((getattr(part, _WITH_PLAN[kind])(), named, level + 1))
             elif kind == "UnresolvedWith":
-                # A later common table expression may name an earlier one, and a recursive one may name itself.
+                # Names that a query may use also include earlier common table expressions, and a recursive one itself.
                 for each in self._list(part.innerChildren()):
                     named |= {each.alias().lower()}
                     rest.append((each, named, level + 1))

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunCounts:
-    """Rows that a step read, wrote and refused, for ``run_log``."""
+    """Numbers of rows that a step read, wrote and refused, for ``run_log``."""
 
     rows_in: int = 0
     rows_out: int = 0
@@ -39,7 +39,7 @@ class RunCounts:
 
 
 class Run:
-    """Progress of a running command, for its row of ``run_log``."""
+    """The id, start and counts of a running command, for its row of ``run_log``."""
 
     def __init__(self) -> None:
         self.counts = RunCounts()

@@ -47,7 +47,7 @@ class SmallTables:
         self.sql = sql
 
     def takes(self, table: Table, days: Days | None = None, where: str | None = None) -> DirectTable | None:
-        """Return the table if delta-rs reaches it and `replace` would have to rewrite little of it; None otherwise.
+        """Return the table if `replace` can write it with delta-rs and has to rewrite little of it; None if not.
 
         The table is created if it does not exist.
 
@@ -185,7 +185,7 @@ class SmallTables:
         return None
 
     def select(self, rows: pa.Table, where: str) -> pa.Table:
-        """Keep the rows that meet a condition that both engines understand."""
+        """Keep the rows that meet a SQL condition, which must be valid for both Spark and DuckDB."""
         return rows_that_meet(self.sql, rows, where)
 
     def count_broken(self, table: Table, rows: pa.Table, where: str = "true") -> int:

@@ -38,18 +38,18 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 from isr_batch.lake.tables.outputs import TABLES
 
 TASKS_A_CORE: Final = 4
-"""Tasks of a replay per core: several, so that cores do not stay idle until the longest task ends."""
+"""Number of tasks of a replay per core: several, so that cores do not idle until the longest task ends."""
 LEAST_OF_TASK: Final = 1 << 22
 MOST_OF_TASK: Final = 1 << 28
-"""Smallest and largest input of a task, in bytes of files: about one million and 60 million events. Smaller tasks would
-not be worth the tenths of a second that each task costs."""
+"""Smallest and largest input of a replay's task, in bytes of files: about one million and 60 million events. A smaller
+task would not be worth the tenths of a second that each task costs."""
 FILES_AT_A_TIME: Final = 64
-"""Most tasks that find the locations of rows."""
+"""Maximum number of tasks that read where the rows of large columns are."""
 _ROWS_AT_A_TIME: Final = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
 class _Late(NamedTuple):
-    """A struct that workers read by location: its table's store, its fields, and the size of all files."""
+    """A struct of large columns that workers read later, by location: its store, its fields, the size of its files."""
 
     store: Store
     schema: pa.Schema
@@ -142,7 +142,7 @@ class BySpark(LakeEngine):
         """Implement `LakeEngine.stream`; the result is kept on disk."""
         late = {name: self._late[name] for name in rows.columns if name in self._late}
         if late:
-            # By range, because adjacent keys are in the same row groups of the files.
+            # Partitioned by range, not by hash, because adjacent keys are in the same row groups of the files.
             tasks = self._tasks(sum(of.size_bytes for of in late.values()))
             together, work = rows.repartitionByRange(tasks, *keys), partial(_with_late_read, late, work)
         else:
@@ -150,13 +150,13 @@ class BySpark(LakeEngine):
         with rows_at_a_time(self._lake.spark, LARGE_ROWS_AT_A_TIME):
             sorted_rows = together.sortWithinPartitions(*order)
             made = self._persisted(sorted_rows.mapInArrow(work, from_arrow_schema(schema)), StorageLevel.DISK_ONLY)
-            made.count()  # as the broadcast side of a join it would fail after Spark's broadcast timeout of 300 s
+            made.count()  # computed here: as a broadcast, it would fail after Spark's timeout of 300 s
         return made
 
     def _tasks(self, size_bytes: int) -> int:
         try:
             cores = self._lake.spark.sparkContext.defaultParallelism
-        except (AttributeError, PySparkException):  # Spark Connect
+        except (AttributeError, PySparkException):  # over Spark Connect
             cores = 0
         return max(1, min(TASKS_A_CORE * cores, size_bytes // LEAST_OF_TASK), size_bytes // MOST_OF_TASK)
 
@@ -175,7 +175,8 @@ class BySpark(LakeEngine):
         return self._lake.spark.sql(text.format(**used) if used else text)
 
     def _view(self, rows: DataFrame) -> str:
-        # `spark.sql(text, name=rows)` drops its views at once, and with a view Spark drops the persisted rows.
+        # Not `spark.sql(text, name=rows)`: it drops its views at once, and Spark drops persisted rows together with a
+        # view.
         self._views.append(f"rows_{uuid.uuid4().hex}")
         rows.createTempView(self._views[-1])
         return self._views[-1]

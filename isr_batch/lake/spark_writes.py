@@ -21,7 +21,7 @@ _CONFLICTS: Final[tuple[type[Exception], ...]] = tuple(
 
 
 def retrying(write: Callable[[], object], name: str) -> None:
-    """Let Spark write to a table, and retry if another process commits first.
+    """Call ``write``, which writes to a table with Spark, and call it again if another process committed first.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def retrying(write: Callable[[], object], name: str) -> None:
         except _CONFLICTS as error:
             if attempt == RETRIES:
                 raise write_conflict_error(name) from error
-            # A random wait, because writers that collided would collide again after equal waits.
+            # The wait is random, because writers that collided would collide again after equal waits.
             time.sleep(2**attempt * random.uniform(0.5, 1.0))
         else:
             return
@@ -55,7 +55,7 @@ def conformed(table: Table, rows: DataFrame) -> DataFrame:
 
 
 def amend(identifier: str, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> None:
-    """Update columns of a table's rows, matched by key, where the first column differs."""
+    """Update columns of a table's rows from rows with the same key, but only where the first of the columns differs."""
     given = f"given_{uuid.uuid4().hex}"
     same = " AND ".join(f"there.{name} = given.{name}" for name in key)
     changed = f"there.{columns[0]} IS DISTINCT FROM given.{columns[0]}"

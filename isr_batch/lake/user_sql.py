@@ -22,7 +22,8 @@ _QUERY: Final = re.compile(
     r"(SELECT|FROM|WITH|VALUES|TABLE|DESCRIBE|EXPLAIN|SHOW|SUMMARIZE|PIVOT|UNPIVOT)\b"
 )
 _QUERY_NODES: Final = {"CTE", "RECURSIVE_CTE", "SELECT", "SET_OPERATION"}
-"""Any other node of a parsed query is refused: a common table expression may delete rows, or write a file."""
+"""Kinds of nodes that a parsed query may have. Any other is refused, because even a common table expression may delete
+rows or write a file."""
 _CHANGES: Final = {"COPY", "CREATE", "DELETE", "INSERT", "MERGE", "UPDATE"}
 _NO_QUERY: Final = "`isr-batch sql` only asks, such as SELECT * FROM spurious_shrinks"
 Answer = tuple[list[dict[str, Any]], list[str]]
@@ -50,7 +51,7 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
         When a table does not exist, the engine does not understand the text, or the text is not a query.
     """
     if re.search("[\ud800-\udfff]", text):
-        raise UsageError("the query has a byte that is not text", "write it in UTF-8")
+        raise UsageError("the query is not UTF-8 text", "write it in UTF-8")
     if not unrestricted and not _is_query_for_spark(lake):
         return _answered_by_duckdb(lake, text)
     from isr_batch.lake.read_only_sql import errors_of_read_only_query, require_query
@@ -90,7 +91,7 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
         hint = "docs/tables.md describes the tables; --engine spark accepts Spark's SQL"
         raise UsageError(f"DuckDB: {str(error).strip().partition(chr(10))[0]}", hint) from error
     rows = found.to_pylist(maps_as_pydicts="strict")
-    # A sum of integers has a type that is wider than Arrow's integers.
+    # In DuckDB, a sum of integers has a type wider than Arrow's integers; it is converted back.
     for name in (field.name for field in found.schema if pa.types.is_decimal(field.type) and not field.type.scale):
         for row in rows:
             row[name] = None if row[name] is None else int(row[name])
@@ -108,7 +109,7 @@ def _require_query(sql: ArrowSql, text: str) -> None:
         return
     if kind == duckdb.StatementType.SELECT:
         plan = sql(f"SELECT json_serialize_sql({quoted(text)}) AS plan")["plan"][0].as_py()
-        # In a string of JSON, a backslash precedes each quotation mark.
+        # The plan is JSON, in whose strings a backslash precedes each quotation mark.
         nodes = set(re.findall(r'[{,]"type":"(\w+)_NODE"', plan))
         others = nodes - _QUERY_NODES or ([] if nodes else ["no plan"])
     elif kind == duckdb.StatementType.MULTI:  # a PIVOT that first asks for its columns has no such plan
@@ -144,7 +145,7 @@ def _words_of_user_sql(text: str) -> list[tuple[int, str]]:
 
 
 def _asked(text: str, names: list[str]) -> set[str]:
-    """Return the tables and views that a query names, and those that these views name in turn."""
+    """Return the tables and views that a query needs: those that it names, and those that these views name in turn."""
     views, asked, rest = views_for_duckdb(), set[str](), {*re.findall(r"\w+", text)} & {*names}
     while rest:
         asked |= rest

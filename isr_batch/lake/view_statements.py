@@ -53,7 +53,7 @@ def _statements_for_spark(lake: Lake) -> list[str]:
 
 
 def _for_a_catalog(lake: Lake) -> list[str]:
-    """Write views with the full names of their tables, because a stored view must not depend on the current schema."""
+    """Write the statements for a catalog, with full names: stored views must not depend on the current schema."""
     views, statements = sql_texts(), []
     names = lake.names()
     for name in names:

@@ -35,15 +35,15 @@ from udfs.batches.rule_runs import RuleRun
 from udfs.kernel.ledger import DAY_US
 
 HOLE_DAYS: Final = 7
-"""Gaps of up to this many days without input are replayed, because a term may continue across them; longer gaps are
-skipped."""
+"""A gap of up to this many days without input is part of a replay, because a term may continue across it; longer gaps
+are skipped."""
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 DONE, STALE, MISSING = "done", "stale", "not replayed"
 
 
 @dataclass(frozen=True)
 class InputFingerprints:
-    """Fingerprints of the days that have input."""
+    """Fingerprints of all days with input: hashes of a day's input and of all input before."""
 
     by_day: dict[date, str]
 
@@ -63,13 +63,13 @@ class InputFingerprints:
 
 
 def fingerprints(lake: Lake) -> InputFingerprints:
-    """Compute the fingerprints of all days from packed segments and the small input tables."""
+    """Compute the fingerprints of all days of a lake, from packed segments and the small input tables."""
     with engine_for(lake, _SMALL) as engine:
         return fingerprints_by(engine)
 
 
 def fingerprints_by(engine: LakeEngine) -> InputFingerprints:
-    """Do the same as `fingerprints`, with a given engine."""
+    """Compute the fingerprints of all days with a given engine, as `fingerprints` does."""
     tables = {name: engine.table(name) for name in _SMALL}
     tables["fetch_segments"] = engine.table("fetch_segments", _OF_SEGMENTS)
     tables["terms"] = engine(JOINED, **tables)
@@ -100,7 +100,7 @@ _PARTS: Final = (
      (*SET_KEY, "unix_micros(start_time)", "begins_mid_term", "start_offset", "start_high_watermark", "assigned",
       "held_at_start", "isr_at_start", "previous_leader_id", "replica_lag_time_max_ms", "min_insync_replicas",
       "check_origin_ms", "check_origin_source", "isr_write_ms", "metadata_delay_ms"), "true"),
-    # The end of a term is part of the input of the day on which the term ends; before, it moves as the log grows.
+    # A term's end is hashed only with the day on which the term ends; until then it changes as the log grows.
     ("end", "terms", "unix_micros(end_time)", (*SET_KEY, "unix_micros(end_time)", "ends_mid_term"), "true"),
     ("shrink", "observed_isr_changes", "unix_micros(change_time)",
      (*SET_KEY, "unix_micros(change_time)", "replica_id", "made_by", "unix_micros(answered_time)"), "kind = 'shrink'"),
@@ -112,7 +112,7 @@ _PARTS: Final = (
     ("late", "late_checks", "unix_micros(due_time)", (*SET_KEY, "unix_micros(due_time)", "unix_micros(ran_time)"),
      "true"),
 )  # fmt: skip
-"""Input of a replay: its name, table, time, columns, and condition."""
+"""The parts of a replay's input that are hashed: name, table, time, columns, and condition."""
 
 
 def _hash_of(kind: str, *columns: str) -> str:
@@ -122,13 +122,13 @@ def _hash_of(kind: str, *columns: str) -> str:
 
 
 def states_key(runs: Sequence[RuleRun]) -> str:
-    """Return the key of states of these runs in this order, computed by this version of the code."""
+    """Return the key under which states of replays are stored: a hash of the rule runs, in order, and of the code."""
     return _hash_of_days(digest_of(), *([run.rule, sorted(run.params.items())] for run in runs))
 
 
 @dataclass(frozen=True)
 class DaysOfReplay:
-    """The days of a replay of a window, the states from which it continues, and those that it stores.
+    """The days that a replay of a window must do, the states from which it continues, and those that it stores.
 
     The days are considered not replayed until `mark` is called.
     """
@@ -139,7 +139,8 @@ class DaysOfReplay:
     known: InputFingerprints
     """Fingerprints of the input when the replay began."""
     to_replay: Window
-    """The window to replay. It begins where kept states end; without states, its beginning is unbounded."""
+    """The window that the replay reads. It begins after the day of the stored states; without states, it is
+    unbounded."""
     states_of: date | None
     """The day at whose end the kept states were stored; None without states."""
 
@@ -180,7 +181,7 @@ class DaysOfReplay:
 
 
 def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysOfReplay:
-    """Begin to replay a window; from then on, its days are considered not replayed until they are marked.
+    """Begin the replay of a window: find the states to continue from, and unmark its days until `mark` is called.
 
     Raises
     ------
@@ -221,13 +222,13 @@ def _mark_days(lake: Lake, rows: list[dict[str, object]], window: Window, runs: 
 
 
 def of_rules(runs: Sequence[RuleRun]) -> str:
-    """Return the SQL condition that selects the rules of these runs."""
+    """Return the SQL condition for rows of the rules in these runs."""
     names = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))
     return f"rule IN ({names})"
 
 
 def undone_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> list[date]:
-    """List the days of a window that are stale, or not replayed with these runs."""
+    """List the days of a window that a replay with these runs must do: stale ones, and ones not replayed yet."""
     marks = read_columns(lake, REPLAYED_DAYS.name, ("event_date", "rule", "line"), {"runs": states_key(runs)})
     done = {(row["event_date"], row["rule"], row["line"]) for row in marks.to_pylist()}
     return [day for day in known.days(window) if any((day, run.rule, known.at(day)) not in done for run in runs)]
@@ -241,7 +242,7 @@ def run_of_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: Inpu
 
 
 def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[dict[str, object]]:
-    """Return the status of each day, for the rules with which it was replayed.
+    """Return whether each day is done, stale or missing, for `status`, one row per set of rules.
 
     Returns
     -------

@@ -35,22 +35,23 @@ from udfs.records import (
 from udfs.records import Rows as KernelRows
 
 LATE_MS: Final = 10
-"""A check ran late if its first line came this much later than the check was due."""
+"""A check ran late if its first line came this many ms after the check was due."""
 
 CHECK_LEAD_US: Final = 1_000
-"""The row of a logged check is placed this long before the check was due, so that the kernel can still reschedule
-it."""
+"""The row of a logged check is placed this many microseconds before the check was due, so that the kernel can still
+reschedule it."""
 
 THIN_US: Final = 1_000_000
-"""Longest cadence of a follower whose fetches show, for each lag time, whether it had stopped."""
+"""If a follower fetched more rarely than this, in microseconds, its fetches may not show for every lag time whether it
+had stopped."""
 PAIR_COLUMNS: Final = ("cluster_id", "leader_id", "replica_id", "cadence_us", "instants", "event_date")
-"""Columns of ``broker_days`` that the replay uses."""
+"""Columns of ``broker_days`` (how often a follower fetched from a leader on a day) that a replay reads."""
 
 _ONE_INSTANT: Final = """
     SELECT DISTINCT cluster_id, leader_id, true AS has_one_instant FROM {broker_days} AS days
     WHERE instants NOT LIKE '%,%'
 """
-"""Leaders whose fetches have only one known instant, so that the time that a fetch spent in the leader is unknown."""
+"""SQL for the leaders whose fetches have only one known instant, so that it is unknown how long they held fetches."""
 
 _SET: Final = ", ".join(SET_COLUMNS)
 _KEY: Final = ", ".join(SET_KEY)
@@ -63,7 +64,7 @@ def event_stream(
     kept: Rows | None = None,
     where: str = "true",
 ) -> Rows:
-    """Return the rows of all sets in the window, in no particular order.
+    """Return the kernel's input rows of all sets (a partition on a leader) in the window, in no particular order.
 
     Parameters
     ----------
@@ -91,7 +92,7 @@ def event_stream(
 
 
 def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None = None) -> Rows:
-    """List the rows of the stream that are neither fetches nor appends; they are few, and not packed.
+    """Return the kernel's input rows that are neither fetches nor appends: few, and not packed into segments.
 
     Some of these rows are inferred from Shrinking lines, or from the absence of such lines: when a check ran, the log
     end that the check saw, and how long the ISR write took. They are included only if ``pinned`` is true. ``late`` are
@@ -113,19 +114,19 @@ def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None =
 
 
 def joined_terms(engine: LakeEngine) -> Rows:
-    """Return the terms of leaders, joined across logs that were read one after the other."""
+    """Return the terms of leaders; one that spans several logs, read one after the other, is one row."""
     return engine(JOINED, leader_epochs=engine.table("leader_epochs"))
 
 
 def _event_rows_as_sql(kind: object, source: str, *more: str, **columns: str) -> str:
-    """Return SQL for rows of one kind; columns that do not apply to this kind are UNKNOWN."""
+    """Return SQL for the kernel's rows of one kind of event; columns that do not apply to the kind are UNKNOWN."""
     given = {"kind": str(kind), **columns}
     values = [f"CAST({given.get(name, UNKNOWN)} AS BIGINT) AS {name}" for name in KernelRows._fields]
     return f"SELECT {', '.join((_SET, *values, *more))} FROM {source}"
 
 
 def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
-    """Return the rows that begin terms, and other rows derived from terms."""
+    """Return the kernel's rows that begin leaders' terms, each with the term's settings, replicas and initial state."""
     term = engine.struct({
         "leader_epoch": "leader_epoch",
         "end_us": "unix_micros(end_time)",
@@ -156,13 +157,13 @@ def _segments_in_window(engine: LakeEngine, window: Window, where: str) -> Rows:
     columns = (*SET_COLUMNS, "first_time", "event_date")
     segments = engine.with_struct("fetch_segments", columns, "segment", SEGMENT.names, window.handled_days)
     of_days = f"(SELECT * FROM {{segments}} AS segments WHERE {window.handled_in} AND {where}) AS of_days"
-    # Sorted behind all other rows of its first instant; unpacking merges its events with them in order.
+    # A segment's row sorts behind all other rows of its first instant; unpacking merges its events with them in order.
     rows = engine(_event_rows_as_sql(FETCH, of_days, "segment", time_us="unix_micros(first_time)"), segments=segments)
     return engine(f"SELECT * FROM {{rows}} AS in_window WHERE {window.within('time_us')}", rows=rows)
 
 
 def _states_at_begin(engine: LakeEngine, kept: Rows, window: Window) -> Rows:
-    """Return the states at the beginning of the window, with ends of terms that may have become known since.
+    """Return the stored states from which a window's replay continues, with ends of terms that became known since.
 
     A leader that restarts begins another term of the same epoch; the state belongs to the last one before the window.
     """
@@ -193,7 +194,7 @@ _REMOVALS: Final = _event_rows_as_sql(
     time_us="greatest(change_us, coalesce(start_us - 1, change_us))",
     replica_id="replica_id",
 )
-"""Removals by the controller, at the time at which the leader learned of them.
+"""SQL for rows of kind REMOVED: removals by the controller, at the time at which the leader learned of them.
 
 A record that begins a new term (up to 3.6 every removal does) reaches the leader some time later. Until then the old
 term continues. If the removal took effect before, the follower's next fetch in the old term would undo it.
@@ -220,7 +221,8 @@ _SILENCES, _IDLE = (
     )
     for kind, event in ((SILENCE, "silent"), (IDLE, "quiet"))
 )
-"""A leader's silences, and times without any fetch from it: one row per term that they overlap."""
+"""SQL for rows of kind SILENCE and IDLE: a leader's silences, and times without any fetch from it, per term that they
+overlap."""
 
 _MIN_ISR: Final = _event_rows_as_sql(
     MIN_ISR,
@@ -234,7 +236,7 @@ _MIN_ISR: Final = _event_rows_as_sql(
     time_us="record_us",
     offset="value",
 )
-"""Changes of min.insync.replicas, with one row per term that they overlap."""
+"""SQL for rows of kind MIN_ISR: changes of min.insync.replicas, with one row per term in which they apply."""
 
 _THIN: Final = _event_rows_as_sql(
     THIN,
@@ -255,7 +257,7 @@ _THIN: Final = _event_rows_as_sql(
     offset="cadence_us",
     replica_id="replica_id",
 )
-"""Followers with few fetches on a day: one row per term of that day."""
+"""SQL for rows of kind THIN: followers with few fetches on a day, with one row per term of that day."""
 
 _SEEN: Final = f"SELECT {_OF_BROKER} FROM {{broker_events}} AS events WHERE kind = 'check'"
 _DUE_US: Final = f"event_us - {CHECK_LEAD_US}"
@@ -274,7 +276,7 @@ _VISITS: Final = _event_rows_as_sql(
     offset=f"coalesce(leader_log_end_offset, {UNKNOWN})",
     replica_id="replica_id",
 )
-"""When isr-expiration checked a partition, if the leader logged it.
+"""SQL for rows of kind CHECK: when isr-expiration checked a partition, if the leader logged it.
 
 The task checks partitions one after the other, for which a leader that has just woken up takes tens of milliseconds. A
 line about two replicas gives two rows with the same effect.
@@ -290,7 +292,8 @@ _CHECKS_LATER: Final = _event_rows_as_sql(
     until_us="end_us",
     code=str(OTHERS_LINE),
 )
-"""Checks of partitions without their own line: when the check was due, or, if its first line was late, at that line."""
+"""SQL for rows of kind CHECK of partitions without their own line: when the check was due, or, if its first line was
+late, at that line."""
 
 _LATE_CHECKS: Final = _event_rows_as_sql(
     CHECK,
@@ -299,7 +302,7 @@ _LATE_CHECKS: Final = _event_rows_as_sql(
     until_us="unix_micros(ran_time)",
     code=str(ABSENT_LINE),
 )
-"""Checks that ran later than they were due, inferred from a missing line."""
+"""SQL for rows of kind CHECK that ran later than they were due, as a missing line shows."""
 
 _ISR_WRITES: Final = _event_rows_as_sql(
     ISR_WRITE,
@@ -310,7 +313,8 @@ _ISR_WRITES: Final = _event_rows_as_sql(
     time_us="unix_micros(change_time) - 1",
     until_us="unix_micros(answered_time)",
 )
-"""ISR writes of leaders, from the Shrinking line to the response; sorted before the check that prints the line."""
+"""SQL for rows of kind ISR_WRITE: leaders' ISR writes, from the Shrinking line to the response; sorted before the check
+that prints the line."""
 
 _ELIGIBILITY: Final = _event_rows_as_sql(
     ELIGIBLE,
@@ -331,7 +335,7 @@ _ELIGIBILITY: Final = _event_rows_as_sql(
     replica_id="replica_id",
     code="CASE WHEN kind = 'unfenced' THEN 1 ELSE 0 END",
 )
-"""When each follower of a term may not join the ISR, and from when it may join again.
+"""SQL for rows of kind ELIGIBLE: when each follower of a term may not join the ISR, and from when it may join again.
 
 A broker that is fenced or shuts down may not join. A state from before the term applies from the start of the term;
 ``handled_us`` keeps the order of the records. A leader learns of a state some time after the controller's record. Only

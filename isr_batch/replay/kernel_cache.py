@@ -20,7 +20,7 @@ from udfs.simulation.loop import simulation_loop
 
 @lru_cache(maxsize=1)
 def keep_compiled() -> None:
-    """Let this process load the machine code of the kernels from disk, and save the code that it compiles."""
+    """Let numba load the kernels' machine code from disk in this process, and save there what it compiles."""
     keep_packing_compiled()
     entries = (
         replay.begin_replay_of_term, replay.replay_has_room, replay.advance_replay, replay.close_day_of_replay,
@@ -31,7 +31,7 @@ def keep_compiled() -> None:
 
 @lru_cache(maxsize=1)
 def keep_packing_compiled() -> None:
-    """Do the same as `keep_compiled` for the functions that pack segments."""
+    """Let numba load and save machine code as `keep_compiled` does, for the functions that pack segments."""
     numba_cache.keep_compiled_by_numba((walk_through_segment,))
 
 

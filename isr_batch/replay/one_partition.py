@@ -1,4 +1,4 @@
-"""Compute the timelines of one partition on request, directly from the log."""
+"""Compute the timelines of one partition on request, for `timeline`: they are not stored in the lake."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ Partition = tuple[str | None, str, int]
 def timelines_of_one_partition(
     lake: Lake, runs: Sequence[RuleRun], partition: Partition, window: Window
 ) -> dict[str, pa.Table]:
-    """Replay one partition, from its first day to the end of a window, on all its leaders.
+    """Replay one partition on all its leaders, from its first day to the end of a window, and return its timelines.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def timelines_of_results(
     fetch_log: pa.Table,
     window: Window = Window(),  # noqa: B008 frozen
 ) -> dict[str, pa.Table]:
-    """Build the timelines of a replay from its results, in the same way as the views of a lake do.
+    """Make the rows of the timelines from the results of a replay, as the views of a lake make them from stored tables.
 
     Parameters
     ----------

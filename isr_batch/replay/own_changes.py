@@ -22,7 +22,7 @@ def own_changes(
     late: pa.Table | None = None,
     sets: pa.Table | None = None,
 ) -> pa.Table:
-    """Replay the whole log.
+    """Replay the whole log of some partitions, and return the ISR changes.
 
     Parameters
     ----------

@@ -45,25 +45,25 @@ from udfs.batches.results import SET_COLUMNS
 from udfs.batches.segments import DamagedSegmentError, pack_segments
 
 PIECES_AT_A_TIME = 1024
-"""Chunks per batch that a worker reads from a file, or gets from Spark; a chunk has at most 70 kB."""
+"""Number of chunks in a batch that a worker reads from a file, or gets from Spark; a chunk has at most 70 kB."""
 PIECES_HERE = 64
-"""Chunks per batch in the driver: fewer, because all columns of a batch are sorted at once, and should fit into the
-processor's cache."""
+"""Number of chunks in a batch in this process: fewer, because all columns of a batch are sorted at once, and should fit
+into the processor's cache."""
 SHARE_BYTES = 1 << 25
-"""Bytes of columns that a task reads from the files of tables."""
+"""Size, in bytes, of the columns that one packing task reads from the files of fetches and appends."""
 
 _OF = {
     FETCH_LOG.name: (event_chunks_of_fetches, (*KEY, *COLUMNS_OF_FETCHES.values(), "later_by")),
     APPEND_LOG.name: (event_chunks_of_appends, (*KEY, *COLUMNS_OF_APPENDS.values())),
 }
-"""For each table, the function that makes chunks of its events, and the columns that it needs."""
+"""For fetch_log and append_log, the function that makes chunks of the rows, and the columns that it needs."""
 
 
 _ROWS = pa.schema([field.with_nullable(True) for field in arrow_schema(FETCH_SEGMENTS)])
 
 
 class DataFile(NamedTuple):
-    """A file of a table: its path within the table, and its size in bytes."""
+    """A data file of fetches or appends: its path within the table, and its size in bytes."""
 
     store: Store
     path: str
@@ -118,7 +118,7 @@ def pack_stale_days(lake: Lake) -> int:
 
 @contextmanager
 def damaged_segments_explained() -> Iterator[None]:
-    """Name the remedy for a damaged segment.
+    """Turn the error of a damaged segment into a message with the remedy.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def damaged_segments_explained() -> Iterator[None]:
     try:
         yield
     except (PythonException, DamagedSegmentError) as error:
-        # Spark only passes on the text of an error in a worker.
+        # An error in a worker is found by its text, because Spark passes on nothing else.
         _, name, damage = f"{type(error).__name__}: {error}".partition(f"{DamagedSegmentError.__name__}: ")
         if not name:
             raise
@@ -161,7 +161,7 @@ def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
 
 
 def _chunks_in_order(made: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Sort chunks for `pack_segments`."""
+    """Sort chunks by set and time, as `pack_segments` needs them."""
     order = [(name, "ascending") for name in (*SET_COLUMNS, "first_us")]
     pieces = pa.Table.from_batches(list(made), PIECES).sort_by(order).combine_chunks()
     return list(pieces.to_batches(max_chunksize=PIECES_HERE))
@@ -184,7 +184,7 @@ def _chunks_of_days(lake: Lake, table: Table, where: str, files: FilesOfTables) 
 
 
 def _shares_of_packing(files: Sequence[DataFile]) -> list[list[Part]]:
-    """Divide files into shares of about SHARE_BYTES, one per task; a large file has several parts."""
+    """Divide files into one share of about SHARE_BYTES per task; a large file is divided into parts."""
     shares: list[list[Part]] = []
     room = 0
     for file in files:
@@ -217,7 +217,7 @@ def _packed_chunks(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> Dat
 def _conformed_segments(
     packed_from: Mapping[date, str], segments: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Convert segments to rows of ``fetch_segments``."""
+    """Convert segments to rows of ``fetch_segments``; ``packed_from`` has the hash of each day's files."""
     for batch in segments:
         days = batch.column("day").cast(pa.date32())
         columns = {name: batch.column(name) for name in batch.schema.names} | {
@@ -236,7 +236,7 @@ def _segments_written(
 
 
 def _load_kernels() -> None:
-    """Load the functions that pack; a command that finds every day packed does not need numba."""
+    """Load the functions that pack segments, only when there is something to pack: loading numba takes time."""
     from isr_batch.replay.kernel_cache import keep_packing_compiled
 
     keep_packing_compiled()

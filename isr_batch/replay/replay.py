@@ -54,12 +54,12 @@ from udfs.records import ROW_ORDER
 from udfs.rules import ALL_RULES
 
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
-"""Sort order of the stream."""
+"""Columns by which the kernel's rows are sorted: by set, then by time."""
 
 
 @dataclass(frozen=True)
 class ReplaySummary:
-    """Numbers of rows that a replay read and wrote, by table."""
+    """Result of a replay: the numbers of rows read and written, the days, and which timelines were written."""
 
     rows_in: int
     rows_out: dict[str, int]
@@ -76,7 +76,7 @@ def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
 
 
 def engine_of_replay(lake: Lake, window: Window = Window()) -> LakeEngine:  # noqa: B008 frozen
-    """Choose the engine by the setting, and by the number of events in a window."""
+    """Choose the engine for a replay by the setting, and by the number of fetches and appends in the window."""
     events = events_to_replay(lake, window)
     return (
         BySpark(lake) if lake.engine.by_spark(events, sizes.REPLAYED_EVENTS, "fetches and appends") else InProcess(lake)
@@ -122,7 +122,7 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
 
 
 def ready_to_replay(lake: Lake) -> None:
-    """Update ``fetch_segments`` to the current input.
+    """Check that a lake has input for a replay, and pack the days that have changed into ``fetch_segments``.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def ready_to_replay(lake: Lake) -> None:
 
 def events_to_replay(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 frozen
     """Count the fetches and appends of a window."""
-    with InProcess(lake) as engine:  # it only reads two columns of few rows
+    with InProcess(lake) as engine:  # two columns of few rows are read
         segments = engine.table("fetch_segments", ("events", "event_date"))
         text = f"SELECT sum(events) AS events FROM {{segments}} WHERE {window.condition}"
         return int(engine.listed(engine(text, segments=segments))[0]["events"] or 0)
@@ -199,7 +199,7 @@ def replay(
 
 
 def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mapping[str, Store], Timelines, str]:
-    """Return the stores for timelines by kind of result, which timelines are written, and a description of that."""
+    """Return the stores for timelines, by kind of result; which timelines are written; and that choice in words."""
     if wanted:
         return {} if wanted == "none" else stores_of_timelines(lake), wanted, wanted
     events = events_to_replay(lake, window)

@@ -29,14 +29,14 @@ from isr_batch.window import Window
 from udfs.batches.results import SCORED, SET_COLUMNS
 
 RESULT_FILE: Final = "result file"
-"""Kind of result that reports a file; the column FILE has it as JSON."""
+"""Kind of the results that report a written file; the column FILE has the report as JSON."""
 HELD_ROWS: Final = 1 << 15
 """Rows that a worker collects before it writes them; rows of sets that may continue are held back longer."""
 _OF_SET: Final = ["rule", *SET_COLUMNS]
 
 
 class ResultFiles(NamedTuple):
-    """Where and how the workers of a replay write results.
+    """Which results the workers of a replay write to files, and where.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class ResultFiles(NamedTuple):
 
 
 def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | None:
-    """Let workers replace the results that meet a condition, if that is possible for all tables."""
+    """Return where workers write results that replace the rows that meet a condition; None if they cannot."""
     stores = {}
     with ArrowSql() as sql:
         small = SmallTables(lake, sql)
@@ -127,7 +127,7 @@ class _HeldResultFiles:
             yield from self.waiting
             return
         self._write(pa.Table.from_batches(self.waiting, SCHEMA))
-        with ThreadPoolExecutor(len(self.files)) as pool:  # closing a file waits for a remote store
+        with ThreadPoolExecutor(len(self.files)) as pool:  # concurrently, because closing a file waits for the store
             ended = pool.map(lambda files: list(files.close()), self.files.values())
         reports = [
             {"result": RESULT_FILE, FILE: json.dumps({"table": name, "file": asdict(file)})}
@@ -150,7 +150,7 @@ class _HeldResultFiles:
 
 
 def _sets_that_may_go_on(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Select the changes of a rule's last set, because more may follow, and a set's changes are judged together."""
+    """Mark the results of each rule's last set: more may follow, and a set's changes must be processed together."""
     numbered = rows.select(_OF_SET).append_column("n", pa.array(np.arange(len(rows))))
     changes = numbered.filter(pc.equal(rows["result"], "change"))
     last = numbered.take(changes.group_by("rule").aggregate([("n", "max")])["n_max"]).select(_OF_SET)

@@ -19,14 +19,14 @@ from udfs.batches.results import RESULT_SCHEMA
 from udfs.records import FOLLOWER_MEASURES, MEASURES, VIOLATIONS
 
 Asks = Callable[..., Rows]
-"""Function that runs a query as `LakeEngine.__call__` does."""
+"""A function that runs a query on an engine's tables, as `LakeEngine.__call__` does."""
 SCORED_TABLES: Final = (ISR_CHANGES, SHRINK_VERDICTS, PARTITION_SCORES, REPLICA_SCORES)
 _FOLLOWER: Final = ", ".join((*SET_KEY, "rule", "params_json", "replica_id"))
 _SHRINK: Final = (*SET_KEY, "rule", "params_json", "replica_id", "change_time")
-"""Columns that identify a shrink."""
+"""Columns that together identify a shrink."""
 _DATED: Final = {"change_time": "timestamp_micros(time_us)", "event_date": "CAST(timestamp_micros(time_us) AS DATE)"}
 _IN_ORDER: Final = "ORDER BY time_us, CASE kind WHEN 'shrink' THEN 0 ELSE 1 END"
-"""Order of changes: at the same instant, checks and appends, which may drop a follower, precede fetches."""
+"""SQL for the order of changes: at the same instant, changes by checks and appends come before those by fetches."""
 _RESTORED: Final = f"""
     CASE WHEN lead(kind) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER}) = 'expand'
       THEN timestamp_micros(lead(time_us) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER})) END
@@ -36,7 +36,7 @@ _RESTORED: Final = f"""
 
 def scored_result_tables(engine: Asks, results: Rows, tables: Sequence[Table] = SCORED_TABLES) -> dict[Table, Rows]:
     """Return the rows of some of the tables from which scores are computed, with their time and day."""
-    if len(tables) == 1:  # planning one query is faster than planning two
+    if len(tables) == 1:  # one query is faster to plan than two
         (table,) = tables
         return {table: engine(_sql_of_result_table(table).replace("{changes}", f"({_CHANGES})"), results=results)}
     changes = engine(_CHANGES, results=results)
@@ -80,7 +80,7 @@ def _sql_of_result_table(table: Table) -> str:
         return _select_of_result_table(ISR_CHANGES, "{changes} AS changes", _DATED)
     if table is SHRINK_VERDICTS:
         verdicts = {"restored_time": _RESTORED, **_DATED}
-        # The condition comes after the window functions: the change that reverts a shrink is not a shrink.
+        # Filtered only after the window functions, because the change that reverts a shrink is itself no shrink.
         judged = _select_of_result_table(SHRINK_VERDICTS, "{changes} AS changes", verdicts)
         return f"SELECT * FROM ({judged}) AS judged WHERE kind = 'shrink'"
     if table is PARTITION_SCORES:
@@ -112,7 +112,7 @@ RESTORED_BY: Final = (ISR_CHANGES.name, SHRINK_VERDICTS.name)
 
 
 def restore_in_results(engine: LakeEngine, of_runs: str, window: Window) -> None:
-    """Set restored_time of shrinks of some runs if the follower returned beyond an edge of the window."""
+    """Set restored_time of shrinks if the follower came back on the other side of the window's beginning or end."""
     if window == Window():
         return
     names = (*_SHRINK, "restored_time")
@@ -161,5 +161,5 @@ _CHANGES: Final = f"""
       ) AS at_this_time WHERE kind <> 'doubt'
     ) AS changes
 """
-"""SQL for depends_on: results of kind doubt say what a shrink depends on, and the expand that undoes it depends on the
-same."""
+"""SQL that adds depends_on to changes, from results of kind doubt: what a shrink depends on; the expand that undoes it
+depends on the same."""

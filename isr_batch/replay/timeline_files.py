@@ -25,14 +25,15 @@ from udfs.batches.results import RESULT_SCHEMA
 from udfs.kernel.ledger import DAY_US
 
 FILE: Final = "file"
-"""Kind of a result that reports a file or a set of runs; the column of the same name has the report as JSON."""
+"""Kind of the results that report a written file or a set of runs, and the column with the report as JSON."""
 SCHEMA: Final = RESULT_SCHEMA.append(pa.field(FILE, pa.string()))
-"""Schema of results with reports of files."""
+"""Schema of a replay's results, with one more column for reports of written files."""
 
 ROW_GROUP: Final = 1 << 16
-"""Rows that a task collects for a file before it writes them as a row group."""
+"""Number of rows that a task collects for a file before it writes them as a row group."""
 ROWS_WAITING: Final = 1 << 19
-"""Rows that a task collects for all its files, so that its memory does not grow with its share of the log."""
+"""Maximum number of rows that a task collects for all its files, so that its memory does not grow with its share of the
+log."""
 
 _TYPES: Final = {
     "STRING": pa.dictionary(pa.int32(), pa.string()), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(),
@@ -88,7 +89,7 @@ Key = tuple[str, int]
 
 
 class _TimelineFiles:
-    """The open files of a task."""
+    """The timeline files that a task is writing, by kind and day."""
 
     def __init__(self, stores: Mapping[str, Store], replay_id: str) -> None:
         self.stores, self.replay_id = stores, replay_id
@@ -114,7 +115,7 @@ class _TimelineFiles:
             self._write(max(self.rows_waiting, key=self.rows_waiting.__getitem__))
 
     def _named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Replace sets of runs by their names."""
+        """Replace the kernel's numbers of sets of runs by names that are unique in the lake."""
         sets = batch.column("run_set")
         names = []
         for runs in sets.dictionary.to_pylist():
@@ -127,7 +128,7 @@ class _TimelineFiles:
         kind, day = key
         if key not in self.files:
             self.files[key] = DayFile(TIMELINES[kind], self.stores[kind], _date_of_timeline(day), self.schemas[kind])
-        # In one chunk, because Parquet's writer restarts with each chunk, and there are hundreds.
+        # Combined to one chunk, because Parquet's writer begins again at each, and there are hundreds.
         rows = pa.Table.from_batches(self.waiting.pop(key), self.schemas[kind])
         self.files[key].write(rows.unify_dictionaries().combine_chunks())
         del self.rows_waiting[key]
@@ -136,7 +137,9 @@ class _TimelineFiles:
         """Close the files; return their entries for the Delta log, and those of their runs for ``rule_runs``."""
         for key in list(self.waiting):
             self._write(key)
-        with ThreadPoolExecutor(len(self.files) or 1) as pool:  # closing a file waits for a remote store
+        with ThreadPoolExecutor(
+            len(self.files) or 1
+        ) as pool:  # concurrently, because closing a file waits for the store
             for file, closed in zip(self.files.values(), pool.map(DayFile.close, self.files.values()), strict=True):
                 yield {"table": file.table.name, "file": asdict(closed)}
         for run_set, days in self.days_of.items():
@@ -153,7 +156,7 @@ def _date_of_timeline(day: int) -> str:
 
 
 def _timeline_by_day(batch: pa.RecordBatch, since_us: int, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows from some time on by day, with the columns of a file."""
+    """Split rows by day, drop those before ``since_us``, and convert them to the columns of a file."""
     times = np.asarray(batch.column("time_us"))
     if times.min(initial=since_us) < since_us:
         batch = batch.filter(pa.array(times >= since_us))

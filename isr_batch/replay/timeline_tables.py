@@ -109,7 +109,7 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
 
 
 def take_out_unnamed(lake: Lake) -> None:
-    """Delete the rows of unreferenced replays; no replay may run at the same time."""
+    """Delete the timelines to which ``rule_runs`` does not refer, left by killed replays; no replay may be running."""
     if not lake.has(RULE_RUNS.name):
         return
     for table in TIMELINES.values():
@@ -162,13 +162,13 @@ def _add_timeline_files(lake: Lake, table: Table, files: Sequence[FileOfWorker])
 
 
 def _remove_files(lake: Lake, table: Table, replaced: set[tuple[str, str]]) -> None:
-    """Remove the files of a table that only have rows of these days and replays."""
+    """Remove from a table the files that have only rows of these days and replays."""
 
     def gone(there: DeltaTable) -> Actions:
         return [
             removed(file)
             for file in data_files(there, None, "min.run_set", "max.run_set")
-            # A compacted file may have other values between its minimum and maximum.
+            # A compacted file may have other replays' rows, with ids between the file's minimum and maximum.
             for replays in [{replay_of(file.get(f"{edge}.run_set") or "") for edge in ("min", "max")}]
             if len(replays) == 1 and (file["partition.event_date"], *replays) in replaced
         ]

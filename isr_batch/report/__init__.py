@@ -1,4 +1,4 @@
-"""Write the HTML report: scope, mistakes of each rule, and how well the replay matches the brokers."""
+"""Write the HTML report of a lake (`report`), and the pages of sweeps and of server.log evidence."""
 
 from isr_batch.report.page import write_report
 

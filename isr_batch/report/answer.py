@@ -15,7 +15,7 @@ from isr_batch.lake.lake import Lake
 
 @dataclass(frozen=True)
 class Answer:
-    """The brokers' own changes, and per cluster the results of a better rule and the evidence of log lines alone.
+    """The data of the answer: the brokers' own drops, and per cluster a better rule, and the evidence of log lines.
 
     Attributes
     ----------
@@ -32,12 +32,12 @@ class Answer:
 
     @property
     def lines(self) -> list[str]:
-        """The sentences, ten lines at most."""
+        """Return the answer as sentences, ten lines at most."""
         return incidents_answer(self.own, self.better, self.by_lines)
 
 
 def answer_of(lake: Lake) -> Answer:
-    """Read the answer from a lake with a replay."""
+    """Read the data of the answer from a lake with a replay."""
     own, scores = own_shrinks(lake), read_scores_for_choices(lake)
     return Answer(
         own,

@@ -85,7 +85,7 @@ def _share_of_broker(rows: Sequence[Row], side: str, broker: int, number: str) -
 
 
 def _drops(pairs: Sequence[Row], side: str, broker: int) -> str:
-    """Write the share of the leaders' drops, and their number by verdict."""
+    """Write a broker's share in all drops by leaders, as leader or as follower, and its number of drops by verdict."""
     counts: Counter[str] = Counter()
     for row in pairs:
         counts[row["verdict"]] += row["drops"] if row[side] == broker else 0

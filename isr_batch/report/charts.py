@@ -13,13 +13,13 @@ from isr_batch.rule_names import rule_names_by_release
 from isr_batch.shown_times import offset_us, zone_name
 
 AS_LOGGED = "as logged"
-"""Shown instead of a cause for shrinks in the brokers' logs, which have none."""
+"""Legend of the shrinks that the brokers logged, which have no cause."""
 NAMES = alt.Axis(labelLimit=320)
-"""Axis of rules; equal rules share a row."""
+"""Axis with the names of rules; rules with equal results share a row, whose label is long."""
 WHOLE = "container"
-"""Width of a chart: that of its element."""
+"""Width of a chart: that of its HTML element."""
 INK = "currentColor"
-"""The page's text colour."""
+"""Colour of lines and text: that of the page's text, so that charts fit light and dark mode."""
 
 COSTS = {
     "under_min_isr_s": "seconds under min ISR",
@@ -31,7 +31,7 @@ STRONG = [
     "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf", "#3953a4",
     "#b8860b", "#00876c", "#a0145a", "#6a51e0", "#c2673a",
 ]  # fmt: skip
-"""Colours of rules: neither pale ones nor those of verdicts; reused if there are more rules."""
+"""Colours of rules in charts of curves: neither pale ones nor those of verdicts; reused if there are more rules."""
 TIME_FORMAT = {
     "milliseconds": "%H:%M:%S.%L", "seconds": "%H:%M:%S", "minutes": "%H:%M", "hours": "%H:%M",
     "day": "%d %b", "date": "%d %b", "week": "%d %b", "month": "%b %Y", "quarter": "%b %Y", "year": "%Y",
@@ -42,14 +42,14 @@ Spec = dict[str, Any]
 
 
 def cause_scale(rows: Rows) -> alt.Scale:
-    """Colour scale of the causes in the rows."""
+    """Return the colour scale of the causes that occur in the rows."""
     there = {row["cause"] for row in rows}
     colours = {cause: colour for cause, colour in {**CAUSE_COLOURS, AS_LOGGED: INK}.items() if cause in there}
     return alt.Scale(domain=list(colours), range=list(colours.values()))
 
 
 def _cause_colour(rows: Rows) -> alt.Color:
-    """Colour encoding by cause, with a legend."""
+    """Return the colour encoding by cause, with a legend."""
     return alt.Color("cause:N", scale=cause_scale(rows), legend=alt.Legend(title="primary cause"))
 
 
@@ -96,7 +96,7 @@ def shrinks_in_time_chart(rows: Rows) -> Spec:
 
 
 def as_shown(rows: Rows) -> list[dict[str, Any]]:
-    """Move instants, in milliseconds, so that as UTC they read as the time of the zone that is shown."""
+    """Shift instants (milliseconds), because Vega shows UTC: they then read as the time of the zone that is shown."""
     names = ("at_ms", "from_ms", "until_ms")
     return [
         row | {name: row[name] + offset_us(int(1000 * row[name])) // 1000 for name in names if name in row}
@@ -132,7 +132,7 @@ def _chart_settings(row: dict[str, Any]) -> list[str]:
 
 
 def _rated(row: dict[str, Any]) -> dict[str, Any]:
-    """Place a run without mistakes at the upper end of its interval, because the logarithmic axis has no zero."""
+    """Set the rate of a run without mistakes to the upper end of its interval: a logarithmic axis has no zero."""
     seen = row["spurious"] > 0
     rate = row["mistakes"] if seen else row["high"]
     return {**row, "params_json": None, "seen": seen, "mistakes": rate, "low": row["low"] or rate / 10}
@@ -141,7 +141,7 @@ def _rated(row: dict[str, Any]) -> dict[str, Any]:
 _SIDES: Final[Sequence[tuple[Literal["left", "right"], int, int]]] = (
     ("left", 6, -6), ("left", 6, 11), ("right", -6, -6), ("right", -6, 11),
 )  # fmt: skip
-"""Alignment and distance of a mark's label."""
+"""Possible sides of a mark for its label: alignment and distance."""
 
 
 def frontier_chart(
@@ -178,7 +178,7 @@ def frontier_chart(
         base.mark_point(filled=False, size=60).encode(y=y, tooltip=tooltip),
         base.mark_point(filled=True, size=60).encode(y=y, opacity=hollow, tooltip=tooltip),
     ]
-    # Labels of rules whose marks are close are on different sides of them.
+    # If marks of several rules are close, their labels are put on different sides.
     for number, (align, dx, dy) in enumerate(_SIDES):
         if labelled := rules[number::4]:
             labels = base.transform_filter(alt.FieldOneOfPredicate(field="rule", oneOf=labelled))
@@ -315,7 +315,7 @@ def disagreement_chart(rows: Rows) -> Spec:
 
 
 def _alike(rows: Rows) -> dict[str, str]:
-    """Group the rules that make the same shrinks, because all their figures are equal."""
+    """Map each rule to the name of a group of rules that make the same shrinks, whose figures are all equal."""
     of: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
     for row in rows:
         for side, other in (("makes", "makes_not"), ("makes_not", "makes")):

@@ -11,29 +11,29 @@ from isr_batch.phrases import count_of, seconds_text
 from isr_batch.shown_times import offset_us, time_text
 
 LANE: Final = 58
-"""Height of a lane in pixels; positions along the time axis are in percent."""
+"""Height of a broker's lane in pixels; positions along the time axis are in percent."""
 BAR: Final = 20
 """Height of the largest bar on either side of a lane's middle."""
 LEAST: Final = 4
 NARROWEST: Final = 0.42
 EDGE: Final = 3
-"""Percent at either end of an axis without room for a centred label."""
+"""A tick within this many percent of an end of the axis has no room for a centred label."""
 TICKS: Final = 9
 NARROWEST_PAGE: Final = 650
-"""Width of the timeline, in pixels, on a page of 800."""
+"""Width of the timeline, in pixels, on the narrowest page, of 800 pixels."""
 LETTER: Final = 6.5
 """Width of a letter of a label, in pixels."""
 STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-"""Seconds between two ticks; days for longer logs."""
+"""Possible distances of two ticks in seconds; in longer logs, ticks are days apart."""
 SIGNS: Final = {
     "started": ("▲", "starts"), "shutting_down": ("▼", "shuts down"), "fenced": ("✕", "is fenced by the controller"),
     "election": ("◆", "becomes"),
 }  # fmt: skip
-"""Symbol in the picture for each event of a broker, with its description."""
+"""For each kind of a broker's event, its symbol in the picture and its description."""
 
 
 class ClusterTimeline(NamedTuple):
-    """Content of the template: ``x`` and ``width`` in percent, the rest in pixels."""
+    """The timeline of one cluster as the template draws it: ``x`` and ``width`` in percent, the rest in pixels."""
 
     height: int
     lanes: list[dict[str, Any]]
@@ -47,7 +47,7 @@ class ClusterTimeline(NamedTuple):
 
 
 class TimelineTarget(NamedTuple):
-    """Target of a bar: an anchor on the page, or without one a command."""
+    """Where a click on a bar leads: an anchor on the page, or else the command that explains the drops."""
 
     place: str
     command: str
@@ -56,7 +56,7 @@ class TimelineTarget(NamedTuple):
 def cluster_timeline(
     own: OwnShrinks, cluster: Row, targets: Mapping[tuple[int, int], TimelineTarget]
 ) -> ClusterTimeline:
-    """Lay out one cluster.
+    """Lay out the timeline of one cluster.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def _labels_with_room(shaded: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def share_of_timeline(us: float, within: tuple[int, int]) -> float:
-    """Position of an instant within a time range, in percent."""
+    """Return the position of an instant within a time range, in percent."""
     return round(100 * (us - within[0]) / (within[1] - within[0]), 2)
 
 

@@ -18,11 +18,11 @@ from isr_batch.shown_times import day_and_time, time_of_day, zone_name
 MOST = 500
 """Maximum number of a cluster's shrinks that are listed."""
 DRAWN = 5_000
-"""Shrinks of a cluster that are drawn."""
+"""Maximum number of a cluster's shrinks that are drawn."""
 
 
 def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path, answers: Mapping[str, Sequence[str]]) -> None:
-    """Write the page.
+    """Write the page of evidence.
 
     Parameters
     ----------

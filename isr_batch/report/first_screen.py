@@ -21,7 +21,7 @@ from isr_batch.report.cluster_timeline import TimelineTarget, cluster_timeline
 from isr_batch.report.shrinks_on_page import ShrinkOnPage
 
 SHOWN: Final = 2
-"""Incidents whose cards are open above the timeline; up to MOST others follow below it, one line each."""
+"""Number of incidents whose cards are open above the timeline; up to MOST others follow below it, one line each."""
 MOST: Final = 100
 
 
@@ -124,7 +124,7 @@ def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, 
 
 
 def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, str] | None:
-    """Name the broker that most drops of healthy followers point at; without such drops, most of the others."""
+    """Name the broker at fault for most drops of healthy followers, with their number; without such, of other drops."""
     kinds = {"spurious": "healthy", "genuine": "behind", "unknown": "not judged"}
     verdict = next((verdict for verdict in kinds if counts[verdict]), None)
     if verdict is None:
@@ -225,7 +225,7 @@ def _cells_of_choice(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict
 
 
 def _without_zeros(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Leave out the columns in which every rule has nothing."""
+    """Leave out the columns of the table of rules in which all values are zero or empty."""
     kept = [name for name in (rows[0] if rows else ()) if {row[name] for row in rows} - {"0", "0 s", "none"}]
     return [{name: row[name] for name in kept} for row in rows]
 

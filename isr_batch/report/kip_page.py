@@ -200,7 +200,7 @@ def _params_on_kip_page(params_json: str) -> str:
 
 
 def markdown_table(columns: Iterable[str], rows: Iterable[Row]) -> list[str]:
-    """Lines of a table."""
+    """Return the lines of a Markdown table."""
     names = list(columns)
     cells = [names, ["---"] * len(names), *([_cell_of_kip_page(row[name]) for name in names] for row in rows)]
     return [f"| {' | '.join(line)} |" for line in cells]

@@ -17,7 +17,7 @@ _SUMS: Final = ("leader_alone_us", "offline_without_elr_us", "offline_with_elr_u
 
 
 def leader_deaths_sentences(sql: LakeSql, clusters: Mapping[str, Row]) -> dict[str, list[str]]:
-    """Write two sentences per cluster, and nothing if no partition would have been offline.
+    """Write how long leaders' deaths would have left partitions offline without and with ELR; empty if never.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ from isr_batch.rule_names import rule_names_by_release
 from isr_batch.shown_times import time_text, zone_name
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
-"""Vega version that the charts are written for."""
+"""Version of Vega-Lite for which the charts are written."""
 RULE_COLUMNS = {
     "T": "lag time, ms", "shrinks": "shrinks", "spurious": "spurious", "early": "of these early",
     "genuine": "genuine",
@@ -65,7 +65,7 @@ MATCH_COLUMNS = (
 )  # fmt: skip
 THEME: dict[str, Any] = {
     "background": None,
-    # The page's own colour, so that one chart serves light, dark and paper.
+    # Text of charts has the page's own colour, so that one chart serves light mode, dark mode and paper.
     "style": {name: {"fill": INK} for name in ("guide-label", "guide-title", "group-title", "group-subtitle")},
     "axis": {"gridColor": INK, "gridOpacity": 0.12, "domainColor": INK, "tickColor": INK, "domainOpacity": 0.5},
     "header": {"labelColor": INK, "labelOrient": "top", "labelAnchor": "start", "labelFontWeight": "bold"},
@@ -79,7 +79,7 @@ THEME: dict[str, Any] = {
 def write_report(
     lake: Lake, out: Path, own: OwnShrinks | None = None, warnings: Mapping[str, Sequence[str]] | None = None
 ) -> None:
-    """Write the page.
+    """Write the report of a lake.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def write_report(
 
 
 def _rules(rows: Sequence[Row]) -> list[dict[str, object]]:
-    """Make one row per group of rules with the same decisions."""
+    """Make the table of rules: one row per group of rules with the same decisions."""
     return [
         {"rule": ", ".join(name_of_choice(row, rows) for row in group)}
         | {title: _least_and_most([row[name] for row in group]) for name, title in RULE_COLUMNS.items()}
@@ -151,7 +151,7 @@ def _least_and_most(values: Sequence[Any]) -> object:
 
 
 def _by_lines(lake: Lake) -> dict[str, dict[str, Any]]:
-    """Report the evidence of server.log, and of request logs, for each cluster in which a replica left an ISR."""
+    """Collect the answers of server.log (and of request logs) for the page, for each cluster with a drop."""
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names)
     rows = rows.sort_by([(name, "ascending") for name in ("change_time", "source_file", "source_line", "replica_id")])
     clusters = sorted(set(rows["cluster_id"].to_pylist()))
@@ -221,7 +221,7 @@ def page_scope(sql: LakeSql) -> str:
 
 
 def _vega() -> str:
-    """Take Vega's scripts from the user's cache, because bundling them takes longer than the rest of a small page."""
+    """Return Vega's scripts, from the user's cache if possible: bundling them takes longer than all else on a page."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "isr-batch"
     kept = folder / f"vega-{version('vl-convert-python')}-{VEGA_LITE}.js"
     try:

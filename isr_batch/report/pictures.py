@@ -12,9 +12,9 @@ from isr_batch.report.charts import Rows, Spec
 from isr_batch.rule_names import rule_names_by_release
 
 MOST: Final = 2_500
-"""Most rows in a chart; more could not be distinguished and would make the page slow to open."""
+"""Maximum number of rows in a chart; more could not be distinguished, and would make the page slow to open."""
 OF_OWN_RULE: Final = ("heat", "held")
-"""Charts of the rule that the brokers ran; the others compare rules."""
+"""Names of the charts about the rule that the brokers ran; the other charts compare rules."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class DrawnPicture:
-    """A chart of one cluster; without rows, ``chart`` is None. ``cut``: there are more rows than it shows."""
+    """A chart of one cluster. ``chart`` is None if there are no rows; ``cut`` is whether it leaves out some rows."""
 
     picture: Picture
     place: str
@@ -84,12 +84,12 @@ def _values_of_picture(ran: Mapping[str, str]) -> dict[str, Sequence[tuple[str, 
 
 
 def sql_of_picture(name: str) -> str:
-    """Read a query of this folder."""
+    """Return the SQL of a chart, from this folder's ``sql/``."""
     return (files("isr_batch.report") / "sql" / f"{name}.sql").read_text(encoding="utf-8").strip()
 
 
 def alike_rules_in_picture(draw: Callable[[Rows], Spec]) -> Callable[[Rows], Spec]:
-    """Merge equal rows of several rules into one, named after all of them."""
+    """Wrap the drawing function of a chart: equal rows of several rules become one row, named after all of them."""
 
     def drawn(rows: Rows) -> Spec:
         of: dict[str, list[dict[str, Any]]] = defaultdict(list)

@@ -15,7 +15,7 @@ STANDS: Final = {
     "out": "Dropped before by",
     "apart": "Some dropped, some kept by",
 }
-"""Decisions of other rules on a shrink, before their names."""
+"""Words for the decision of other rules on a shrink, which precede the names of the rules."""
 
 
 def shrink_sentences(

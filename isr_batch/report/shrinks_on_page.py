@@ -23,7 +23,7 @@ FURTHEST: Final = 3
 
 
 class ShrinkOnPage(NamedTuple):
-    """A shrink that represents its incident."""
+    """The shrink that the page shows for an incident: sentences, swim lane and list of the incident's drops."""
 
     headline: str
     sentences: list[str]
@@ -88,7 +88,7 @@ def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) 
 
 
 def _with_causes(facts: Sequence[Row], one: ShrinkInQuery, drops: Sequence[Row]) -> list[Row]:
-    """Give the followers the causes of the incident, which distinguishes responses that were not delivered."""
+    """Replace the replay's causes by those of the incident, which also know of responses that were not delivered."""
     shrink = one.topic, one.partition_id, one.change_us
     causes = {
         row["replica_id"]: row["cause"] for row in drops

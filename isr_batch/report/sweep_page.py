@@ -83,7 +83,7 @@ def _mark_on_sweep_page(row: Row, grid: SweepGrid) -> dict[str, Any]:
         "lag_time_s": row[LAG_TIME] / 1000,
         "detection_s": row["detection_ms_p99"] / 1000,
         "mistakes": rate,
-        # The axis has no zero: a bar that comes down to it ends a decade below its mark.
+        # A logarithmic axis has no zero: a bar down to zero ends a decade below its mark.
         "low": row["mistakes_per_follower_day_low"] or rate / 10,
         "high": high,
         "seen": seen,

@@ -14,13 +14,13 @@ WIDE: Final = 1000
 TOP: Final = 3
 BROKERS: Final = "the brokers"
 COLOURS: Final = 6
-"""Different lines of followers: three colours, solid and dashed."""
+"""Number of distinguishable lines of followers: three colours, solid and dashed."""
 
 Span = tuple[int, int]
 
 
 class CurvesOfSwimLane(NamedTuple):
-    """A graph of several lines.
+    """A graph of a swim lane, with a line per follower.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class CurvesOfSwimLane(NamedTuple):
 
 
 class SwimLaneOnPage(NamedTuple):
-    """Content of the template; ``x`` and ``width`` in percent.
+    """A swim lane as the template draws it; ``x`` and ``width`` are in percent.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class SwimLaneOnPage(NamedTuple):
 def swim_lane_on_page(
     rows: Sequence[Row], within: Span, shrink: tuple[str, int], lag_time_ms: int, rules: Iterable[str]
 ) -> SwimLaneOnPage:
-    """Lay out one shrink.
+    """Lay out the swim lane around one shrink.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def _bar_on_swim_lane(row: Row, within: Span) -> dict[str, Any]:
 
 
 def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequence[str]) -> list[dict[str, Any]]:
-    """Make one row per group of rules with the follower out at the same times for equal reasons; brokers last."""
+    """Make a row per group of rules that had a follower out at equal times for equal causes; the brokers' is last."""
     groups: dict[str, list[str]] = defaultdict(list)
     bars = {}
     for rule in (*rules, BROKERS):
@@ -146,7 +146,7 @@ def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequen
 
 
 def _stands(away: Sequence[Row], change_us: int, lag_us: int, rules: Sequence[str]) -> dict[str, list[str]]:
-    """Find the decision of each rule about the followers that this shrink drops."""
+    """Group the rules by their decision about the followers that the shrink drops: made, kept, out or apart."""
     left = {row["follower"] for row in away if row["from_us"] == change_us and row["line"] in rules}
     spans: dict[tuple[str, int], list[Span]] = defaultdict(list)
     for row in away:

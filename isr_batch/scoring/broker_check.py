@@ -32,13 +32,16 @@ from udfs.kernel.partition import CHECK_SLACK_US
 from udfs.rules import REGISTRY, rule_of_release
 
 RACE_MS: Final = 5
-"""A fetch or an append this close to a change may have come before or after it: timestamps are truncated to
-milliseconds and written some time after the event. With a wider limit, misses on busy partitions would all be races."""
+"""A fetch or an append within this many milliseconds of a change may have come before or after it (a race), because
+timestamps are truncated to milliseconds and written some time after the event. With a wider limit, nearly every
+mismatch on a busy partition would be a race."""
 
 NEAR_MS: Final = 1
-"""Times within this are equal, because Kafka's clock and the timestamps of the log are truncated to milliseconds."""
+"""Two times that differ by at most this, in ms, are equal: Kafka's clock and the log's timestamps are truncated to
+ms."""
 CLOSE_MS: Final = 100
-"""An expand may be this late, because the controller records it tens of milliseconds after the leader's decision."""
+"""A logged expand may be this many ms later than the replayed one, because the controller records it tens of ms after
+the leader's decision."""
 
 UNKNOWN: Final = "unknown"
 IN_FLIGHT_MS: Final = 600
@@ -125,7 +128,7 @@ def _mark_possible(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
 
 
 def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
-    """Match the logged changes with those of a replay without pins, which runs here and is not stored.
+    """Match the logged changes with those of a replay that uses no times from the lines of changes; it is not stored.
 
     Raises
     ------
@@ -145,7 +148,7 @@ def own_rules(engine: LakeEngine) -> list[RuleRun]:
 
 
 def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows:
-    """Make rows of ``replay_check`` for ``isr_changes``, or for other changes; raises the errors of `validate`."""
+    """Compare the lake's ``isr_changes``, or other ``changes``, with those of the brokers: rows of ``replay_check``."""
     tables = compared(engine, lake, changes)
     tables["races"] = _races(engine, tables)
     words = {"depends_on": list(DEPENDS_ON), "words": list(DEPENDS_ON.values())}
@@ -212,7 +215,7 @@ def _summary_of_broker_check(engine: LakeEngine) -> BrokerCheckSummary:
 
 
 def ask_broker_check(engine: LakeEngine, name: str, tables: dict[str, Rows]) -> Rows:
-    """Run a query of the folder ``sql``."""
+    """Run one of the queries in this package's folder ``sql``."""
     return engine(text_of("isr_batch.scoring", name, **_TEXTS), **tables)
 
 
@@ -237,7 +240,7 @@ def _require_replayed(engine: LakeEngine, lake: Lake, ran: list[str]) -> None:
 
 
 def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Return, for each ``params_json``, the parameters that a broker is configured with."""
+    """Return, for each ``params_json``, those parameters that are settings of a broker, such as the lag time."""
     found = engine.listed(engine("SELECT DISTINCT params_json FROM {isr_changes}", **tables))
     texts = [row["params_json"] for row in found]
     given = [json.loads(text) for text in texts]
@@ -249,12 +252,12 @@ def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
 
 
 def _races(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Find events at the same time as logged shrinks that the replay does not make."""
+    """Find fetches and appends that the replay may have on the wrong side of a logged shrink that it does not make."""
     unexplained = ask_broker_check(engine, "unexplained", tables)
     ends = "SELECT min(from_us) AS from_us, max(until_us) AS until_us FROM {unexplained}"
     (span,) = engine.listed(engine(ends, unexplained=unexplained))
     first, last = (date(1970, 1, 1) + timedelta(microseconds=us or 0) for us in (span["from_us"], span["until_us"]))
-    # The day of a fetch is the one on which it was handled, not on which it arrived or was answered.
+    # Fetches are stored by the day on which they were handled, not by that of arrival or response.
     days = (first - timedelta(days=1), last + timedelta(days=1))
     near = {"fetches": engine.fetches(unexplained, days), "appends": engine.appends(unexplained, days)}
     return ask_broker_check(engine, "races", near)

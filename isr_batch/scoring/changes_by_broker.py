@@ -1,4 +1,4 @@
-"""Group ISR changes of one broker under one rule by the notification or request that they share."""
+"""Find out which ISR changes of a broker, under one rule, share a notification or an ISR write request."""
 
 from typing import Final
 
@@ -12,13 +12,13 @@ BY_BROKER: Final = {
     "notification": (with_notified, "notified_us", ("notified_us",)),
     "request": (with_requests, "request", ("request", "writes", "in_second")),
 }
-"""For each kind of group: the function that adds columns to a broker's changes, its identifying column, and all added
-columns."""
+"""For each kind of group (notification, request): the function that adds columns to a broker's changes, the column that
+numbers the groups, and all added columns."""
 _KEYS: Final = ("cluster_id", "rule", "params_json", "leader_id")
 
 
 def changes_by_broker(engine: LakeEngine, changes: Rows, what: str) -> Rows:
-    """Return one row per change that a rule makes, with a unique name of its notification or request."""
+    """Return one row per change that a rule makes, with the id of its notification or of its request."""
     work, number, added = BY_BROKER[what]
     rows = engine(
         f"""

@@ -10,7 +10,7 @@ class ControllerWord(NamedTuple):
 
     at_us: int
     number: int
-    """Order of several statements at the same time."""
+    """Orders statements of the same time."""
     kind: str
     """elr_version, min_isr, cleared, unclean_restart, active, inactive, or unclean (an election)."""
     topic: str | None = None
@@ -22,7 +22,7 @@ class ControllerWord(NamedTuple):
 
 @dataclass(frozen=True)
 class ControlledCluster:
-    """State of a cluster as a whole.
+    """A cluster's settings for eligible leader replicas, over time.
 
     Parameters
     ----------

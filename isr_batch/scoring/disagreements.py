@@ -84,7 +84,7 @@ def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineR
 
 
 def runs_that_may_disagree(engine: LakeEngine, scores: EngineRows, terms: EngineRows) -> EngineRows:
-    """Return, for each term and day, the runs that were replayed for it, and may disagree.
+    """Return, for each term and day, the rule runs that were replayed for it, if two of them may decide differently.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def compare_rules(lake: Lake, first: str, second: str) -> Rows:
 
 
 def _counts(engine: LakeEngine, first: str, second: str) -> EngineRows:
-    """Shrinks of two rules on days that both were replayed for, by rule, primary cause and rules of the event."""
+    """Count the shrinks of two rules, on days with replays of both, by rule, primary cause and rules of the event."""
     shared = f"""
         SELECT verdicts.* FROM {{shrink_verdicts}} AS verdicts JOIN (
           SELECT cluster_id, event_date FROM {{partition_scores}} WHERE rule IN ({first}, {second})

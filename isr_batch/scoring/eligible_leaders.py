@@ -47,7 +47,7 @@ def write_eligible_leaders(lake: Lake, elr: Elr) -> int:
 
 
 def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineRows] | None = None) -> EngineRows:
-    """Compute the rows of ``eligible_leaders``.
+    """Compute the rows of table ``eligible_leaders``: who could lead, over time, under each rule run.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineR
 
 
 def _path(engine: LakeEngine) -> str:
-    """Input of `spans_outside_isr`, for partitions in which a rule run ever had a replica outside the ISR."""
+    """Return SQL for the input of `spans_outside_isr`: partitions in which a rule run had a replica outside the ISR."""
     in_background = [engine.literal(rule.id) for rule in REGISTRY.values() if rule.isr_write_in_background]
     return f"""
         WITH runs AS (
@@ -112,7 +112,7 @@ def _path(engine: LakeEngine) -> str:
 
 
 def _clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
-    """Collect the controllers' statements about whole clusters, and determine whether these have the feature."""
+    """Collect what controllers recorded about clusters, and find out whether these have eligible leader replicas."""
     words: dict[str, list[ControllerWord]] = {}
     facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables_of_eligible_leaders(engine)))}
     for row in engine.listed(engine(_WORDS, **_tables_of_eligible_leaders(engine))):

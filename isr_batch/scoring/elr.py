@@ -10,11 +10,11 @@ Source: PartitionChangeBuilder.build of 4.4.0, without reassignments; tests/conf
 """
 
 NOBODY = 0
-"""An empty set."""
+"""The empty set of replicas, as bits."""
 
 
 def elr_after(isr: int, elr: int, wanted_isr: int, lost: int, min_isr: int) -> int:
-    """Return the ELR after a change of the ISR to ``wanted_isr``; it may include members of the former ISR.
+    """Return the ELR after a change of the ISR to ``wanted_isr``; members that leave the ISR may become eligible.
 
     Parameters
     ----------

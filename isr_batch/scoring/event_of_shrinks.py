@@ -1,4 +1,4 @@
-"""Assign the shrinks of one follower to events. This also runs in Spark's workers, which lack most packages."""
+"""Assign shrinks of one follower by several rules to events. Also used in Spark's workers, which lack most packages."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def with_event_of_shrinks(shrinks: pa.Table) -> pa.Table:
-    """Add ``event_us``, the time of its event, to each shrink of one follower: ``at_us, rule, params_json``."""
+    """Add ``event_us``, the event's time, to each shrink of one follower (``at_us``, ``rule``, ``params_json``)."""
     order = ["at_us", "rule", "params_json"]
     shrinks = shrinks.sort_by([(name, "ascending") for name in order])
     return shrinks.append_column("event_us", pa.array(_events(shrinks.select(order).to_pylist()), pa.int64()))

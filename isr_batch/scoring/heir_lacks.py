@@ -1,4 +1,4 @@
-"""Count the records that an heir, clean or not, lacks in one span of time. This also runs in Spark's workers."""
+"""Count the records that an heir, clean or not, lacks in a span of time. Also used in Spark's workers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -8,14 +8,14 @@ import pyarrow as pa
 SPAN: Final = (
     "cluster_id", "topic", "partition_id", "leader_epoch", "leader_id", "rule", "params_json", "from_us",
 )  # fmt: skip
-"""Columns that identify a span."""
+"""Columns that identify a span of time of `spans_outside_isr`."""
 _TEXT: Final = frozenset({"cluster_id", "topic", "rule", "params_json"})
 FOUND: Final = pa.schema(
     [(name, pa.string() if name in _TEXT else pa.int64() if name == "from_us" else pa.int32()) for name in SPAN]
     + [("lost_records_max", pa.int64()), ("lost_us", pa.int64()), ("elr_below_high_watermark", pa.int32())]
     + [("lost_by_first_active_max", pa.int64()), ("lost_by_longest_log_max", pa.int64())]
 )
-"""Columns of `heir_lacks`."""
+"""Columns of the result of `heir_lacks`."""
 
 
 def heir_lacks(rows: pa.Table) -> pa.Table:
@@ -49,7 +49,7 @@ def heir_lacks(rows: pa.Table) -> pa.Table:
             high_watermark = max(high_watermark, row["value"])
         elif row["kind"] == "acked":
             acked = max(acked, row["value"])
-        # All changes at an instant are applied before the state is examined.
+        # The state is examined only when all changes of an instant are applied.
         if place + 1 < len(listed) and listed[place + 1]["at_us"] == row["at_us"]:
             continue
         below |= {one for one in elr if 0 <= log_ends.get(one, -1) < high_watermark}

@@ -18,7 +18,7 @@ TABLES: Final = {
     "append_log": (*SET_KEY, "append_time", "log_end_offset", "acks"),
     "rule_runs": ("rule", "params_json", "event_date"),
 }
-"""Columns that are read from each table."""
+"""Columns that `with_heir_offsets` reads from each table."""
 TIMED: Final = ("partition_timeline", "replica_changes", "append_log")
 NOTHING_TELLS: Final = ", ".join(
     f"CAST(NULL AS {kind}) AS {name}"
@@ -27,12 +27,12 @@ NOTHING_TELLS: Final = ", ".join(
         ("lost_by_first_active_max", "BIGINT"), ("lost_by_longest_log_max", "BIGINT"), *HIDDEN.items(),
     )
 )  # fmt: skip
-"""Values of its columns without timelines."""
+"""SQL for the columns of `with_heir_offsets` if there are no timelines: nulls."""
 _KEY: Final = ", ".join(SPAN)
 
 
 def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, EngineRows]) -> EngineRows:
-    """Add to spans the records that an heir would lack, and `hidden_records`, those hidden from consumers.
+    """Add to spans how many records an heir would lack, and what `hidden_records` finds hidden from consumers.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, E
             rule_runs=tables["rule_runs"],
         )
     )
-    # Few replica sets have such a span: the timelines of the others are not made.
+    # Timelines are computed only for the replica sets with such a span, which are few.
     of_sets = {name: engine.only(tables[name], critical, SPAN[:-1]) for name in TIMED}
     found = engine.by_key(engine(_EVENTS, critical=critical, **of_sets), SPAN, heir_lacks, FOUND)
     hidden = hidden_records(engine, critical, of_sets["partition_timeline"])

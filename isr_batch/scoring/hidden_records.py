@@ -16,13 +16,13 @@ HIDDEN: Final = {
     "frozen_us": "BIGINT", "visibility_age_max_us": "BIGINT", "visibility_age_area": "DOUBLE",
     "hidden_record_us": "BIGINT",
 }  # fmt: skip
-"""Columns of `hidden_records`, with their types."""
+"""Columns of the result of `hidden_records`, with their types."""
 _KEY: Final = ", ".join(SPAN)
 _RUN: Final = ", ".join(SPAN[:-1])
 
 
 def hidden_records(engine: LakeEngine, spans: EngineRows, partition_timeline: EngineRows) -> EngineRows:
-    """Sum up, over each span under min.insync.replicas of a rule that freezes, what its high watermark hides.
+    """Sum up what the high watermark hides in each span under min.insync.replicas, for rules that freeze it then.
 
     Parameters
     ----------

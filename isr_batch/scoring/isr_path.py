@@ -16,7 +16,7 @@ from isr_batch.scoring.elr import elr_after
 
 DAY_US: Final = 86_400_000_000
 STAMP_US: Final = 1_000
-"""Timestamps are truncated to milliseconds."""
+"""Largest error, in microseconds, of a timestamp, which is truncated to milliseconds."""
 
 _INTS: Final = pa.list_(pa.int32())
 SPANS: Final = pa.schema([
@@ -26,7 +26,7 @@ SPANS: Final = pa.schema([
     ("elr_source", pa.string()), ("elr", _INTS), ("heir_id", pa.int32()), ("offline_if_leader_dies", pa.bool_()),
     ("elr_if_on", _INTS), ("heir_if_on", pa.int32()), ("heir_if_off", pa.int32()), ("active", _INTS),
 ])  # fmt: skip
-"""Columns of `spans_outside_isr`: times in epoch microseconds."""
+"""Columns of the result of `spans_outside_isr`; times are epoch microseconds."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class _IsrPathState:
         self.elr_if_on: int | None = None
 
     def begin(self, recorded: Iterable[int] | None, known: _Known) -> None:
-        """Set the ELR with which the log begins; an ELR that is not recorded is unknown until an event empties it."""
+        """Set the ELR with which the log begins; one that is not recorded is unknown until an event empties it."""
         if recorded is not None and known.enabled:
             self.elr = self.elr_if_on = sum(self._bits.get(broker, 0) for broker in recorded)
 
@@ -76,7 +76,7 @@ class _IsrPathState:
         self.isr = wanted
 
     def lose(self, broker: int | None) -> None:
-        """Remove one broker from the ELR, or all if ``broker`` is None."""
+        """Remove one broker from the ELRs; all of them if ``broker`` is None."""
         if broker is None:
             self.elr = self.elr_if_on = 0
             return
@@ -85,7 +85,7 @@ class _IsrPathState:
         self.elr_if_on = None if self.elr_if_on is None else self.elr_if_on & kept
 
     def among(self, brokers: Iterable[int], replicas: int) -> list[int]:
-        """Select the brokers that are in a set."""
+        """Return those of some brokers that are in a set of bits."""
         return [broker for broker in brokers if self._bits[broker] & replicas]
 
 
@@ -151,7 +151,7 @@ def _is_of_isr_path(change: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
 
 
 def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
-    """Sort key for changes; those at the same instant are ordered by their ISRs, each continuing the one before."""
+    """Return the sort key of a change: by time, then so that each begins with the ISR that the one before leaves."""
     members = len(change["isr_before"])
     return change["at_us"], change["kind"], members if change["kind"] == "expand" else -members, change["isr"]
 
@@ -190,7 +190,7 @@ def _isr_commits(
 
 
 def _answered_us(at_us: int, write_us: int, writes: Mapping[int, int]) -> int:
-    """Return when an ISR write is answered, as in `udfs.kernel.isr`."""
+    """Return when an ISR write requested at ``at_us`` is answered, by the same rule as in `udfs.kernel.isr`."""
     asked_us = max((us for us in writes if us <= at_us), default=None)
     if not write_us or asked_us is None or at_us >= writes[asked_us]:
         return at_us + write_us
@@ -223,7 +223,7 @@ def _isr_path_of_term(
     state: _IsrPathState,
     cluster: ControlledCluster,
 ) -> Iterator[dict[str, Any]]:
-    """Yield one row from each event to the next one, cut at midnights."""
+    """Yield a term's rows: a row lasts from an event to the next, and is cut at midnights."""
     at_us = term["at_us"]
     for then_us, _, event in [*events, (term["end_us"], 2, None)]:
         until_us = min(then_us, term["end_us"])

@@ -1,4 +1,4 @@
-"""Group ISR writes into requests, as brokers do. This also runs in Spark's workers, which lack most packages."""
+"""Group ISR writes into requests, as brokers do. Also used in Spark's workers, which lack most packages."""
 
 import json
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ import pyarrow as pa
 from udfs.rules import REGISTRY
 
 ANSWER_US: Final = 5_000
-"""Time until an AlterPartition request is answered, if the rule run has no other value."""
+"""Time, in microseconds, until an AlterPartition request is answered, if the rule run does not set another."""
 STEP_US: Final = 10
-"""Time between two partitions of one check."""
+"""Assumed time, in microseconds, between the ISR writes of two partitions at the same check."""
 SECOND_US: Final = 1_000_000
 
 
 def with_requests(changes: pa.Table) -> pa.Table:
-    """Add its request to each ISR change of one broker under one rule.
+    """Add, to each ISR change of one broker under one rule, the request that carries it.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def with_requests(changes: pa.Table) -> pa.Table:
 
 
 def _asked_us(instants_us: Sequence[int]) -> list[int]:
-    """Return when each write is requested; writes at the same instant come one after the other."""
+    """Return when each ISR write is requested; those at the same instant follow each other after `STEP_US`."""
     asked: list[int] = []
     for us in instants_us:
         asked.append(max(us, asked[-1] + STEP_US) if asked else us)

@@ -17,10 +17,11 @@ Row = dict[str, Any]
 
 RECOMMENDED, NOT_ENOUGH_DATA, NONE_FITS = "recommended", "not enough data", "none fits"
 WITHIN, OPEN, OVER = "within", "open", "over"
-"""State of a budget: certainly kept, uncertain, or certainly exceeded."""
+"""Whether a figure is within its budget: certainly, uncertain, or certainly over it."""
 
 EXACT: Final = 200
-"""Number of events up to which the interval is exact; beyond it, the approximation is accurate to one in 10^5."""
+"""Number of events up to which a Poisson interval is computed exactly; the approximation beyond it is accurate to one
+in 10^5."""
 NORMAL: Final = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
 
@@ -52,7 +53,7 @@ def _mean_where(most: int, probability: float) -> float:
 
 
 def with_mistake_rates(row: Row) -> Row:
-    """Add mistakes per follower-day, with their interval, to a row of scores.
+    """Add the rate of mistakes per follower-day, with its 95 % interval, to a row of scores.
 
     At each end, the interval is the wider one of two: the Poisson interval assumes independent shrinks; the bootstrap
     of the scores accounts for bursts, but is unreliable with few shrinks.
@@ -74,7 +75,7 @@ def with_mistake_rates(row: Row) -> Row:
 
 
 def curve_of_advice(row: Row) -> tuple[str, str, str, str]:
-    """Key of a row's curve: rows on one curve differ only in the lag time."""
+    """Return the key of the curve to which a row belongs: rows on one curve differ only in the lag time."""
     others = {name: value for name, value in json.loads(row["params_json"]).items() if name != LAG_TIME}
     return row["cluster_id"], row["topic_class"], row["rule"], json.dumps(others, sort_keys=True)
 
@@ -152,20 +153,20 @@ def _detection_in_advice(row: Row, budgets: SweepBudgets) -> str:
     failures = row["genuine"] + row["never_removed"]
     if not failures:
         return OPEN
-    if row["never_removed"] * 100 > failures:  # then the 99th percentile is never
+    if row["never_removed"] * 100 > failures:  # more than 1 % never detected: the 99th percentile is infinite
         return OVER
     return WITHIN if row["detection_ms_p99"] <= budgets.detection_ms_p99 else OVER
 
 
 def _needed_hours(row: Row, budgets: SweepBudgets) -> float:
-    """Follower-hours after which the mistakes would be within budget if no further mistake occurred."""
+    """Return the follower-hours after which the mistakes would be within budget if no further mistake occurred."""
     high = row["mistakes_per_follower_day_high"]
     mistakes = poisson_interval_of_mistakes(0)[1] if high is None else high * row["exposure_follower_hours"] / 24
     return float(mistakes / budgets.mistakes_per_follower_day * 24)
 
 
 def _figures(row: Row, budgets: SweepBudgets) -> str:
-    """Describe the mistakes and the detection time of a lag time, with their budgets."""
+    """Describe the mistakes and the detection time at a lag time, next to their budgets."""
     unknown = row["unknown_share"]
     judged = f"; {unknown:.0%} of its shrinks cannot be judged" if unknown else ""
     return f"{_mistake_figures(row, budgets)}; {_detection_figures(row, budgets)}{judged}"
@@ -218,7 +219,7 @@ def _needed_for_advice(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _as_much_again(row: Row, budgets: SweepBudgets) -> str:
-    """Say how long a log of the same cluster would have to be; without the length of this one, how much longer."""
+    """Say how long a log of this cluster must be to decide, or, if this log's length is unknown, how much longer."""
     seen, hours = row["exposure_follower_hours"], row.get("log_hours")
     if not seen:
         return ""

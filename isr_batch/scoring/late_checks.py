@@ -21,7 +21,7 @@ from isr_batch.scoring.broker_check import HELD, ask_broker_check, compared, own
 from udfs.batches.results import SET_COLUMNS
 
 ROUNDS: Final = 12
-"""A moved check may drop a follower at its new time, and is moved again; after this many rounds it stays."""
+"""Maximum number of rounds: a moved check that still drops a follower without a line at its new time is moved again."""
 
 
 def find_late_checks(lake: Lake) -> int:

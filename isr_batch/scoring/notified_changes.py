@@ -1,11 +1,11 @@
-"""Find when ISR changes of one broker are notified. This also runs in Spark's workers, which lack most packages."""
+"""Find when a broker notifies others of its ISR changes. Also used in Spark's workers, which lack most packages."""
 
 import pyarrow as pa
 
 
 def with_notified(changes: pa.Table) -> pa.Table:
-    """Add ``notified_us``, the time of its notification, to each change of one broker under one rule: ``change_us``."""
-    # The kernels take a second to import, which commands that show results need not wait for.
+    """Add ``notified_us``, when it is notified, to each ISR change (at ``change_us``) of one broker under one rule."""
+    # Imported here, because the kernels take a second to import, and commands that only show results do not need them.
     from isr_batch.replay.kernel_cache import keep_compiled
     from udfs.kernel.notifications import notified_at_us
 

@@ -30,7 +30,7 @@ FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "replica_id", *RUN)
 LAG_TIME_MS: Final = "CAST(get_json_object(params_json, '$.replica_lag_time_max_ms') AS BIGINT)"
 
 REPLICATES: Final = 200
-"""Draws of the bootstrap: enough for a 95 % interval with two digits."""
+"""Number of bootstrap replicates: enough for a 95 % interval with two digits."""
 PRIME: Final = 2**31 - 1
 RULE_OF_THREE: Final = 3.0
 """Upper end of a 95 % interval for the number of events if none was observed."""
@@ -46,7 +46,7 @@ def _percentile_score(name: str, share: float, verdict: str) -> str:
 
 
 def _between(share: str) -> str:
-    """Weighted percentile: ``appends`` is the weight of a value, ``upto`` the running total, ``total`` the sum."""
+    """Return SQL for a weighted percentile: ``appends`` is a value's weight, ``upto`` their running total."""
     place = f"{share} * (total - 1)"
     low, high = (f"min(CASE WHEN upto > {end}({place}) THEN latency_ms END)" for end in ("floor", "ceil"))
     return f"{low} + ({high} - {low}) * ({share} * (max(total) - 1) - floor({share} * (max(total) - 1)))"
@@ -146,7 +146,7 @@ DERIVED: Final = {
     "mistakes_per_partition_day_low": "coalesce(low, 0) / (exposure_partition_hours / 24)",
     "mistakes_per_partition_day_high": f"coalesce(high, {RULE_OF_THREE}) / (exposure_partition_hours / 24)",
 }
-"""Columns of a score that are computed from other columns; each may use those before it."""
+"""Columns of a score that are computed from its other columns, as SQL; each may use those before it."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,8 @@ def results_in(engine: LakeEngine, replayed: EngineRows) -> Results:
 
 
 Facts = Mapping[str, EngineRows]
-"""Rows by source: DIMENSIONS (without a follower for rows of whole partitions), and columns to aggregate."""
+"""Input of scores: rows by source, with DIMENSIONS (replica_id is null for whole partitions), and columns to
+aggregate."""
 
 
 def score_inputs(engine: LakeEngine, results: Results) -> Facts:
@@ -197,7 +198,7 @@ _SOURCES: Final = {
             || ', leader epoch ' || CAST(leader_epoch AS STRING) AS first_violation
         FROM {{partition_scores}}
     """,
-    # A run under which every ISR was complete has no row about who could lead.
+    # A rule run under which every ISR was complete has no row in eligible_leaders: its times are 0, not null.
     "heirs": f"""
         SELECT {_OF_PARTITION}, unix_micros(until_time) - unix_micros(from_time) AS us, size(isr) = 1 AS alone, heir_id,
           offline_if_leader_dies AS offline, lost_records_max, size(active) AS others, lost_by_first_active_max,
@@ -207,7 +208,7 @@ _SOURCES: Final = {
         SELECT {_OF_PARTITION}, 0, false, NULL, false, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL
         FROM {{partition_scores}}
     """,
-    # Summed up over partitions first: what follows looks at each row once for each column of a score.
+    # Partitions are summed up first, because each later aggregate reads all rows again.
     "latencies": f"""
         SELECT {_OF_PARTITION}, bucket.latency_ms AS latency_ms, sum(bucket.appends) AS appends
         FROM (SELECT {_OF_PARTITION}, explode(acks_all_latencies) AS bucket FROM {{partition_scores}}) AS buckets
@@ -217,7 +218,7 @@ _SOURCES: Final = {
         SELECT {_OF_FOLLOWER}, judged_us, agreed_us, agreed_by_blame_us, misses, early FROM {{replica_scores}}
     """,
     "changes": f"SELECT {_OF_FOLLOWER}, kind FROM {{isr_changes}}",
-    # Shrinks with their duration, and mistakes also with the time since the previous one.
+    # Each shrink gets its duration, and each mistake also the time since the previous one.
     "verdicts": f"""
         SELECT {_OF_FOLLOWER}, verdict, certainty, causes, true_lag_ms, change_time,
           (unix_micros(restored_time) - unix_micros(change_time)) / 1e3 AS restored_ms,
@@ -261,7 +262,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         return f"GROUP BY GROUPING SETS ({sets})"
 
     def side_by_side(source: str, own: Mapping[str, str]) -> str:
-        """Return the columns of all sources, in which those of other sources are null."""
+        """Return SQL for the columns of all sources in rows of one, so that they can be united; the others are null."""
         known = keys_of(source)
         return ", ".join(
             [*(name if name in known else f"NULL AS {name}" for name in keys),
@@ -273,7 +274,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         for source in AGGREGATES
         if source in facts and source != "latencies"
     }
-    # Percentiles are expensive; those of latencies only have as many rows as a group has buckets.
+    # Percentiles are expensive, except those of latencies, which have only as many rows as a group has buckets.
     of_partition = ", ".join(keys_of("latencies"))
     parts["latencies"] = f"""
         SELECT {side_by_side("latencies", AGGREGATES["latencies"])} FROM (
@@ -290,7 +291,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
     parts["intervals"] = f"SELECT {side_by_side('intervals', ends)} FROM {{sums}} GROUP BY {', '.join(keys)}"
     sources = {**facts, "sums": _sums(engine, facts["verdicts"], keys, grouped("verdicts", "block"))}
     counts = {name for of_source in AGGREGATES.values() for name, text in of_source.items() if text.startswith("count")}
-    # Each column has a value in the rows of one source.
+    # Each column has a value in the rows of only one source, so that max finds it.
     values = (f"coalesce(max({name}), 0) AS {name}" if name in counts else f"max({name}) AS {name}" for name in columns)
     whole = f"""
         SELECT {", ".join(keys)}, {", ".join(values)} FROM ({" UNION ALL ".join(parts.values())}) AS parts
@@ -306,7 +307,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
 
 
 def _sums(engine: LakeEngine, verdicts: EngineRows, keys: Sequence[str], grouped: str) -> EngineRows:
-    """Count the mistakes of each group in each replicate of a bootstrap over blocks of one broker pair and one hour.
+    """Count each group's mistakes in each replicate of a bootstrap over blocks of one broker pair's shrinks in an hour.
 
     Shrinks come in bursts, so blocks are drawn, not shrinks: the count of each block is a Poisson variable with mean 1.
     Its value is derived from a hash of the block and two numbers of the replicate, multiplied and added modulo a prime:
@@ -364,7 +365,7 @@ def write_scores(lake: Lake) -> int:
 
 
 def scored_by(engine: LakeEngine, groups: Sequence[Sequence[str]]) -> EngineRows:
-    """Score all results in the engine's lake, as `scores` does."""
+    """Score all results in the lake of an engine, in several groupings, as `scores` does."""
     return scores(engine, score_inputs(engine, Results(*map(engine.table, TABLES))), groups)
 
 

@@ -94,7 +94,7 @@ def _without_min_isr(engine: LakeEngine, rows: Rows) -> Rows:
 
 
 def _log_hours(engine: LakeEngine) -> dict[str, float]:
-    """Return how long the log of each cluster is."""
+    """Return the length of each cluster's log in hours."""
     text = """
         SELECT cluster_id, (max(unix_micros(end_time)) - min(unix_micros(start_time))) / 3.6e9 AS hours
         FROM {terms} AS terms GROUP BY cluster_id
@@ -114,7 +114,7 @@ def _classes_of_sweep(engine: LakeEngine, grid: SweepGrid) -> Rows:
 
 
 def _with_class(engine: LakeEngine, rows: Rows, classes: Rows) -> Rows:
-    """Replace the topic by its class."""
+    """Replace the topic in each row by the topic's class."""
     columns = ", ".join("topic_class AS topic" if name == "topic" else f"given.{name}" for name in engine.columns(rows))
     return engine(
         f"SELECT {columns} FROM {{rows}} AS given JOIN {{classes}} AS classes ON given.topic = classes.topic",

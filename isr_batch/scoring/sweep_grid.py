@@ -20,7 +20,7 @@ from udfs.rules import ALL_RULES, COMMON_PARAMS, CONTINUOUS, REGISTRY, Param
 
 LAG_TIME: Final = "replica_lag_time_max_ms"
 MOST_RUNS: Final = 200
-"""Most rule runs in one pass: each needs some 0.8 MB for results in a task, and time for every event."""
+"""Maximum number of rule runs in one pass: each needs some 0.8 MB for results in a task, and time for every event."""
 EVERYTHING: Final = "all"
 """Class of all topics if no classes are given."""
 OTHERS: Final = "other"
@@ -37,7 +37,7 @@ class SweepBudgets(BaseModel):
 
 
 class SweepGrid(BaseModel):
-    """A grid, as defined in its YAML file."""
+    """The content of a grid file: rules, parameter values, topic classes and budgets."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -61,12 +61,12 @@ class SweepGrid(BaseModel):
     @field_validator("grid")
     @classmethod
     def _params_known(cls, grid: dict[str, list[int | str]], info: ValidationInfo) -> dict[str, list[int]]:
-        """Convert names of parameters to ours, and values to numbers."""
+        """Check the names of parameters and convert them to ours, and their values to numbers."""
         known = {name: param for rule in info.data.get("rules", REGISTRY) for name, param in _params(rule).items()}
         wrong: list[str] = []
         read: dict[str, list[int]] = {}
         for given, values in grid.items():
-            name = given.replace(".", "_").replace("-", "_")  # Kafka's own spelling is welcome
+            name = given.replace(".", "_").replace("-", "_")  # Kafka's spelling, with dots, is accepted too
             if name not in known:
                 wrong.append(f"none of the rules has a parameter {given}; {did_you_mean(name, known)}")
                 continue
@@ -112,7 +112,7 @@ class NamedGrid:
 
 
 def load_grid(file: Path) -> NamedGrid:
-    """Read a grid file.
+    """Read a grid file, and list its rule runs.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def require_lag_times_in_grid(file: Path, named: NamedGrid) -> NamedGrid:
 
 
 def _grid_runs(grid: SweepGrid) -> list[RuleRun]:
-    """List the rule runs: every rule with every combination of its parameters, without duplicates."""
+    """List the rule runs of a grid: every rule with every combination of its parameters, without duplicates."""
     found = []
     for rule in grid.rules:
         own = _own_values(grid, rule)
@@ -164,7 +164,7 @@ def _grid_runs(grid: SweepGrid) -> list[RuleRun]:
 
 
 def _own_values(grid: SweepGrid, rule: str) -> dict[str, dict[int, None]]:
-    """List the values of those parameters that a rule has, each once."""
+    """Return the grid's values of those parameters that a rule has, each value once."""
     return {name: dict.fromkeys(map(int, values)) for name, values in grid.grid.items() if name in _params(rule)}
 
 

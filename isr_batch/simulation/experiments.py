@@ -42,7 +42,7 @@ FEW_HOURS: Final = 100
 
 
 class Experiment(BaseModel):
-    """An experiment, as defined in its YAML file."""
+    """The content of an experiment file: scenario, rules, grid of parameters, seeds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -73,20 +73,20 @@ class Experiment(BaseModel):
 
 
 def _own_param_name(name: str) -> str:
-    """Convert a parameter name, ours or Kafka's, to ours."""
+    """Convert the name of a parameter, which may be Kafka's or ours, to ours."""
     return name.replace(".", "_").replace("-", "_")
 
 
 @dataclass(frozen=True)
 class ExperimentCell:
-    """One simulation in an experiment."""
+    """One simulation of an experiment: a rule, its parameters and a seed."""
 
     number: int
     fleet: FleetOfGroups
 
 
 def load_experiment(file: Path) -> Experiment:
-    """Read an experiment file.
+    """Read and check an experiment file.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def experiment_cells(experiment: Experiment) -> list[ExperimentCell]:
 
 
 def engine_of_experiment(lake: Lake, grid: Sequence[ExperimentCell]) -> LakeEngine:
-    """Choose the engine by the number of simulated hours."""
+    """Choose the engine for an experiment by the number of simulated hours."""
     hours = sum(of.hours * (of.partitions if of.scenario in FLEETS else 1) for of in (cell.fleet for cell in grid))
     return InProcess(lake) if hours <= FEW_HOURS else BySpark(lake)
 
@@ -171,7 +171,7 @@ def experiment_outcome(experiment: Experiment, row: dict[str, Any]) -> str:
 
 
 def _cells_simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell]) -> Rows:
-    """Simulate the cells, one Spark task and one cluster each; gives rows of ``udfs.batches.results.RESULT_SCHEMA``."""
+    """Simulate the cells, each in a separate Spark task, as a cluster; return rows of ``results.RESULT_SCHEMA``."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_compiled()
@@ -184,12 +184,13 @@ def _cells_simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell])
         return pa.Table.from_batches(simulate(iter([numbers])), RESULT_SCHEMA)
     simulated = lake.spark.range(0, len(grid), 1, len(grid)).mapInArrow(simulate, from_arrow_schema(RESULT_SCHEMA))
     kept = engine.keep(simulated)
-    kept.count()  # as the broadcast side of a join it would fail after Spark's broadcast timeout of 300 s
+    kept.count()  # computed here: as a broadcast, it would fail after Spark's timeout of 300 s
     return kept
 
 
 _INSTEAD: Final = dict.fromkeys(("offline_if_leader_dies_seconds", "unclean_needed_seconds"), "leader_alone_seconds")
-"""A simulated cluster has no controller: no broker is fenced, and none is eligible outside the ISR."""
+"""Columns of a score that need a controller, which a simulated cluster lacks, and the column used instead: no broker
+is fenced, and none outside the ISR may lead."""
 _COURSE: Final = f"""
     SELECT cluster_id, (max(change_us) - {START_MS * 1000}) / 1e6 AS last_change_seconds,
       percentile(interval_ms, 0.5) AS shrink_interval_ms_p50

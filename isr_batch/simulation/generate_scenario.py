@@ -1,4 +1,4 @@
-"""Write a scenario into a lake: the input tables of an ingest, for a separate cluster.
+"""Simulate a scenario and write its log into a lake, as the input tables of an ingest, under a separate cluster name.
 
 A story has a few rows. A fleet is simulated one group of brokers at a time, by Spark's workers if it is large.
 """
@@ -41,9 +41,10 @@ from udfs.simulation.groups import CHANGES, SCHEMA, broker_of_group, simulate_gr
 from udfs.simulation.world import APPEND_COLUMNS, EVENT_COLUMNS, EVENT_KINDS, FETCH_COLUMNS, TERM_COLUMNS
 
 SHRINK_PRINTS = ("high_watermark", "leader_log_end_offset", "follower_log_end_offset", "last_caught_up_time_ms")
-"""Columns that a leader's Shrinking line has."""
+"""Columns whose values a leader's Shrinking line prints; they are null for other changes."""
 FEW_PARTITION_HOURS = 3
-"""Partition hours of a fleet that this process simulates: each has about 300,000 rows, which take 300 MB of memory."""
+"""Maximum number of partition hours of a fleet that this process simulates: each has about 300,000 rows, or 300 MB of
+memory."""
 SCENARIOS = tuple(dict.fromkeys((*STORIES, *LOOPED, *FLEETS)))
 
 _DATED_BY = (
@@ -91,11 +92,11 @@ def engine_of_fleet(lake: Lake, fleet: FleetOfGroups) -> LakeEngine:
 
 
 def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, DataFrame | pa.Table]) -> RunCounts:
-    """Replace all input rows of a cluster; missing columns become null, missing tables empty."""
+    """Replace all input rows of a cluster by those of ``tables``; missing columns become null, missing tables empty."""
     rows_out = 0
     where = f"cluster_id = {sql_literal(cluster_id)}"
     with ArrowSql() as sql:
-        if lake.has(INGESTED_FILES.name):  # the lake no longer has the logs that were ingested under this name
+        if lake.has(INGESTED_FILES.name):  # logs ingested under this name are replaced
             replace_arrow(lake, sql, INGESTED_FILES, arrow_schema(INGESTED_FILES).empty_table(), where)
         for table, time in _DATED_BY:
             rows = tables.get(table.name, arrow_schema(table).empty_table())
@@ -108,8 +109,8 @@ def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, Data
 
 
 def _whole_rows(table: Table, rows: pa.Table, time: str) -> pa.Table:
-    """Add the day to rows, and null in missing columns."""
-    # Arrow would look up the time zone's rules for a day.
+    """Complete rows with the table's missing columns: the day, from ``time``, and nulls."""
+    # Days are computed from numbers: Arrow would look up the time zone's rules for each instant.
     given = {name: rows[name] for name in rows.column_names} | {
         "event_date": rows[time].cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).cast(pa.date32())
     }
@@ -125,7 +126,7 @@ def _with_null_columns(table: Table, rows: DataFrame) -> DataFrame:
 
 
 def _groups_simulated(engine: LakeEngine, fleet: FleetOfGroups) -> Rows:
-    """Simulate the groups; gives rows of ``udfs.simulation.groups.SCHEMA``."""
+    """Simulate all groups of a fleet; return rows of ``udfs.simulation.groups.SCHEMA``."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_compiled()
@@ -141,7 +142,7 @@ def _groups_simulated(engine: LakeEngine, fleet: FleetOfGroups) -> Rows:
 def _fleet_rows(
     engine: LakeEngine, fleet: FleetOfGroups, cluster_id: str, rows: Rows
 ) -> dict[str, DataFrame | pa.Table]:
-    """Make the rows of each table: columns of the simulation, and computed ones."""
+    """Make the rows of each input table from the simulated rows of a fleet."""
 
     def of_table(table: Table, name: str, given: Sequence[str], where: str = "true", **columns: str) -> Rows:
         known = [column for column in given if column in table.column_names]
@@ -217,7 +218,7 @@ def _sql_name_of_code(code: str, names: Sequence[str]) -> str:
 
 
 def _story_rows(name: str, story: ExampleTerm) -> dict[str, pa.Table]:
-    """Build the rows of each table; microseconds become timestamps."""
+    """Make the rows of each input table from an example that is written by hand."""
     fetches: dict[str, list[Any]] = {
         "replica_id": [fetch.replica_id for fetch in story.fetches],
         "fetch_offset": [fetch.fetch_offset for fetch in story.fetches],

@@ -36,7 +36,7 @@ class FleetOfGroups:
     replica_lag_time_max_ms: int = 10_000
     min_insync_replicas: int = 2
     params: Mapping[str, int] = field(default_factory=dict)
-    """Parameters of the rule."""
+    """Parameters of the rule in the loop, by our names."""
 
 
 def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedFault]]]:

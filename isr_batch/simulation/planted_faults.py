@@ -23,7 +23,7 @@ from udfs.simulation.world import (
 BROKERS: Final = 3
 SECOND_US: Final = 1_000_000
 QUIET_S: Final = 60
-"""Quiet time between two faults of a group, so that each shrink has one cause."""
+"""Seconds without a fault between two faults of a group, so that each shrink has one cause."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 START_MS: Final = 1_704_067_200_000
-"""2024-01-01: checks fall on multiples of every check period used."""
+"""Start of every term, 2024-01-01: a multiple of every check period used here, so that checks come at round times."""
 HOUR_MS: Final = 3_600_000
 
 
@@ -58,7 +58,7 @@ def _fetch(ms: int, replica: int, offset: int, **later: int) -> ExampleFetch:
 
 
 def kip_501_example() -> ExampleTerm:
-    """Log end 1002 and fetch 950 at tx = 1 s, log end 1100 and fetch 1002 at ty = 1.5 s, which takes 25 s.
+    """KIP-501: fetches for 950 at tx = 1 s (log end 1002) and for 1002 at ty = 1.5 s (log end 1100), which takes 25 s.
 
     Before tx each follower was at the log end once, at 0; after those 25 s each has everything.
     """
@@ -81,7 +81,7 @@ def kip_501_example() -> ExampleTerm:
 
 
 def kafka_7152_example(rounds: int = 3) -> ExampleTerm:
-    """One of the idle partitions: the response to each fetch waits 20 s for the ISR writes of all the others."""
+    """KAFKA-7152: an idle partition, whose fetches are each answered 20 s late, after the ISR writes of all others."""
     held_ms = 2000 * 10
     fetches = [
         ExampleFetch(at_ms, 2, 100, at_ms, at_ms, at_ms, at_ms + held_ms)
@@ -100,7 +100,7 @@ def kafka_7152_example(rounds: int = 3) -> ExampleTerm:
 
 
 def kafka_4485_example(batches: int = 300) -> ExampleTerm:
-    """A record every 100 ms; each fetch, 50 ms later, asks for the log end of the one before."""
+    """KAFKA-4485: one record every 100 ms; each fetch, 50 ms later, asks for the log end at the fetch before."""
     return ExampleTerm(
         "KAFKA-4485's example: a follower that is always one batch behind",
         (1, 2),
@@ -112,7 +112,7 @@ def kafka_4485_example(batches: int = 300) -> ExampleTerm:
 
 
 def kafka_10853_example() -> ExampleTerm:
-    """One append that no follower has yet, and then nothing moves in the leader for a minute."""
+    """KAFKA-10853: an append that no follower has yet, after which the leader's storage stalls for a minute."""
     fetches = []
     for follower in 2, 3:
         fetches += [_fetch(0, follower, 100, waited=100), _fetch(210, follower, 100, handled=60_210)]
@@ -128,7 +128,7 @@ def kafka_10853_example() -> ExampleTerm:
 
 
 def kafka_10853_price_example(acks: int = -1) -> ExampleTerm:
-    """One record per second; follower 2 fetches each at once, follower 3 is dead after its first fetch."""
+    """KAFKA-10853's price: one record per second; follower 2 fetches at once, follower 3 dies after its first fetch."""
     appends = []
     fetches = [_fetch(0, 2, 100, waited=500), _fetch(0, 3, 100, waited=500), _fetch(510, 2, 100, waited=1000)]
     for second in range(1, 31):
@@ -147,7 +147,7 @@ def kafka_10853_price_example(acks: int = -1) -> ExampleTerm:
 
 
 def lag_messages_burst_example() -> ExampleTerm:
-    """10 000 messages at once, shortly before a check; the follower has them within a second."""
+    """replica.lag.max.messages: 10 000 messages at once, just before a check; the follower has them within a second."""
     fetches = [_fetch(at_ms, 2, 0, waited=at_ms + 490) for at_ms in range(0, 9_500, 500)]
     fetches += [_fetch(9_600, 2, 3_000), _fetch(10_500, 2, 10_000)]
     return ExampleTerm(
@@ -161,7 +161,7 @@ def lag_messages_burst_example() -> ExampleTerm:
 
 
 def lag_messages_trickle_example(hours: int = 48) -> ExampleTerm:
-    """One message per hour for two days; the follower fetches every 9 s, and never makes progress."""
+    """replica.lag.max.messages: one message per hour for two days; the follower fetches every 9 s, and gets none."""
     return ExampleTerm(
         "replica.lag.max.messages at low throughput: one message per hour, and a follower that gets none",
         (1, 2),

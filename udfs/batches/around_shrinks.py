@@ -1,4 +1,4 @@
-"""Keep the timeline rows around shrinks: what led to them and what followed.
+"""Select the timeline rows around shrinks (``--timelines around-shrinks``): what led to a shrink, and what followed.
 
 A span begins one lag time before any rule run drops a follower, and lasts while any run has a replica outside its ISR.
 Its rows are kept for all runs, because the rules that kept the follower are as interesting as those that dropped it. A
@@ -38,19 +38,20 @@ _ISR: Final = PARTITION_COLUMNS.index("isr")
 _KIND: Final = CHANGE_COLUMNS.index("kind")
 _STRETCH: Final = int(RUNS_A_ROW)
 FROM_BEFORE: Final = -1
-"""``nth`` of a row that repeats an earlier state; its follower may have been caught up by fetches since then."""
+"""Value of ``nth`` in a row that repeats an earlier state; fetches since then may have caught its follower up."""
 _AT_ONCE: Final = 1 << 12
-"""Number of latest rows that are first searched for the last row of each run, before earlier rows are."""
+"""Number of the latest rows that are searched first for the last row of each run; earlier rows are searched if
+needed."""
 
 Rows = dict[str, Int64Array]
 Span = tuple[int, int]
 Chosen = dict[str, list[tuple[Int64Array, Identity]]]
 Kept = tuple[str, Int64Array, Int64Array, list[Identity]]
-"""A timeline's kind, its rows, for each row the index of its identity, and the identities."""
+"""Selected rows of a timeline: its kind, the rows, for each row an index into the list of identities, and that list."""
 
 
 def shown_around_shrinks(state: State, since_us: int) -> Rows:
-    """Return the rows of both timelines that describe the state from which a replay continues, one run per row."""
+    """Return timeline rows with the state from which a replay continues, for both timelines, one run per row."""
     term = state.term[0]
     replica: list[tuple[int, ...]] = []
     partition: list[tuple[int, ...]] = []
@@ -77,11 +78,11 @@ class AroundShrinks:
         self.terms: dict[int, _Term] = {}
 
     def go_on(self, identity: Identity, before: Rows) -> None:
-        """Begin in the middle of a term, with the rows that describe the state there."""
+        """Continue in the middle of a term, with the timeline rows that describe the state there."""
         self.terms[id(identity)] = _Term(identity, before)
 
     def kept(self, out: KernelOutput, marks: Sequence[tuple[Int64Array, Identity]], *, goes_on: bool) -> Iterator[Kept]:
-        """Choose from a chunk of results.
+        """Select the rows to keep from the next chunk of results.
 
         Parameters
         ----------
@@ -112,7 +113,7 @@ class AroundShrinks:
 
 
 class _Term:
-    """State of a term at ``decided_us``, up to which rows are selected, and the rows after that."""
+    """A term's rows that are not decided yet (after ``decided_us``), and its state at that time."""
 
     def __init__(self, identity: Identity, before: Rows | None = None) -> None:
         self.identity = identity
@@ -124,14 +125,14 @@ class _Term:
         self.followers = [p for p, replica in enumerate(identity["assigned"]) if replica != identity["leader_id"]]
 
     def choose(self, rows: Rows, chosen: Chosen, *, ended: bool) -> None:
-        """Add rows, and select from those that no later shrink can need."""
+        """Add rows to a term, and select from those that a later shrink can no longer concern."""
         rows = {
             kind: np.concatenate([held, rows[kind]]) if len(held) else rows[kind] for kind, held in self.held.items()
         }
         until_us = int(self.identity["until_us"])
         if not ended:
             last_us = max((int(rows[kind][-1, _TIME[kind]]) for kind in TIMELINES if len(rows[kind])), default=0)
-            # There may be more rows of the last instant, and the shrink is written after it.
+            # More rows of the last instant may follow, and a shrink is written after its instant.
             until_us = max(self.decided_us, last_us - 1 - int(self.identity["lag_times_us"].max()))
         spans = list(_spans_around_shrinks_by_day(self._spans(rows["partition"], rows["change"]), until_us))
         for kind in TIMELINES:
@@ -145,7 +146,7 @@ class _Term:
         self.decided_us = until_us
 
     def _spans(self, states: Int64Array, changes: Int64Array) -> Iterator[Span]:
-        """Yield the spans of the term that follow from these rows and earlier ones, in order of time."""
+        """Yield the spans around shrinks in these rows and in earlier ones of the term, in order of time."""
         parts = self.before["partition"], states
         shrinks = changes[changes[:, _KIND] == SHRINK]
         if not len(shrinks) and all((part[:, _ISR] == self.everybody).all() for part in parts):
@@ -191,7 +192,7 @@ class _Term:
         """Return the last row for each run and follower; ``before`` has at least one for each."""
         whose = self.followers if kind == "replica" else [0]
         found, end, at_once = rows[:0], len(rows), _AT_ONCE
-        # Most of these rows are among the latest ones.
+        # The last row of most runs is among the latest rows, so these are searched first.
         while end and np.bitwise_count(found[:, 0] & BITS).sum() < self.runs * len(whose):
             begin = max(0, end - at_once)
             found = _last_row_of_each(np.concatenate([rows[begin:end], found]), kind, whose)
@@ -199,7 +200,7 @@ class _Term:
         return _last_row_of_each(np.concatenate([before, found]), kind, whose)
 
     def _last(self, kind: str, time_us: int) -> Int64Array:
-        """Return rows that only say that every replica is in the ISR of every run."""
+        """Return the rows that end a span: they only say that every replica is in the ISR of every run."""
         stretches = range(0, self.runs, _STRETCH)
         bits = [n // _STRETCH << _STRETCH | (1 << min(_STRETCH, self.runs - n)) - 1 for n in stretches]
         if kind == "partition":
@@ -245,7 +246,7 @@ def _last_row_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int6
 
 
 def _timeline_rows_joined(rows: Int64Array, kind: str, time_us: int) -> Int64Array:
-    """Date rows at a time, and combine rows with equal states."""
+    """Set the time of rows to the start of a span, and combine rows of several runs with equal states."""
     rows = rows.copy()
     rows[:, _TIME[kind]] = time_us
     if kind == "replica":

@@ -1,4 +1,4 @@
-"""Group fetches and appends into chunks of one set, for the shuffle that brings the events of a set together.
+"""Group fetches and appends into chunks, each of one set (a partition on a leader), for Spark's shuffle by set.
 
 A shuffle is expensive per row and cheap per byte. Therefore the task that reads events groups them by set first, some
 hundred per chunk, with each column as one binary of 8 bytes per number. The receiving task sorts the events of all
@@ -26,7 +26,7 @@ COLUMNS_OF_FETCHES = {
 }  # fmt: skip
 """Columns of ``fetch_log`` by the columns of ``udfs.records.Rows``; ``later_by`` is read as well."""
 COLUMNS_OF_APPENDS = {"time_us": "append_time", "offset": "log_end_offset", "code": "acks"}
-"""Columns of ``append_log``; an append without a log end offset was refused."""
+"""Columns of ``append_log`` by the columns of ``udfs.records.Rows``; an append without a log end offset was refused."""
 
 NUMBERS = tuple(COLUMNS_OF_FETCHES)
 PIECES = pa.schema(
@@ -46,7 +46,7 @@ CHUNK_ROWS = 1 << 18
 PIECE_ROWS = 1 << 10
 """Maximum number of rows of a chunk, so that a batch of chunks from Spark has a bounded number of rows."""
 PIECE_US = 600_000_000
-"""Chunks end at multiples of this time, so that few of them overlap, even for an unsorted table."""
+"""Chunks end at multiples of this time, in microseconds, so that few of them overlap even if the table is unsorted."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -85,7 +85,7 @@ def _accepted_appends(appends: pa.RecordBatch) -> pa.RecordBatch:
 def _events_as_numbers(
     batch: pa.RecordBatch, columns: Mapping[str, str], more: Mapping[str, pa.DataType]
 ) -> pa.RecordBatch:
-    """Convert rows to the names and the integers that the replay uses."""
+    """Convert rows of a table to the kernel's columns: integers under the names of ``udfs.records.Rows``."""
     numbers = [
         _numbers_of_column(batch.column(columns[name])) if name in columns else pa.repeat(UNKNOWN, batch.num_rows)
         for name in NUMBERS
@@ -103,7 +103,7 @@ def _numbers_of_column(column: pa.Array) -> pa.Array:
 
 
 def _dictionary_key(column: pa.Array) -> pa.Array:
-    """Encode text as a dictionary, unless it is one."""
+    """Encode a text column as an Arrow dictionary, unless it is one already."""
     return column.dictionary_encode() if pa.types.is_string(column.type) else column
 
 
@@ -119,12 +119,12 @@ def _chunks_of_events(events: Iterator[pa.RecordBatch], kind: np.int64) -> Itera
 
 
 def _brought_together(batches: list[pa.RecordBatch], kind: np.int64) -> pa.RecordBatch:
-    """Make the chunks of some batches; rows keep their order within a chunk."""
+    """Make chunks of the rows of some batches, by set; rows keep their order within a chunk."""
     rows = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
     numbers = {name: np.asarray(rows.column(name)) for name in NUMBERS}
     period = pa.array(numbers["time_us"] // PIECE_US)
     groups = _groups_of_events([*(rows.column(name).combine_chunks() for name in KEY), period])
-    # A stable sort of 16 bits takes a quarter of the time.
+    # Numbers of 16 bits, which numpy sorts in a quarter of the time.
     order = np.argsort(groups.astype(np.uint16) if groups.max() < 1 << 16 else groups, kind="stable")
     begins = np.flatnonzero(np.diff(groups[order], prepend=-1))
     starts = np.concatenate(
@@ -150,23 +150,23 @@ def _brought_together(batches: list[pa.RecordBatch], kind: np.int64) -> pa.Recor
 
 
 def _groups_of_events(columns: list[pa.Array]) -> Ints:
-    """Number the combinations of values of several columns, from 0."""
+    """Return the number, from 0, of each row's combination of values in several columns."""
     groups = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         values = np.asarray(column.indices if pa.types.is_dictionary(column.type) else column).astype(np.int64)
         values -= values.min()
         if values.any():
-            # Both fit 32 bits: the columns do, and no timestamp is 2**32 periods away.
+            # Both numbers fit 32 bits: the columns are INT, and no timestamp is 2**32 periods away.
             both = pa.array(groups << 32 | values)
             groups = np.asarray(pc.dictionary_encode(both).indices).astype(np.int64)
     return groups
 
 
 class Events(NamedTuple):
-    """Single fetches and appends of some sets."""
+    """Fetches and appends of some sets, one per index of the arrays."""
 
     sets: pa.RecordBatch
-    """SET_COLUMNS, one row per set."""
+    """The sets that the events belong to: SET_COLUMNS, one row per set."""
     columns: dict[str, Ints]
     """For each event: ``set``, the index of its set; ``leader_epoch``; the columns of ``udfs.records.Rows``."""
 
@@ -207,7 +207,7 @@ def sorted_events(events: Events) -> Events:
     """Sort events by set, then ROW_ORDER, then leader epoch."""
     columns = events.columns
     order = np.lexsort((columns["time_us"], columns["set"]))
-    # Only the few events at the same time need the rest of the order.
+    # Only the few events of equal times have to be sorted by the other columns.
     same = np.ones(max(0, len(order) - 1), np.bool_)
     for name in ("set", "time_us"):
         same &= np.diff(columns[name][order]) == 0
@@ -220,7 +220,7 @@ def sorted_events(events: Events) -> Events:
 
 
 def joined_events(earlier: Events, later: Events) -> Events:
-    """Concatenate the events of one set with events of several sets that begin with this set."""
+    """Append the events of several sets, beginning with this set, to the events of one set."""
     columns = {name: np.concatenate([earlier.columns[name], column]) for name, column in later.columns.items()}
     columns["set"][: len(earlier)] = 0
     return Events(later.sets, columns)

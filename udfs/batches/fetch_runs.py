@@ -21,9 +21,9 @@ from udfs.kernel.ledger import DAY_US
 LATER = ("arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_line")
 """Columns in which the fetches of a run differ; each is stored as the difference from the fetch before."""
 _LATER_ROWS = ("time_us", "handled_us", "processed_us", "released_us", "until_us")
-"""The same columns in a row of the replay, which has no source lines."""
+"""The columns of LATER by their names in the kernel's rows, which have no source lines."""
 _MOST = 2**31 - 1
-"""Largest difference that fits an INT."""
+"""Largest difference of two fetches of a run: the largest INT."""
 PIECE = 1 << 15
 """Number of fetches that are expanded at once; a longer run is expanded as a whole."""
 
@@ -31,9 +31,10 @@ Ints = npt.NDArray[np.int64]
 
 
 class RequestsForRuns(NamedTuple):
-    """Times of each request of a batch: when it was handled, when it last read, and when it was handled if it waited.
+    """For each request of a batch: its times, and whether its fetches may continue runs of the request before it.
 
-    If ``goes_on``, its fetches may continue runs of the request before it, and are later by ``later_by`` (LATER).
+    If ``goes_on``, they may, and ``later_by`` has the differences of the times (LATER). The times are: when the request
+    was handled, when it last read the log, and when it was handled if it waited for data.
     """
 
     later_by: npt.NDArray[np.int32]
@@ -44,7 +45,7 @@ class RequestsForRuns(NamedTuple):
 
 
 def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
-    """Compare each request with the one before it.
+    """Compare each request of a batch with the one before it in its session.
 
     Parameters
     ----------
@@ -58,11 +59,11 @@ def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
         _steps_of_fetches(handled_us // DAY_US) == 0
     )
     goes_on &= ((later_by >= 0) & (later_by <= _MOST)).all(axis=1)
-    # If two requests were handled at the same time, their order is unknown.
+    # Requests that were handled at the same time are not combined, because their order is unknown.
     goes_on &= (later_by[:, LATER.index("handled_us")] > 0) & (later_by[:, LATER.index("source_line")] > 0)
     goes_on[:1] = False
     goes_on &= ~set_changes(batch, ("broker_id", "session", "replica_id", "source_file"))
-    # A request that waited for data was read a second time before it was answered.
+    # If a request waited for data, the leader read its log a second time before it answered.
     waited = _numbers_of_fetches(batch, "released_us") > _numbers_of_fetches(batch, "processed_us")
     return RequestsForRuns(
         np.where(goes_on[:, None], later_by, 0).astype(np.int32),
@@ -74,7 +75,7 @@ def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
 
 
 class FetchRuns(NamedTuple):
-    """Runs in the order of their first fetches: the index of each run's first row, and further columns."""
+    """Runs of fetches in the order of their first fetches: the index of each run's first row, and further columns."""
 
     first: Ints
     run_length: pa.Array
@@ -85,7 +86,7 @@ class FetchRuns(NamedTuple):
 
 
 def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> FetchRuns:
-    """Find runs among the fetches of requests.
+    """Find runs of identical fetches of a partition in consecutive requests.
 
     A fetch that failed, brought records, or has no leader epoch (which is then looked up by time) forms a run alone.
     The fetches of a run have the same offset, epoch and high watermark (null equals null).
@@ -97,7 +98,7 @@ def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> Fetch
     requests : Requests
         The requests that ``rows.request`` refers to.
     """
-    # A stable sort of 16 bits takes a quarter of the time.
+    # Numbers of 16 bits, which numpy sorts in a quarter of the time.
     partition = rows.partition.astype(np.uint16) if rows.partition.max(initial=0) < 1 << 16 else rows.partition
     order = np.argsort(partition, kind="stable")
     request = rows.request[order]
@@ -110,7 +111,7 @@ def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> Fetch
     start = np.flatnonzero(begins)
     length = np.diff(start, append=len(order))
     waited_us = np.maximum.reduceat(requests.waited_us[request], start) if len(start) else start
-    # Adjacent rows of one request have the same instants, which take less room on disk.
+    # Rows of one request, whose instants are equal, are kept adjacent, because they take less space on disk then.
     by_request = np.argsort(order[start])
     start, length, waited_us = start[by_request], length[by_request], waited_us[by_request]
     last = request[start + length - 1]
@@ -165,7 +166,7 @@ def _numbers_of_fetches(batch: pa.RecordBatch, name: str) -> Ints:
 
 
 def _cuts(later_by: pa.Array) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows with up to PIECE fetches each, but at least one row."""
+    """Yield ranges of rows, each with at most PIECE fetches when expanded, but at least one row."""
     upto = np.cumsum(1 + np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER))
     first, before = 0, 0
     while first < len(upto):
@@ -180,11 +181,11 @@ def _fetches_of_runs(rows: pa.RecordBatch, later_by: pa.Array) -> pa.RecordBatch
     is_later = np.append(False, np.diff(source) == 0)
     steps = np.zeros((len(source), len(LATER)), np.int64)
     steps[is_later] = np.asarray(later_by.flatten()).reshape(-1, len(LATER))
-    # Cumulative sums within each run: the sums over all runs, minus the sum before the run.
+    # Sums up to each fetch within its run: the sum over all runs, minus that before the run.
     later = steps.cumsum(axis=0)
     later -= np.repeat(later[~is_later], 1 + counts, axis=0)
     columns = {name: rows.column(name).take(pa.array(source)) for name in rows.schema.names}
     for name, which in zip(_LATER_ROWS, range(len(_LATER_ROWS)), strict=True):
         columns[name] = pa.array(np.asarray(columns[name]) + later[:, which])
-    # Spark declares columns as not nullable, and batches with different schemas cannot be combined.
+    # Batches from Spark have columns declared as not nullable; batches with different schemas could not be combined.
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=rows.schema)

@@ -16,13 +16,13 @@ LISTED = arrow_columns(
     "broker_id INT, replica_id INT, handled_us BIGINT, completed_us BIGINT, topic_id STRING, partition_id INT, "
     "leader_epoch INT, fetch_offset BIGINT, failed BOOLEAN"
 )
-"""Columns of `listed_by_fetches`."""
+"""Columns of the result of `listed_by_fetches`."""
 
 SEEN = arrow_columns(
     "broker_id INT, stretch INT, topic_id STRING, partition_id INT, leader_epoch INT, replica_id INT, "
     "first_us BIGINT, last_us BIGINT, fetches BIGINT"
 )
-"""Columns of `seen_in_fetches`."""
+"""Columns of the result of `seen_in_fetches`."""
 
 WHOLE = ("broker_id", "handled_us", "processed_us", "completed_us", "acks", "client_id", "source_file",
          "source_line")  # fmt: skip
@@ -31,7 +31,7 @@ PRODUCED = arrow_columns(
     "source_file STRING, source_line BIGINT, topic_id STRING, partition_id INT, answered BOOLEAN, base_offset BIGINT, "
     "error_code INT, size BIGINT"
 )
-"""Columns of `produced_partitions`."""
+"""Columns of the result of `produced_partitions`."""
 
 _UNKNOWN_SIZE = -2
 
@@ -72,7 +72,7 @@ def _listed_by_fetches(batch: pa.RecordBatch, kept: tuple[str, ...]) -> pa.Recor
 
 
 def _failed_partitions(asked: UnpackedPartitions, answered: UnpackedPartitions) -> npt.NDArray[np.bool_]:
-    """Return, for each requested partition, whether the response has an error for it."""
+    """Return, for each partition that a fetch lists, whether the response has an error for that partition."""
     bad = np.flatnonzero(answered.numbers[:, 1] > 0)
     if not len(bad):
         return np.zeros(len(asked.numbers), np.bool_)

@@ -33,10 +33,10 @@ KEPT = (
     "broker_id", "replica_id", "arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_file",
     "source_line",
 )  # fmt: skip
-"""Columns of a request that its partitions inherit."""
+"""Columns that the row of each partition gets from its request."""
 
 REQUEST_COLUMNS = (*KEPT, "answered_us", "session", "session_epoch", "error_code", "partitions")
-"""Columns of a request."""
+"""Columns of a fetch request, the input of `partitions_read`."""
 
 READ_SCHEMA = arrow_columns(
     "broker_id INT, replica_id INT, arrival_us BIGINT, handled_us BIGINT, processed_us BIGINT, released_us BIGINT, "
@@ -51,7 +51,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class _PartitionNumbers:
-    """Numbers partitions 0, 1, 2 ... in the order of their first occurrence in all batches."""
+    """Gives partitions the numbers 0, 1, 2 ..., by their first occurrence in all batches, for arrays of the kernel."""
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}

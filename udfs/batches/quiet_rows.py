@@ -1,4 +1,4 @@
-"""Store the quiet stretch of a segment as a binary next to its events, and read it as an item of the replay's stream.
+"""Store a segment's quiet stretch (which a replay may skip) as a binary next to its events, and read it in a replay.
 
 A replay that skips the stretch only needs the few rows around it. The binary begins with `LAYOUT` and the CRC-32 of the
 rest. The rest is a compressed sequence of 8-byte numbers: QUIET; the numbers of latencies, of rows before the stretch,
@@ -28,20 +28,21 @@ LAYOUT = zlib.crc32(repr((QUIET.names, Rows._fields, LATE_FOR_US)).encode()).to_
 
 
 class AroundQuiet(NamedTuple):
-    """The quiet stretch of a segment, and the rows around it."""
+    """The quiet stretch of a segment, as stored: its effects on a replay, and the rows before and after it."""
 
     quiet: npt.NDArray[np.void]
-    """QUIET, shape (1,)."""
+    """Bounds of the stretch, and the worst values in it that a rule may use: one record of type QUIET."""
     latencies: Int64Array
-    """Rows of (BY_RECORD or BY_ARRIVAL, bucket, number of appends): shape (n, 3)."""
+    """Acknowledged appends by latency: rows of (BY_RECORD or BY_ARRIVAL, bucket of latency, number of appends), shape
+    (n, 3)."""
     before: Rows
     latest: Rows
-    """The same as in `udfs.kernel.quiet.QuietStretch`."""
+    """Each follower's two latest fetches in the stretch, as in `udfs.kernel.quiet.QuietStretch`."""
     after: Rows
 
 
 def packed_quiet(rows: Rows) -> bytes | None:
-    """Pack the quiet stretch of a segment's rows; None if it has less than LEAST_SHARE of them."""
+    """Find and pack the quiet stretch of a segment's rows; None if it covers less than LEAST_SHARE of the rows."""
     found = quiet_stretch_of(rows)
     if found is None:
         return None
@@ -59,7 +60,7 @@ def packed_quiet(rows: Rows) -> bytes | None:
 
 
 def unpacked_quiet(binary: bytes) -> AroundQuiet | None:
-    """Unpack a result of `packed_quiet`; None if another version packed it.
+    """Unpack what `packed_quiet` packed; None if another version of this code packed it.
 
     Raises
     ------
@@ -86,7 +87,7 @@ def unpacked_quiet(binary: bytes) -> AroundQuiet | None:
 
 @dataclass(frozen=True)
 class QuietRows:
-    """A quiet stretch in the stream, which replaces its rows.
+    """A quiet stretch as an item of the replay's stream, where it stands for its rows.
 
     Parameters
     ----------
@@ -123,7 +124,7 @@ def kernel_rows(batch: pa.RecordBatch) -> Rows:
 
 
 def fetches_from_below(rows: Rows, passed: QuietRows) -> bool:
-    """Whether a follower fetches below the log end that all had in a skipped stretch, so that it has lost records."""
+    """Whether a follower fetches below the log end that all followers had in a skipped stretch: it has lost records."""
     offsets = rows.offset[(rows.kind == FETCH) & (rows.code == 0) & (rows.offset >= 0)]
     return bool(len(offsets)) and int(offsets.min()) < int(passed.around.quiet["log_end_at_end"][0])
 
@@ -135,7 +136,7 @@ def recall_appends(history: AppendHistory, passed: Iterable[QuietRows]) -> None:
     for piece in passed:
         quiet = piece.around.quiet[0]
         places = np.flatnonzero((ends == quiet["log_end_at_end"]) & (times_us == quiet["first_append_us"]))
-        # Copied, because numba would compile again for Arrow's read-only arrays.
+        # Copied, because Arrow's arrays are read-only, and numba would compile the function again for these.
         found = quiet_stretch_of(Rows(*map(np.array, kernel_rows(piece.segment()))))
         if len(places) and found:
             around = (slice(0, places[0]), slice(places[0] + 1, None))
@@ -144,7 +145,7 @@ def recall_appends(history: AppendHistory, passed: Iterable[QuietRows]) -> None:
                 for column, appends in zip((ends, times_us), found.appends.T, strict=True)
             )
     while len(ends) > CAPACITY:
-        # As `remember_append` does.
+        # The same merging of entries as in `remember_append`.
         ends, times_us = np.append(ends[1::2], ends[-1:])[: -(-len(ends) // 2)], times_us[::2]
     history.log_end_offset[: len(ends)], history.time_us[: len(ends)] = ends, times_us
     history.used[:] = 0, len(ends)

@@ -1,4 +1,4 @@
-"""Pass sorted Arrow batches to the kernel, set by set, and return its results, each with its term.
+"""Run the replay kernel on sorted Arrow batches, set by set, and return its results as Arrow batches.
 
 The stream has the rows of many sets one after the other. A set is one partition on one leader, with its terms in order
 of time. Only the state of the current set is kept, so that memory does not grow with the stream.
@@ -42,20 +42,20 @@ from udfs.rules import REGISTRY
 from udfs.rules.base import always_acts
 
 RESULT_ROWS = 1 << 17
-"""Minimum number of result rows of a kind that are collected before they are sent as a batch."""
+"""Minimum number of result rows of one kind that are collected before they are yielded as a batch."""
 SCORE_ROWS = 1 << 10
 STATES = 64
-"""Number of stored states that are collected before they are sent as a batch."""
+"""Number of states for ``replay_state`` that are collected before they are yielded as a batch."""
 PASSED = 16
 """Number of latest skipped stretches with appends that are kept in case a follower loses records."""
 TERMS_ALIKE = 64
 """Number of different terms for which the parameters of all runs are cached."""
 WIDEST_ASSIGNMENT = FOLLOWERS_A_SCORE
-"""Maximum number of replicas of a partition, for which the results of one row must have room."""
+"""Assumed maximum number of replicas of a partition: the output buffer must have room for the results of one row."""
 
 
 class SetReplay:
-    """The set that is being replayed: its state, its current term, and results that have not been sent yet.
+    """Replays one set after the other: holds the state and term of the current set, and results not yet yielded.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class SetReplay:
         self.codes = [list(REGISTRY).index(run.rule) for run in runs]
         rows = max(RESULT_ROWS, 2 * kernels.replay_room_for_a_row(len(runs), WIDEST_ASSIGNMENT))
         self.out = new_kernel_output(rows, max(SCORE_ROWS, 2 * len(runs)))
-        self.marks: list[tuple[Int64Array, dict[str, Any]]] = []  # rows filled when a term was left, and its identity
+        self.marks: list[tuple[Int64Array, dict[str, Any]]] = []  # per finished term: rows filled, identity
         self.key: tuple[Any, ...] | None = None
         self.identity: dict[str, Any] | None = None
         self.state: State | None = None
@@ -103,7 +103,7 @@ class SetReplay:
         self.passed.clear()
 
     def go_on(self, since_us: int, kept: dict[str, Any]) -> None:
-        """Restore the state with which the previous window ended; its term may continue or have ended since."""
+        """Restore the state at the end of the previous window; its term may continue, or may have ended since."""
         self.state = unpacked_snapshot(zlib.decompress(kept["state"]))
         self.state.term["end_us"], self.state.term["ends_mid_term"] = kept["end_us"], kept["ends_mid_term"]
         self.term_is_over = kept["end_us"] < since_us
@@ -146,7 +146,7 @@ class SetReplay:
         kernels.change_min_isr_in_replay(self.state, of_runs, now_us)
 
     def _params_in(self, term: Mapping[str, Any]) -> tuple[npt.NDArray[np.void], list[str]]:
-        """Return the parameters of all runs for the kernel, and as JSON; cached, because most terms have the same."""
+        """Return all runs' parameters in a term, for the kernel and as JSON; cached, as most terms have the same."""
         key = tuple(term[name] for name in OF_BROKER)
         if key not in self.params:
             if len(self.params) == TERMS_ALIKE:
@@ -174,7 +174,7 @@ class SetReplay:
             yield from self.flush()
 
     def advance(self, rows: Rows, until_us: int) -> Iterator[pa.RecordBatch]:
-        """Replay rows of the current term; without a term, they are ignored."""
+        """Replay rows of the current term, then timers up to ``until_us``; rows before the first term are ignored."""
         if self.state is None or self.term_is_over:
             return
         if self.passed and fetches_from_below(rows, self.passed[-1]):
@@ -185,7 +185,7 @@ class SetReplay:
             yield from self.flush()
 
     def pass_over(self, piece: QuietRows, rows: Callable[[], Rows]) -> Iterator[pa.RecordBatch]:
-        """Skip a quiet stretch, or replay its rows if skipping them could change results."""
+        """Skip a quiet stretch of the log, or replay its rows if skipping them could change results."""
         if self.state is None or self.term_is_over or self.key != piece.of_set:
             return
         if all(map(_run_knows_quiet, self.runs)):
@@ -227,13 +227,13 @@ class SetReplay:
         self.identity = self.state = None
 
     def flush_states(self) -> Iterator[pa.RecordBatch]:
-        """Send the collected states."""
+        """Yield the collected states."""
         if self.kept:
             yield pa.RecordBatch.from_pylist(self.kept, schema=RESULT_SCHEMA)
         self.kept.clear()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Send the collected results."""
+        """Yield the collected results."""
         if self.identity is not None:
             self.marks.append((self.out.filled.copy(), self.identity))
         rules = [run.rule for run in self.runs]
@@ -253,7 +253,7 @@ NO_ROWS = Rows(*(np.asarray(pa.array([], pa.int64())) for _ in Rows._fields))
 
 
 def _carry_over_to_next_term(former: State, state: State, assigned: Sequence[int]) -> None:
-    """Copy what the leader knows about its followers from one of its terms to the next."""
+    """Copy what a leader knows about its followers into the state of its next term."""
     known = list(former.fetches["replica_id"])
     for p, replica in enumerate(assigned):
         if replica in known:
@@ -303,7 +303,8 @@ def replay_batches(
     first = next(batches, None)
     if first is None:
         return
-    # Timelines have rows in every stretch, and stored states need all runs and all appends.
+    # Quiet stretches are not skipped if timelines are wanted, which have rows in them, or states, which need all
+    # appends.
     quiet = not shared and set(kinds) <= set(SCORED) and "kept" not in first.schema.names
     groups = _by_knowledge_of_quiet(runs) if quiet else [runs]
     replays = [SetReplay(group, kinds, until_us, shared, around_shrinks=around_shrinks) for group in groups]
@@ -326,7 +327,7 @@ def replay_batches(
 
 
 def _by_knowledge_of_quiet(runs: Sequence[RuleRun]) -> list[list[RuleRun]]:
-    """Separate the runs that may skip quiet stretches from those that may not."""
+    """Split rule runs into those that may skip quiet stretches and those that may not."""
     knowing, others = ([run for run in runs if _run_knows_quiet(run) == known] for known in (True, False))
     return [group for group in (knowing, others) if group]
 
@@ -337,7 +338,7 @@ def _run_knows_quiet(run: RuleRun) -> bool:
 
 def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.RecordBatch]:
     rows = kernel_rows(batch)
-    # Rows of a set are adjacent, so that most batches need no check of each row.
+    # The rows of a set are adjacent: if the first and the last row of a batch are of one set, all are.
     alone = set_of(batch, 0) == set_of(batch, batch.num_rows - 1)
     new_set = np.zeros(batch.num_rows, np.bool_) if alone else set_changes(batch, SET_COLUMNS)
     _require_order_of_time(batch, rows, new_set)

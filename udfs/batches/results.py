@@ -37,7 +37,7 @@ KINDS = {
 SCORED = ("change", "score", "follower_score")
 """The kinds of results from which scores are computed; the others are timelines."""
 STATE = "state"
-"""A further kind of result: the state of a set's replay at the end of a window (``udfs.kernel.snapshot``)."""
+"""The kind of result with the state of a set's replay at the end of the window (``udfs.kernel.snapshot``)."""
 
 LATENCIES = pa.list_(pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())]))
 Identity = Mapping[str, Any]
@@ -46,11 +46,11 @@ _NULL_UNLESS = {
     "times_known": {"last_caught_up_time_ms"},
     "held_known": {"leader_held_ms"},
 }
-"""Columns that are null if an identity says so: if no line names an offset, if a timeline ends, or if the log has only
-one instant per fetch."""
+"""Columns that are null in some terms: if no line names an offset, if a timeline ends there, or if the log has only one
+instant per fetch."""
 _ROWS_A_BATCH = 1 << 16
 _WIDEST = 40
-"""Bits for the ISR in a combined number, whose upper bits are the number of the term."""
+"""Number of lower bits for the ISR in a number that combines it with the number of the term."""
 Results = Iterator[pa.RecordBatch]
 
 RESULT_SCHEMA = pa.schema(
@@ -66,7 +66,7 @@ RESULT_SCHEMA = pa.schema(
         ("time_us", pa.int64()),
         ("replica_id", pa.int32()),
         ("follower_log_end_offset", pa.int64()),
-        ("nth", pa.int32()),  # of a follower's rows of an instant the last one holds
+        ("nth", pa.int32()),  # order of rows of the same instant; the last one counts
         ("lag_ms", pa.int64()),
         ("lag_messages", pa.int64()),
         ("last_caught_up_time_ms", pa.int64()),
@@ -86,9 +86,9 @@ RESULT_SCHEMA = pa.schema(
         ("leader_silent_ms", pa.int64()),
         ("time_error_ms", pa.int64()),
         ("depends_on", pa.string()),
-        ("measures", pa.list_(pa.int64())),  # of a score, in the order of MEASURES or FOLLOWER_MEASURES
+        ("measures", pa.list_(pa.int64())),  # for scores: MEASURES or FOLLOWER_MEASURES, in that order
         ("acks_all_latencies", LATENCIES),
-        ("assigned", pa.list_(pa.int32())),  # of a state, as are the columns after it
+        ("assigned", pa.list_(pa.int32())),  # for states, as are the columns after it
         ("params", pa.list_(pa.string())),
         ("state", pa.binary()),
     ]
@@ -104,7 +104,7 @@ STATES = {
         [
             ("result", _TEXT),
             ("run_set", _TEXT),  # JSON: rule and params_json of each run that the bits of ``runs`` stand for
-            ("runs", pa.int64()),  # bit b: run b of the set has the row
+            ("runs", pa.int64()),  # bit b: the row belongs to run b of run_set
             *(
                 (field.name, _TEXT if field.type == pa.string() else field.type)
                 for field in RESULT_SCHEMA
@@ -156,7 +156,7 @@ def named_results(
 def named_once(
     rows: Int64Array, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> pa.RecordBatch:
-    """Name the rows of a timeline in stored form; the term of each is ``identities[of_term]``."""
+    """Convert timeline rows to stored form, one row for all runs that share it; the term is ``identities[of_term]``."""
     params = list(dict.fromkeys(tuple(identity["params_json"]) for identity in identities))
     params_of = np.array([params.index(tuple(identity["params_json"])) for identity in identities])
     found = _named_result_columns(kind, _result_columns(rows, kind), identities, of_term)
@@ -177,7 +177,7 @@ def named_once(
 def named(
     out: KernelOutput, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> Results:
-    """Name the rows of one kind, and repeat each row for each of its runs; its term is ``identities[of_term]``."""
+    """Convert rows of one kind to named columns, one row per run; the term of each row is ``identities[of_term]``."""
     which = list(KINDS).index(kind)
     rows = out[which][: int(out.filled[which])]
     row, run = _result_of_each_run(rows[:, 0]) if kind in _OF_TIMELINES else (np.arange(len(rows)), rows[:, 0])
@@ -198,7 +198,7 @@ def named(
 
 
 def _result_of_each_run(runs: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Return row indices and runs of a timeline, with one entry per row and run."""
+    """Expand the bits of ``runs``: return the index of the row and the number of the run, once per row and run."""
     bits = np.ascontiguousarray(runs)[:, None].view(np.uint8)
     row, bit = np.nonzero(np.unpackbits(bits, axis=1, count=int(RUNS_A_ROW), bitorder="little"))
     return row, (runs[row] >> RUNS_A_ROW) * RUNS_A_ROW + bit
@@ -215,7 +215,7 @@ def _named_result_columns(
     identities: Sequence[Identity],
     of_mark: Int64Array,
 ) -> dict[str, Any]:
-    """Return the columns of RESULT_SCHEMA that a kind of result has, except its run; text of sets as dictionaries."""
+    """Return the columns that a kind of result has in RESULT_SCHEMA, except the rule run; text as dictionaries."""
     rows = len(of_mark)
     widest = max(len(identity["assigned"]) for identity in identities)
     replica_ids = np.array([i["assigned"] + [-1] * (widest - len(i["assigned"])) for i in identities], np.int32)
@@ -267,7 +267,7 @@ def _named_result_columns(
 
 
 def _taken_by_index(few: pa.Array, which: Int64Array) -> pa.Array:
-    """Select a value for each row by its index; text becomes a dictionary array."""
+    """Select a value for each row, by its index into a few values; text becomes a dictionary array."""
     if few.type != pa.string():
         return few.take(pa.array(which))
     differ = few.dictionary_encode()
@@ -283,7 +283,7 @@ def _isr_lists(
     bits: Int64Array, of_mark: Int64Array, identities: Sequence[Identity], leader_last: Any = False
 ) -> pa.Array:
     """Convert ISRs to lists of replica ids in order of assignment; each of the few different lists is made once."""
-    # One number per row, for which Arrow finds distinct values by hashing; numpy would sort rows of three numbers.
+    # ISR and term are combined to one number per row: Arrow finds its distinct values by hashing, without a sort.
     keys = pa.array((of_mark << _WIDEST | bits) << 1 | leader_last).dictionary_encode()
     lists = []
     for key in keys.dictionary.to_pylist():

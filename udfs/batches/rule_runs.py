@@ -1,4 +1,4 @@
-"""Rule runs: a rule with parameters that are set, and others that come from the term."""
+"""Rule runs: a rule with some parameters set; the others come from the leader's settings or the rule's defaults."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from udfs.rules import REGISTRY, Param, Rule
 
 @dataclass(frozen=True)
 class RuleRun:
-    """A rule with the parameters that are set for it; the values of all others come from the broker or the rule."""
+    """A rule and the parameters that are set for it; its other parameters get values from the broker or the rule."""
 
     rule: str
     params: Mapping[str, int] = field(default_factory=dict)

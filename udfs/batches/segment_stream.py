@@ -1,4 +1,4 @@
-"""Unpack the segments in the replay's stream into one row per event, or leave a quiet stretch packed."""
+"""Unpack the segments in the replay's stream into one row per event, except quiet stretches that can stay packed."""
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -45,14 +45,14 @@ def one_row_an_event(batches: Iterator[pa.RecordBatch], *, quiet: bool = False) 
 
 
 class _Segment(NamedTuple):
-    """A segment in the stream, and its position in a batch without it."""
+    """A packed segment in a batch of the stream, which is still to be unpacked, and its position in that batch."""
 
     rows: pa.RecordBatch
     place: int
     packed: pa.StructScalar
 
     def pieces(self, following: tuple[pa.RecordBatch, int] | None) -> Iterator[Piece]:
-        """Yield its events; a quiet stretch is a separate item if no following row falls into it."""
+        """Yield the segment's events; its quiet stretch stays packed, as an item, if no following row falls into it."""
         of_set = set_of(self.rows, self.place)
         try:
             around = unpacked_quiet(self.packed["quiet"].as_py() or b"")
@@ -72,7 +72,7 @@ class _Segment(NamedTuple):
         yield self._rows_of(around.after._asdict(), len(around.after.time_us))
 
     def unpacked(self) -> pa.RecordBatch:
-        """Return all its events, one per row."""
+        """Return all events of the segment, one per row."""
         segment = self.packed.as_py()
         try:
             return self._rows_of(unpack_segment(segment), segment["events"])
@@ -100,7 +100,7 @@ class _Segment(NamedTuple):
 
 
 def _pieces_of_stream(batches: Iterator[pa.RecordBatch], *, quiet: bool) -> Iterator[Piece]:
-    waiting: _Segment | None = None  # whether it is unpacked depends on the row that follows
+    waiting: _Segment | None = None  # the row that follows decides whether it is unpacked
     for batch in batches:
         segments = batch.column("segment")
         rows = batch.drop_columns(["segment"])

@@ -34,14 +34,15 @@ PACKED = {
     "replica_id": "follower that made the fetch; for fetches only, like all columns below",
     "leader_log_end_offset": "the leader's log end offset when the fetch was handled; -1 if unknown",
     "handled_us": "time from the arrival of the fetch until an io thread took it",
-    "processed_us": "time from then until the local work was done",
-    "released_us": "time from then until the requested wait for data ended",
-    "until_us": "time from then until the response was sent",
+    "processed_us": "time from handled_us until the local work was done",
+    "released_us": "time from processed_us until the requested wait for data ended",
+    "until_us": "time from released_us until the response was sent",
 }
-"""Columns of ``udfs.records.Rows`` that are packed; the last six only have values for fetches, not for appends."""
+"""Columns of ``udfs.records.Rows`` that a segment stores, with their meaning; the last six exist only for fetches."""
 OF_FETCHES = tuple(PACKED)[4:]
 _INSTANTS = ("time_us", *tuple(PACKED)[6:])
-"""Instants of a fetch; each after the first is stored as its distance from the one before."""
+"""Columns with the instants of a fetch, in order; each after the first is stored as its distance from the one
+before."""
 SEGMENT = pa.struct(
     [
         ("format_version", pa.int32()),
@@ -70,11 +71,11 @@ Ints = npt.NDArray[np.int64]
 
 
 class DamagedSegmentError(ValueError):
-    """A segment is damaged."""
+    """Raised if the binaries of a segment do not fit each other or their checksum."""
 
 
 class _Widths(NamedTuple):
-    """Smallest and largest difference that a width can hold."""
+    """The smallest and the largest number that fits into each width of bytes."""
 
     width: int
     least: int
@@ -85,10 +86,10 @@ _WIDTHS = (_Widths(0, 0, 0), *(_Widths(w, -(1 << 8 * w - 1), (1 << 8 * w - 1) - 
 
 
 def packed_for_segment(values: Ints) -> bytes:
-    """Pack integers into a binary of a segment; without numbers, the binary is empty."""
+    """Pack a column of a segment into bytes: the first number, then the differences; empty if there are no numbers."""
     if not len(values):
         return b""
-    steps = np.diff(values)  # may overflow, which their sums undo by overflowing as well
+    steps = np.diff(values)  # an overflow is undone when the sums overflow as well
     least, most = (int(steps.min()), int(steps.max())) if len(steps) else (0, 0)
     width = next(w.width for w in _WIDTHS if w.least <= least and most <= w.most)
     head = values[:1].astype("<i8").tobytes() + bytes([width])
@@ -96,7 +97,7 @@ def packed_for_segment(values: Ints) -> bytes:
 
 
 def unpack_steps(binary: bytes, steps: Ints) -> None:
-    """Write the first number of a binary, and the difference of each number from the one before, into ``steps``.
+    """Read a column that `packed_for_segment` packed, as differences, into ``steps``: the first is the first number.
 
     Raises
     ------
@@ -120,7 +121,7 @@ def _width_of_steps(binary: bytes, count: int) -> int:
 
 
 def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pack fetches and appends; memory is bounded by a segment, a batch, and the chunks that overlap with its last.
+    """Pack chunks of fetches and appends into segments; memory is bounded by a segment, a batch and overlapping chunks.
 
     Parameters
     ----------
@@ -145,7 +146,8 @@ def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield _segments_of_events(rest, [*_segment_starts(rest), len(rest)], number)
         events = sorted_events(events)
         starts = _segment_starts(events)
-        # Later chunks begin no earlier than the last one. The last segment that begins before that time may continue.
+        # Later chunks begin no earlier than the last one, so only the last segment that begins before that may
+        # continue.
         begins = int(np.searchsorted(events.columns["set"], events.columns["set"][-1]))
         last_us = batch.column("first_us")[-1].as_py()
         known = begins + int(np.searchsorted(events.columns["time_us"][begins:], last_us))
@@ -162,7 +164,7 @@ def segments_of_events(events: Events) -> pa.RecordBatch:
 
 
 class _SegmentNumber:
-    """Counter of the segments of a set, from 0."""
+    """Numbers the segments of each set, from 0."""
 
     def __init__(self) -> None:
         self._of: tuple[object, ...] = ()
@@ -175,11 +177,11 @@ class _SegmentNumber:
 
 
 def _segment_starts(events: Events) -> list[int]:
-    """Return the indices at which segments begin."""
+    """Return the indices of the events with which segments begin."""
     columns = events.columns
     new = np.ones(len(events), np.bool_)
     new[1:] = False
-    # A fetch that arrived on one day and was handled on the next is not packed together with later arrivals.
+    # A segment ends at a fetch that arrived on one day and was handled on the next: later arrivals are of another day.
     for values in (columns["set"], columns["leader_epoch"], _days_of_events(columns), columns["time_us"] // DAY_US):
         new[1:] |= np.diff(values) != 0
     edges = [*np.flatnonzero(new).tolist(), len(events)]
@@ -254,7 +256,7 @@ def unpack_segment(segment: dict[str, Any]) -> dict[str, Ints]:
 
 @entry
 def spread_steps(of_events: Ints, of_fetches: Ints, columns: Ints) -> int:
-    """Turn the differences of a segment into values: one per event, except for columns that appends do not have.
+    """Turn the differences of a segment's columns into the columns of ``Rows``, with one value per event.
 
     Parameters
     ----------

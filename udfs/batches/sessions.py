@@ -14,7 +14,7 @@ from udfs.arrow_types import arrow_columns, int64_array
 from udfs.request_log import unpacked
 
 STRETCH_OF_SESSION = 1 << 32
-"""Larger than any session id: a session that continues after a gap in the log gets a new one."""
+"""Added to the id of a session that continues after a gap in the log, once per gap; larger than any id of Kafka's."""
 
 INSTANTS = ("arrival_us", "handled_us", "processed_us", "released_us", "answered_us", "completed_us")
 _ORDER = ("broker_id", "session", "session_epoch")
@@ -23,11 +23,11 @@ FIRST_REQUESTS = arrow_columns(
     "broker_id INT, session BIGINT, session_epoch INT, error_code INT, replica_id INT, client_id STRING, "
     "handled_us BIGINT"
 )
-"""Columns of `first_session_requests`."""
+"""Columns of the result of `first_session_requests`."""
 
 Held = Sequence[tuple[Sequence[str], str, Sequence[tuple[int, int, int]]]]
 Members = Mapping[tuple[int, int], Held]
-"""State of each session before the log, by broker and session: ids of a topic, its name, and partitions.
+"""Partitions of each fetch session before the log begins, by broker and session: id and name of the topic, partitions.
 
 Each partition has the leader epoch and the offset that were last requested; -1 where unknown."""
 
@@ -110,7 +110,7 @@ def missing_session_requests(batch: pa.RecordBatch, members: Members = MappingPr
 
 
 def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBatch:
-    """Add the partitions that a session had before to its first request."""
+    """Let the first logged request of a session also list the partitions that the session had before the log."""
     if not members:
         return batch
     broker, session = int64_array(batch.column("broker_id")), int64_array(batch.column("session"))
@@ -127,7 +127,7 @@ def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBa
 
 def _piece_with_held(piece: bytes, held: Held) -> bytes:
     asked, gone, answered = unpacked.unpacked_fetches(pa.array([piece]))
-    # A session has either ids or names; for a request without partitions it does not matter which.
+    # All requests of a session identify topics by id, or all by name; a request without partitions fits both.
     by_id = any(each.is_id.any() for each in (asked, gone, answered)) or not (len(asked.is_id) or len(answered.is_id))
     topics = [(ids[0] if by_id and ids else topic, partitions) for ids, topic, partitions in held]
     return unpacked.with_topics_in_front(piece, topics, by_id=by_id)

@@ -1,4 +1,4 @@
-"""Merge overlapping pieces of the replay's stream into one stream in which the rows of each set are in order."""
+"""Merge overlapping pieces of the replay's stream so that the rows of each set are in order of time."""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -47,7 +47,7 @@ def in_set_order(pieces: Iterator[Piece]) -> Iterator[Piece]:
         if isinstance(waiting, QuietRows) and waiting.of_set == of_set and begin_us < waiting.until_us:
             waiting = waiting.rows()
         if isinstance(waiting, pa.RecordBatch) and set_of(waiting, waiting.num_rows - 1) == of_set:
-            # Later pieces begin no earlier than this one.
+            # Rows before the beginning of this piece are final, because later pieces begin no earlier.
             early = np.flatnonzero(np.asarray(waiting.column("time_us")) < begin_us)
             done = int(early[-1]) + 1 if len(early) else 0
             yield waiting.slice(0, done)

@@ -25,7 +25,7 @@ TERM_FIELDS = (
 """Fields of a TERM row beyond its time and ``offset`` (the start offset), as a struct column ``term``."""
 
 OF_BROKER = ("replica_lag_time_max_ms", "min_insync_replicas", "check_origin_ms", "isr_write_ms")
-"""Fields of a TERM row that are the default parameters of a run."""
+"""Fields of a TERM row with settings of the leader, which are the default parameters of a rule run."""
 
 KEPT_FIELDS = (
     ("leader_epoch", pa.int32()),

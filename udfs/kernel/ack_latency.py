@@ -10,12 +10,13 @@ from udfs.jit import inlined, kernel
 from udfs.records import BUCKETS, Int64Array
 
 TIME, END, FIRST_RUN = 0, 1, 2
-"""Columns of waits: time and end of each append; then, for each run, the number of the entry's appends that wait."""
+"""Columns of ``waits``: time and log end of each append; then, for each rule run, how many of the row's appends wait in
+that run."""
 COUNT = -1
-"""Index of the last row, which has the number of entries in use (column TIME), and, in the column of each run, the
-first entry that the run waits for."""
+"""Index of the last row of ``waits``: its column TIME has the number of rows in use, and the column of each run the
+first row for which the run waits."""
 FOR_NOTHING = np.int64(2**62)
-"""Index beyond any entry: the run waits for no append, neither a present nor a future one."""
+"""A row index beyond any other: the run waits for no append, neither a present nor a future one."""
 
 
 def new_ack_waits(runs: int, capacity: int) -> Int64Array:
@@ -56,7 +57,7 @@ def clear_ack_waits(waits):
 
 @kernel
 def _make_room_for_waits(waits):
-    """Drop entries that every run has acknowledged; if these are less than half, merge neighbours."""
+    """Make room in ``waits``: drop rows that every run has acknowledged; if that frees less than half, merge others."""
     used = waits[COUNT, TIME]
     done = used
     for run in range(FIRST_RUN, waits.shape[1]):
@@ -85,13 +86,13 @@ def _make_room_for_waits(waits):
 
 @kernel
 def add_ack_wait(waits, log_end_offset, now_us):
-    """Add an append, for which no run waits yet; return its index."""
+    """Add a row for an append, for which no run waits yet; return the row's index."""
     if waits[COUNT, TIME] == len(waits) - 1:
         _make_room_for_waits(waits)
     i = waits[COUNT, TIME]
     waits[i, TIME] = now_us
     waits[i, END] = log_end_offset
-    if i > 0:  # log ends only grow, so entries stay in order
+    if i > 0:  # log ends only grow, so rows stay in order
         waits[i, END] = max(log_end_offset, waits[i - 1, END])
     for run in range(FIRST_RUN, waits.shape[1]):
         waits[i, run] = 0
@@ -132,7 +133,7 @@ def forget_ack_waits(waits, r):
 
 @kernel
 def take_over_ack_waits(waits, to, of):
-    """Copy the waits of one run to another."""
+    """Copy the waiting appends of run ``of`` to run ``to``."""
     to, of = FIRST_RUN + to, FIRST_RUN + of
     for i in range(waits[COUNT, of], waits[COUNT, TIME]):
         waits[i, to] = waits[i, of]
@@ -151,7 +152,7 @@ def ack_waits_alike(waits, r, other):
 
 @kernel
 def count_given_up_ack_waits(waits, r, before_us):
-    """Count the appends from before an instant that still wait for their acknowledgement."""
+    """Count a run's appends from before ``before_us`` that still wait for their acknowledgement."""
     never = 0
     for i in range(waits[COUNT, FIRST_RUN + r], waits[COUNT, TIME]):
         if waits[i, TIME] < before_us:

@@ -1,4 +1,4 @@
-"""Access to the rule runs that are replayed separately, not as a part of a group (`udfs.kernel.shared_runs`)."""
+"""Access to the runs that are replayed on their own, not as part of a group that shares its state (`shared_runs`)."""
 
 from udfs.jit import inlined
 

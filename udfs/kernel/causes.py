@@ -39,15 +39,15 @@ CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, CONTROLLER, FOLLOWER_STOPPED
 )
 
 ORDINARY_WORK = 10
-"""Divisor of the lag time: a leader that held fetches for less than this part did ordinary work, and is not to
-blame."""
+"""A leader that held fetches for less than the lag time divided by this did ordinary work, and is not to blame."""
 
 
 NO_ARRIVAL_US = -1
 """Value for the last arrival of a follower that has not fetched in this term."""
 
 CADENCES_A_LAG_TIME = 3
-"""Fetches per lag time that the log must show, because a follower with fewer logged fetches may not have stopped."""
+"""Number of fetches per lag time that a log must have of a follower, to show that it stopped; with fewer, it may not
+have."""
 
 
 @kernel
@@ -63,7 +63,7 @@ def _acknowledged_without(state, r, p):
 
 @kernel
 def _may_depend_on_earlier(state, r, p, now_us):
-    """Whether the rule's decision about a follower may depend on events before the log."""
+    """Whether the rule's decision about a follower may depend on events from before the log begins."""
     follower, term = state.followers[r, p], state.term[0]
     shown = follower.last_caught_up_time_ms > term.start_us // 1000
     return not shown and now_us < ledger_known_from_us(term, state.params[r])
@@ -93,7 +93,7 @@ def causes_of_shrink(state, r, p, now_us):
         return UNKNOWN
     alive = fetch.last_arrival_us > max(now_us - lag_time_us, NO_ARRIVAL_US)
     if fetch.log_end_offset < 0:
-        # It has not fetched in this term: that is evidence only after the lag time.
+        # The follower has not fetched in this term, which is evidence only after the lag time.
         return _has_stopped(fetch, lag_time_us, now_us) if now_us - term.start_us > lag_time_us else UNKNOWN
     causes = 0
     if fetch.missing_since_us == NEVER_US:
@@ -106,7 +106,7 @@ def causes_of_shrink(state, r, p, now_us):
     if alive and _acknowledged_without(state, r, p) <= fetch.log_end_offset:
         causes |= UNACKED_ONLY
     if term.begins_mid_term != 0 and fetch.caught_us <= term.start_us and causes & CAUGHT_UP == 0:
-        # Since when it lacks something is not known, so that nothing which counts from there can be said.
+        # It is unknown since when the follower lacks a record, so causes that depend on that time cannot be decided.
         if causes & (KEEPING_PACE | SLOW_LEADER) != 0:
             return UNKNOWN
     if causes == 0:

@@ -30,11 +30,12 @@ NOTHING, EVENT_ORDER, CHECK_TIME, CHECK_PHASE, ISR_AT_START = np.arange(len(DEPE
 STAMP_US = 1_000
 """Error of timestamps, because log lines and Kafka's clock are truncated to milliseconds."""
 AWAKE_US = 100_000
-"""Time after a leader wakes up within which it runs its overdue checks (measured: 3 to 60 ms)."""
+"""A leader that wakes up runs its overdue checks within this time, in microseconds (measured: 3 to 60 ms)."""
 LATE_FOR_US = 5_000_000
 """Time for which a leader that was late with a fetch may be late with other work."""
 STARVED_US = 100_000
-"""Delay from which a leader may also have logged late, so that timestamps do not show the order of its fetches."""
+"""If a leader was late by this, in microseconds, it may also have logged late, so that timestamps do not show the order
+of fetches."""
 
 
 @kernel
@@ -54,13 +55,13 @@ def note_lateness_for_doubts(term, from_us, until_us, now_us):
 
 @kernel
 def error_us(term, now_us):
-    """Return the possible error of an event's time: truncated timestamps, plus the leader's recent delay."""
+    """Return the possible error of an event's time in us: truncated timestamps, plus the leader's recent delay."""
     return STAMP_US + (0 if is_late_no_more(term.late_at_us, now_us) else term.late_us)
 
 
 @kernel
 def check_error_us(leader, term, params, now_us):
-    """Return the possible error of a check's time: `error_us`, or more if no line shows when it was due."""
+    """Return the possible error of a check's time: `error_us`, or more if no line shows when the check was due."""
     late_us = error_us(term, now_us)
     if params.check_period_ms == 0:
         return late_us
@@ -87,7 +88,7 @@ def write_doubt(out, mine, r, p, depends_on):
 
 @kernel
 def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
-    """Note, for a follower that a check drops, until when a fetch of it may have come before the check.
+    """Note, for a follower that a check drops, until when its fetches may have come before the check.
 
     Returns the reasons that are already known to make the shrink only possible.
 
@@ -113,15 +114,15 @@ def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
         return EVENT_ORDER
     # A rule's time may be far below 0 (kip-16-catch-up-time subtracts the time that missing messages take).
     if now_us < mine.joined_us:
-        # The follower returned by a fetch that the leader may have recorded after this check.
+        # The fetch by which the follower returned may have been recorded after this check: it depends on that.
         return EVENT_ORDER
     if mine.joined_by != NOTHING and follower.last_caught_up_time_ms * 1000 < mine.joined_us:
-        # Since its return after a possible shrink, the follower has not been caught up: it may not have returned at
+        # The follower has not been caught up since it returned after a possible shrink, so it may not have returned at
         # all.
         return mine.joined_by
     at_log_end = fetch.missing_since_us == NEVER_US or fetch.caught_us > term.start_us
     if term.isr_inferred != 0 and not (mine.named != 0 or mine.joined_us != 0 or at_log_end):
-        # Neither a line nor a fetch at the log end shows that the follower was a member.
+        # Neither a line nor a fetch at the log end shows that the follower was in the ISR.
         return ISR_AT_START
     at_any_time = term.phase_unknown != 0 and leader.check_logged == NO_LINE
     some_time_later = leader.check_logged == ABSENT_LINE or (ran_late and not at_any_time)
@@ -130,7 +131,7 @@ def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
 
 @kernel
 def doubt_is_over(mine, fetch, now_us):
-    """Whether later fetches cannot make the shrink doubtful: they came too late, or on another day, written separately.
+    """Whether no later fetch can make a shrink doubtful: it would come too late, or on another day, stored separately.
 
     If a Shrinking line names the follower, a fetch that shows it at the log end came after that check.
     """
@@ -154,6 +155,6 @@ def note_expand_in_doubt(mine, term, fetch, r, p, now_us, out):
         write_doubt(out, mine, r, p, what_doubt_depends_on(mine, term, fetch))
     mine.doubt_until_us = 0
     late_us = error_us(term, now_us)
-    # A starved leader may have let the follower rejoin only at its next fetch.
+    # A leader short of CPU may have recorded this fetch late, and let the follower rejoin only at the next one.
     mine.joined_us = NEVER_US if late_us > STARVED_US else now_us + late_us
     mine.joined_by = mine.depends_on

@@ -5,8 +5,8 @@ import numpy as np
 from udfs.jit import kernel
 
 UNHEARD, HEARD = np.int64(1), np.int64(2)
-"""Values of ``excused`` in a follower's ledger: it has not fetched since the shrink (UNHEARD); or it has, or the shrink
-was the leader's fault (HEARD)."""
+"""Values of ``excused`` in a follower's ledger after a spurious shrink: it has not fetched since (UNHEARD); or it has,
+or the shrink was the leader's fault (HEARD)."""
 IN_FLIGHT_US = 600_000
 """Time before the end of a log in which fetches may be missing, because they are logged at completion, and most wait
 half a second for data."""
@@ -14,7 +14,7 @@ half a second for data."""
 
 @kernel
 def note_excuse(mine, fetch, term, excused):
-    """Note a shrink: ``excused`` is 0 if the follower is to blame, HEARD if its leader is, else UNHEARD."""
+    """Note a shrink: ``excused`` is 0 if the follower is to blame, HEARD if its leader is, and else UNHEARD."""
     mine.excused = excused
     mine.heard_us = max(fetch.last_arrival_us, term.start_us)
 

@@ -17,7 +17,7 @@ INSTANTS = ("on_recorded", *OTHER_INSTANTS)
 
 
 def families(rules: Sequence[Rule]) -> tuple[int, ...]:
-    """Return the family of each rule: the position in ``rules`` of the first rule of the same family.
+    """Return each rule's family, as the position in ``rules`` of the family's first rule.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def families(rules: Sequence[Rule]) -> tuple[int, ...]:
 
 
 def params_of_knowing(rules: Sequence[Rule]) -> tuple[str, ...]:
-    """Return the names of the parameters that functions of these kinds read."""
+    """Return the names of the parameters that functions of the kinds in INSTANTS read."""
     names = {name for rule in rules for name in rule.params}
     read = set().union(*(_attributes_read(getattr(rule, name)) for rule in rules for name in INSTANTS))
     return tuple(sorted(names & read))

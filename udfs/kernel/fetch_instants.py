@@ -17,7 +17,7 @@ ALL = UNKNOWN
 
 @kernel
 def _end_wait(state, now_us):
-    """Run a check that waited until the log end reached the offset in its line."""
+    """Run the check that was waiting for the log end to reach the offset that its line shows."""
     term = state.term[0]
     if term.log_end_offset >= term.awaited_offset:
         for r in range(term.runs):
@@ -29,7 +29,7 @@ def _end_wait(state, now_us):
 
 @inlined
 def take_in_append(state, log_end_offset, acks, now_us, out):
-    """Process an append to the leader's log."""
+    """Process an append to the leader's log, for the true state of followers and for every rule."""
     term = state.term[0]
     if acks == ALL:
         ledger.produce_in_ledger(term, state.active, state.ledger, state.leaders, state.params, log_end_offset, now_us)
@@ -69,12 +69,12 @@ def take_in_append(state, log_end_offset, acks, now_us, out):
 
 @kernel
 def take_in_append_called(state, log_end_offset, acks, now_us, out):
-    """Do the same as ``take_in_append``, but as a call instead of inlined, for rare uses."""
+    """Process an append as ``take_in_append`` does, but as a call that is not inlined, for rare uses."""
     take_in_append(state, log_end_offset, acks, now_us, out)
 
 
 def _for_all_rules(instant: str) -> Callable[..., Any]:
-    """Compile the step of one instant of a fetch, for all rules that use it."""
+    """Compile the function that processes one instant of a fetch for all rules that use that instant."""
     call = getattr(rule_calls, instant)
     heeds = rule_bits(getattr(rule, instant) is not nothing for rule in RULES)
     has_to_say_so = caught_up_times(instant)
@@ -112,7 +112,7 @@ def serve_fetch(state, p, stage, now_us, out):
     fetch = state.fetches[p]
     if stage == READ:
         if fetch.leader_log_end_offset > state.term[0].log_end_offset:
-            # The fetch implies an append that the log has later, or not at all.
+            # The fetch proves an append whose row comes later, or is missing.
             take_in_append_called(state, fetch.leader_log_end_offset, NOBODY_WAITS, now_us, out)
         follower_truth.truth_after_read(fetch, state.term[0], now_us)
     follower_truth.enter_instant_of_truth(fetch, stage)
@@ -135,7 +135,7 @@ def serve_fetch(state, p, stage, now_us, out):
 
 @kernel
 def take_in(state, p, stage, now_us, out):
-    """Do the same as ``serve_fetch``, but as a call instead of inlined."""
+    """Process a later instant of a fetch as ``serve_fetch`` does, but as a call that is not inlined."""
     serve_fetch(state, p, stage, now_us, out)
 
 
@@ -143,21 +143,21 @@ def take_in(state, p, stage, now_us, out):
 def take_in_fetch(state, p, rows, i, out):
     """Process the arrival of a follower's fetch: row ``i``."""
     term, now_us = state.term[0], rows.time_us[i]
-    # Two connections of one follower: what came by the older one is over first.
+    # If a follower has two connections, the fetch on the older one ends before this one is processed.
     state.fetches[p].completed_us = min(state.fetches[p].completed_us, now_us)
     for stage in range(READ, COMPLETED + 1):
         if ARRIVED <= state.fetches[p].stage < stage:
             take_in(state, p, stage, now_us, out)
     offset, code = rows.offset[i], rows.code[i]
     if offset == UNKNOWN and state.fetches[p].log_end_offset >= 0:
-        # The partition has not been listed since, so its offset has not changed.
+        # The fetch has no known offset: the partition was not listed since, so the offset is the same as before.
         offset = state.fetches[p].log_end_offset
         code = 0 if code == SENT_FROM_UNKNOWN else code
     elif offset == UNKNOWN:
         offset = term.log_end_offset
         code = SENT_FROM_UNKNOWN if code == 0 and state.fetches[p].held_at_start == BEHIND else code
     if code == 0 and offset > term.log_end_offset:
-        # A follower cannot have records that its leader lacks, so the append came before its timestamp.
+        # A follower cannot have records that its leader lacks, so the append happened earlier than its timestamp says.
         take_in_append_called(state, offset, NOBODY_WAITS, now_us, out)
     misses.misses_before_arrival(state, p, now_us, offset)
     follower_truth.truth_after_arrival(state.fetches[p], term, state.history, rows, i, offset, code)

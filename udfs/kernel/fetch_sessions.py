@@ -17,7 +17,7 @@ NEVER_FELL = -1
 
 
 class SessionCache(NamedTuple):
-    """State of the current session as the leader keeps it, with one entry per partition number.
+    """The state of the fetch session that is being processed, as the leader keeps it; arrays are by partition number.
 
     ``members[:used[0]]`` are the partitions in the session, in the order in which they joined, and
     ``position`` is the index of a partition in ``members`` (-1: not in the session). ``failed`` is the error of the
@@ -180,8 +180,8 @@ def read_session_partitions(first, requests: SessionRequests, cache: SessionCach
         for k in range(requests.forgotten_start[i], requests.forgotten_start[i + 1]):
             _remove_from_session(cache, requests.forgotten[k])
         if filled + cache.used[0] > room:
-            # The next call processes this request again, with the same effect: to apply its lists and to clear twice
-            # does no harm.
+            # The next call processes this request again. Applying its lists, or clearing the state, twice has the same
+            # effect.
             return i, filled
         for k in range(requests.answered_start[i], requests.answered_start[i + 1]):
             cache.error[requests.answered[k]] = requests.error[k]

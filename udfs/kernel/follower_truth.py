@@ -17,7 +17,7 @@ def overlap_of_spans(from_us, until_us, other_from_us, other_until_us):
 
 @inlined
 def settle_truth(fetch, term, now_us):
-    """Sum up the follower's delay by its leader until ``now_us``.
+    """Add up, until ``now_us``, for how long the leader delayed the follower.
 
     Three kinds of time are summed. In held time, the follower's fetch was in the request queue, was being processed, or
     waited longer than it had asked to. In silent time, the leader handled no request at all, and held no fetch of this
@@ -87,7 +87,7 @@ def position_of(state, replica_id):
 
 @kernel
 def enter_instant_of_truth(fetch, stage):
-    """Note that an instant of the follower's fetch is reached, and set ``due`` to the next one."""
+    """Note that the follower's fetch has reached a stage, and set ``due`` to the time of the next stage."""
     fetch.stage = stage
     if stage == ARRIVED:
         fetch.due = 2 * min(fetch.handled_us, NOT_DUE // 2) + 1
@@ -101,7 +101,7 @@ def enter_instant_of_truth(fetch, stage):
 
 @kernel
 def _caught_up(fetch, now_us):
-    """Note that the follower lacks no records."""
+    """Note that the follower lacks no records now."""
     fetch.caught_us = now_us
     fetch.held_at_caught_us = fetch.held_us
     fetch.silent_at_caught_us = fetch.silent_us
@@ -195,7 +195,7 @@ def truth_after_append(fetch, term, now_us):
 
 @kernel
 def begin_truth(fetch, term):
-    """Begin a term: a follower's log end is unknown before its first fetch, unless the log is empty."""
+    """Reset a follower's true state for a term: its log end is unknown until it fetches, unless the log is empty."""
     enter_instant_of_truth(fetch, NO_FETCH)
     held = max(fetch.held_at_start, UNKNOWN) if term.begins_mid_term != 0 else 0 if term.start_offset == 0 else UNKNOWN
     fetch.log_end_offset = held

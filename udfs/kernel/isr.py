@@ -55,7 +55,7 @@ def _write_isr_change(out, r, p, now_us, kind, made_by, isr_after, follower, lea
 
 @inlined
 def _has_to_leave_isr(state, r, code, p, now_ms, params):
-    """Whether a follower is out of sync by the rule with this code, and is not spared because of the others."""
+    """Whether a follower is out of sync by the rule with this code, and not spared because of the others' state."""
     leader = state.leaders[r]
     return out_of_sync(code, state.followers[r, p], leader, state.fetches[p], now_ms, params) and not spares(
         code, state.followers[r], p, state.term[0].leader, leader, now_ms, params
@@ -68,7 +68,7 @@ def advance_high_watermark(state, r, clock_ms):
     leader = state.leaders[r]
     params = state.params[r]
     code = state.codes[r]
-    # Often it cannot rise, because it is at the log end, or at the log end of the follower that holds it back.
+    # Often the high watermark cannot rise: it is at the log end, or at that of the follower that holds it back.
     if leader.high_watermark >= leader.log_end_offset or not may_advance(code, leader, params):
         return
     candidate = leader.log_end_offset
@@ -112,7 +112,7 @@ def install_isr(state, r, isr, now_us):
 
 @inlined
 def show_followers(state, r, now_us, out, since):
-    """Write the changed followers to the timeline; rows from ``since`` on are of other runs at this instant."""
+    """Write followers whose state changed to the timeline; rows from ``since`` on are of other runs at this instant."""
     leader = state.leaders[r]
     for p in range(leader.replicas):
         if p != state.term[0].leader:
@@ -121,7 +121,7 @@ def show_followers(state, r, now_us, out, since):
 
 @inlined
 def show_all(state, r, now_us, out):
-    """Write all changed states to the timelines."""
+    """Write the states of the partition and of followers that changed under one run to the timelines."""
     show_followers(state, r, now_us, out, out.filled[0])
     show_leader_in_ledger(state, r, now_us, out)
 
@@ -139,7 +139,7 @@ def commit_isr(state, r, now_us):
 
 @kernel
 def _write_isr(state, r, isr, now_us):
-    """Send an ISR write, which is answered at once if it has no latency."""
+    """Send an ISR write under one run; it is answered at once if writes have no latency."""
     leader = state.leaders[r]
     latency_us = state.params[r].isr_write_latency_ms * 1000
     state.ledger.pages[r, ISR_WRITES] += 1
@@ -147,7 +147,7 @@ def _write_isr(state, r, isr, now_us):
     leader.commit_us = now_us + latency_us
     term = state.term[0]
     if latency_us != 0 and term.write_asked_us <= now_us < term.write_answered_us:
-        # Log lines show the duration of a write that the leader began now, or was waiting for.
+        # If log lines show a write that began now, or was in flight, its duration is used.
         same = now_us <= term.write_asked_us + doubts.STAMP_US
         leader.commit_us = term.write_answered_us if same else max(leader.commit_us, term.write_answered_us)
     if latency_us == 0:
@@ -167,7 +167,7 @@ def _settle_doubt(state, r, p, now_us, out):
         mine.doubt_until_us = 0
         return
     leader, follower = state.leaders[r], state.followers[r, p]
-    # At the check, the follower was a member, and the check's ISR write was not sent yet.
+    # Restored as at the check: the follower was in the ISR, and the check's ISR write was not sent yet.
     changed_ms, written_ms, in_isr = leader.last_isr_change_time_ms, leader.last_isr_write_time_ms, follower.in_isr
     leader.last_isr_change_time_ms = leader.last_isr_write_time_ms = LONG_AGO
     follower.in_isr = 1
@@ -229,7 +229,7 @@ def after_fetch(state, r, p, todo, now_us, out, since):
     ):
         _expand_isr(state, r, p, now_us, out)
     if todo & ADVANCE_HIGH_WATERMARK:
-        # Kafka uses the time of the read here, or -1 for a failed read, at which no follower is late.
+        # Kafka uses the time of the read as now; for a failed read that is -1, at which no follower is late.
         fetch = state.fetches[p]
         advance_high_watermark(state, r, fetch.handled_us // 1000 if fetch.error_code == 0 else -1)
     show_follower_in_timeline(out, since, p, now_us, follower, leader, state.term[0])
@@ -291,7 +291,7 @@ def check_isr(state, r, now_us, out):
             isr = leader.isr
     if isr == leader.isr:
         if params.check_period_ms == 0:
-            # No follower has to leave, but the high watermark may no longer wait for a follower outside the ISR.
+            # Even if no follower has to leave, the high watermark may no longer have to wait for one outside the ISR.
             advance_high_watermark(state, r, now_us // 1000)
             show_leader_in_ledger(state, r, now_us, out)
         join_shared_run(state, r, now_us)

@@ -1,8 +1,8 @@
 """Count a rule's cost and accuracy on one set during the replay: exact integrals of step functions, never samples.
 
-docs/verdicts-reasoning.md has the definitions. Integrals are those of the states in partition_timeline. A page of the
-ledger is closed at each UTC midnight and at the end of a term. It becomes one row per rule run, and one row per rule
-run and follower.
+docs/verdicts-reasoning.md has the definitions. Integrals are those of the states in partition_timeline. The counters of
+a day (in names: a page) are written and cleared at each UTC midnight and at the end of a term: one row per rule run,
+and one row per rule run and follower.
 """
 
 from typing import NamedTuple
@@ -52,24 +52,24 @@ EACH = np.int64(-1)
     FIRST_VIOLATION_US,
     FIRST_VIOLATION,
 ) = np.arange(len(MEASURES))
-"""Indices of MEASURES in the open page of a rule run."""
+"""Indices of MEASURES in a rule run's counters of the current day."""
 SETTLED_US, AT_RISK = len(MEASURES) + np.arange(2)
-"""Further entries of a page: the time up to which integrals are computed, and the number of acknowledged records that
+"""Indices of further entries: the time up to which integrals are computed, and the number of acknowledged records that
 the worst member of the ISR lacks."""
 LATENCIES = len(MEASURES) + 2
-"""Index of the first bucket of latencies, each with its number of acknowledged appends."""
+"""Index of the first bucket of latencies; a bucket has the number of acknowledged appends with such a latency."""
 PLACES = LATENCIES + BUCKETS
 NO_SUMS = (SETTLED_US, AT_RISK, LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US, FIRST_VIOLATION_US, FIRST_VIOLATION)
-"""Entries of a page that are not sums."""
+"""Indices of the entries that are not sums, such as maxima."""
 
 FOLLOWER_PAGE = int64_record(
     *FOLLOWER_MEASURES,
-    "judged",  # 1: the rule's answers about the follower count, from settled_us on
+    "judged",  # 1: the rule's answers are scored from settled_us on
     "settled_us",
     "looked_at_us",  # the missing_since_us for which a miss was last searched
-    "missed",  # 1: its miss has been counted, and it has not been caught up since
+    "missed",  # 1: a miss is counted, and it was not caught up since
     "excused",  # UNHEARD or HEARD: out of the ISR by a spurious shrink; 0: not
-    "heard_us",  # arrival of its last fetch before that shrink
+    "heard_us",  # arrival of its last fetch before that spurious shrink
     "dropped_us",  # time of its last shrink by the rule
     "depends_on",  # why that shrink is only possible; 0: it is certain
     "joined_us",  # latest time of its last return to the ISR; 0: it has not been outside
@@ -78,16 +78,16 @@ FOLLOWER_PAGE = int64_record(
     "order_until_us",  # a fetch that arrived by then may have preceded the shrink, by the error of timestamps alone
     "doubt_until_us",  # a fetch that arrived by then may have preceded the check that dropped it; 0: none can
 )
-"""The open page of a rule run's follower."""
+"""The counters of the current day for one follower under one rule run."""
 
 
 class Ledger(NamedTuple):
     """The ledger of a set, for R rule runs and n replicas."""
 
     pages: Int64Array
-    """Shape (R, PLACES)."""
+    """Counters of the current day for each rule run: MEASURES, further entries, latencies; shape (R, PLACES)."""
     followers: npt.NDArray[np.void]
-    """FOLLOWER_PAGE, shape (R, n)."""
+    """Counters of the current day for each run and follower: FOLLOWER_PAGE, shape (R, n)."""
     waits: Int64Array
     """Waiting appends (``udfs.kernel.ack_latency``)."""
 
@@ -121,7 +121,7 @@ def _count_violation_in_ledger(page, promise, now_us):
 
 @kernel
 def clear_ledger(page, followers):
-    """Reset the counters of a page; the records at risk stay."""
+    """Reset a rule run's counters for the next day; the number of records at risk stays."""
     for place in range(PLACES):
         if place not in (SETTLED_US, AT_RISK):
             page[place] = 0
@@ -270,7 +270,7 @@ def show_leader_in_ledger(state, r, now_us, out):
 
 @inlined
 def show_leaders_in_ledger(state, now_us, out):
-    """Do the same as ``show_leader_in_ledger`` for all runs."""
+    """Write the partition's changed state and update the ledger, as ``show_leader_in_ledger`` does, for all runs."""
     _show_in_ledger(state, EACH, now_us, out)
 
 
@@ -284,7 +284,8 @@ def _show_in_ledger(state, which, now_us, out):
 
 @inlined
 def _show_leaders_in_ledger(term, active, leaders, params, followers, fetches, ledger, rows, filled, which, now_us):
-    # Handed over one by one: a call passes each array as seven to nine numbers, and half of them are not needed.
+    # Arrays are passed one by one, not in a tuple: a call passes each as seven to nine numbers, and half are not
+    # needed.
     since = filled[1]
     for k in range(term.active if which == EACH else 1):
         r = active_run(active, k) if which == EACH else which
@@ -307,7 +308,7 @@ def _ledger_of_leader(term, leader, params, followers, fetches, ledger, r, now_u
                 )
     if leader.high_watermark < leader.shown_high_watermark and begun:
         _count_violation_in_ledger(page, HIGH_WATERMARK_DECREASES, now_us)
-    # Where only the log grew, no further follower is at risk.
+    # If only the log grew, no further follower is at risk.
     changed = moved or leader.isr != leader.shown_isr or not begun
     rises = leader.high_watermark > leader.shown_high_watermark and begun
     leader.shown_log_end_offset = leader.log_end_offset
@@ -332,7 +333,7 @@ def _ledger_of_leader(term, leader, params, followers, fetches, ledger, r, now_u
 
 @inlined
 def produce_in_ledger(term, active, ledger, leaders, params, log_end_offset, now_us):
-    """Count an acks=all append, which a run refuses if its ISR is too small."""
+    """Count an acks=all append under each run: refused if the run's ISR is too small, else waiting."""
     place = add_ack_wait(ledger.waits, log_end_offset, now_us)
     for k in range(term.active):
         r = active_run(active, k)
@@ -360,7 +361,7 @@ def _write_ledger(ledger, r, day, out):
 
 @kernel
 def close_ledger(state, now_us, out):
-    """Close the ledger of the day, write it, and open a new one."""
+    """Write the counters of the day as rows of scores, and clear them for the next day."""
     ledger, term = state.ledger, state.term[0]
     day = term.day_ends_us // DAY_US - 1
     term.day_ends_us += DAY_US
@@ -386,7 +387,7 @@ def close_ledger(state, now_us, out):
 
 @kernel
 def end_ledger(state, now_us, out):
-    """Close the ledger of a term; appends that have waited for more than the lag time are never acknowledged."""
+    """Write the counters at the end of a term; appends that waited for over a lag time are never acknowledged."""
     last_us = now_us - IN_FLIGHT_US * state.term[0].ends_mid_term
     for r in range(state.term[0].runs):
         lag_us = state.params[r].replica_lag_time_max_ms * 1000

@@ -32,7 +32,7 @@ def note_lack_for_misses(state, p, now_us):
 
 @inlined
 def misses_before_arrival(state, p, now_us, log_end_offset):
-    """Update the ledgers before a fetch shows the follower's log end (-1 if it shows none)."""
+    """Update each run's ledger before a fetch shows the follower's log end, which is -1 if the fetch shows none."""
     fetch = state.fetches[p]
     back = log_end_offset < fetch.log_end_offset
     if fetch.outsider_in > 0 or truly_late_at_us(fetch, state.term[0].least_lag_time_ms) <= now_us or back:
@@ -52,7 +52,7 @@ def _settle_misses_of_runs(state, p, now_us, back):
 
 @inlined
 def misses_after_arrival(state, p, now_us):
-    """Update the ledgers after a fetch has shown the follower's log end; see `misses_before_arrival`."""
+    """Update each run's ledger after a fetch has shown the follower's log end; see `misses_before_arrival`."""
     fetch, term = state.fetches[p], state.term[0]
     below = fetch.error_code == 0 and fetch.log_end_offset < term.highest_high_watermark
     if fetch.quiet == 0 or term.runs_at_risk > 0 or below:
@@ -89,7 +89,7 @@ def _look_at_misses_of_runs(state, p, now_us):
 
 @kernel
 def stop_judging_misses(state, p, now_us):
-    """Stop judging rules by a follower that the controller removed, until it fetches again."""
+    """Stop scoring the runs' answers about a follower that the controller removed, until it fetches again."""
     state.fetches[p].quiet = 0
     part_shared_runs(state)
     for r in range(state.term[0].runs):

@@ -29,7 +29,7 @@ from udfs.records import (
 )
 
 CHECK_SLACK_US = 2_000
-"""Largest distance between a logged check and the due check that it is, because timestamps are truncated."""
+"""A logged check is the due one if they are at most this many microseconds apart, because timestamps are truncated."""
 NOBODY = np.int64(-1)
 
 
@@ -63,7 +63,7 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
         leader = state.leaders[r]
         leader.log_end_offset = term.start_offset
         leader.high_watermark = high_watermark
-        # A log that begins later does not show the epoch's start offset, which is below all committed offsets.
+        # A log that begins in mid-term does not show the epoch's start offset, but it is below all committed offsets.
         leader.leader_epoch_start_offset = term.start_offset if term.begins_mid_term == 0 else high_watermark
         leader.replicas = term.replicas
         leader.acknowledged_offset = leader.last_append_time_ms = 0
@@ -82,7 +82,8 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
                 if term.begins_mid_term != 0:
                     follower.log_end_offset = max(state.fetches[p].held_at_start, UNKNOWN)
         isr.install_isr(state, r, isr_at_start, term.start_us)
-        # The logged high watermark is used, because some releases only advance it when a follower's offset changes.
+        # The logged high watermark is used, not a computed one: some releases advance it only when a follower's offset
+        # changes.
         if term.begins_mid_term == 0 or state.params[r].check_period_ms == 0:
             isr.advance_high_watermark(state, r, term.start_us // 1000)
         isr.show_followers(state, r, term.start_us, out, since)
@@ -134,7 +135,7 @@ def come_to(state, until_us, out):
             timers.reset_timer(state.due_us, state.leaders, which)
         else:
             isr.check_isr(state, which, due_us, out)
-            # A check that ran slightly early by the log must not run again when it was due.
+            # A check whose line is slightly earlier than it was due must not run again when it was due.
             timers.schedule_check(state, which, max(due_us, state.leaders[which].check_due_us))
             timers.schedule_crossing(state, which, due_us)
             timers.reset_timer(state.due_us, state.leaders, which)
@@ -142,7 +143,7 @@ def come_to(state, until_us, out):
 
 @kernel
 def fire_timers(state, until_us, out):
-    """Do the same as ``come_to``, but as a call instead of inlined."""
+    """Process everything due as ``come_to`` does, but as a call that is not inlined."""
     come_to(state, until_us, out)
 
 
@@ -170,7 +171,7 @@ def _note_check(state, r, due_us, ran_us, code, log_end_offset):
 
 @inlined
 def take_in_row(state, rows, i, out):
-    """Process one row of the log at its time."""
+    """Process one row of the log (an event) at its time."""
     term = state.term[0]
     now_us = rows.time_us[i]
     kind = rows.kind[i]
@@ -192,7 +193,8 @@ def take_in_row(state, rows, i, out):
         if p >= 0:
             state.fetches[p].named_us = rows.until_us[i]
             if log_end_offset == UNKNOWN:
-                # Since 2.1, a follower that lacks no records is not dropped.
+                # From the rule of 2.1 on, a follower that lacks no records is not dropped, so the leader's line proves
+                # a lack.
                 log_end_offset = state.fetches[p].log_end_offset + 1
         for r in range(term.runs):
             _note_check(state, r, now_us, rows.until_us[i], rows.code[i], log_end_offset)
@@ -219,5 +221,5 @@ def take_in_row(state, rows, i, out):
 
 @kernel
 def take_in_row_called(state, rows, i, out):
-    """Do the same as ``take_in_row``, but as a call instead of inlined, because the simulation has several callers."""
+    """Process a row as ``take_in_row`` does, but not inlined, because the simulation calls it in several places."""
     take_in_row(state, rows, i, out)

@@ -53,7 +53,7 @@ def may_pass_over(state, quiet, latest):
         if not _may_pass_over(state, latest.replica_id[i]):
             return False
     for k in range(term.active):
-        # Some releases only advance the high watermark when a follower's offset changes.
+        # The high watermark must be free to move: some releases advance it only when a follower's offset changes.
         if state.leaders[active_run(state.active, k)].high_watermark != quiet.log_end_at_first:
             return False
     for r in range(term.runs):
@@ -76,7 +76,7 @@ def pass_over(state, quiet, latest, latencies, out):
     for k in range(term.active):
         _pass_over_run(state, active_run(state.active, k), quiet, latencies)
     if quiet.log_end_at_end > term.log_end_offset:
-        # Appends that no follower lacks at the end are merged into one with the time of the first.
+        # The stretch's appends, which no follower lacks at its end, are merged into one with the time of the first.
         held_by_all = quiet.log_end_at_end
         remember_append(state.history, quiet.log_end_at_end, quiet.first_append_us, held_by_all)
     term.log_end_offset = quiet.log_end_at_end
@@ -157,7 +157,7 @@ def _may_pass_over(state, replica_id):
 
 @kernel
 def _pass_over_run(state, r, quiet, latencies):
-    """Add the stretch to the page of a separately replayed run, and advance its high watermark."""
+    """Add the stretch to the ledger of a run that is replayed separately, and advance the run's high watermark."""
     leader, page = state.leaders[r], state.ledger.pages[r]
     way = BY_ARRIVAL if ADVANCED_BY_ARRIVAL >> state.codes[r] & 1 else BY_RECORD
     ledger.settle_ledger(page, leader, state.params[r], quiet.until_us)

@@ -37,7 +37,7 @@ MOST_FOLLOWERS = 15
 MOST_WAITING = 2000
 """Maximum number of waiting appends; with more, a replay would merge some (``udfs.kernel.ack_latency``)."""
 BY_RECORD, BY_ARRIVAL = 0, 1
-"""The event that moves the high watermark."""
+"""The event that moves the high watermark: the recording of a fetch, or, in some rules, its arrival."""
 
 _FOLLOWER = int64_record(
     "replica_id", "row", "row_before", "kept_pace", "stage", "due", "arrival_us", "handled_us", "processed_us",
@@ -52,9 +52,9 @@ class QuietStretch(NamedTuple):
     """A stretch of a segment that need not be replayed, and its effects."""
 
     quiet: npt.NDArray[np.void]
-    """QUIET, shape (1,)."""
+    """Bounds of the stretch, and the worst values in it: one record of type QUIET."""
     latest: Rows
-    """Each follower's two latest fetches before its end, with the log ends that they found."""
+    """Each follower's two latest fetches before the end of the stretch, with the log ends that they found."""
     latencies: Int64Array
     """Number of acknowledged appends per bucket of latency, shape (2, BUCKETS): BY_RECORD and BY_ARRIVAL."""
     appends: Int64Array
@@ -62,7 +62,7 @@ class QuietStretch(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """State of a pass through a segment."""
+    """The state of a pass through the rows of a segment in search of quiet stretches."""
 
     leader: npt.NDArray[np.void]
     """_LEADER, shape (1,)."""
@@ -164,7 +164,7 @@ def _begin_quiet_walk(walk, quiet):
 
 @inlined
 def _all_is_held_in_quiet(walk):
-    """Whether every follower's latest fetch is recorded and from the log end, and the fetch before it kept pace."""
+    """Whether all followers have every record: their latest fetch is from the log end, and that before kept pace."""
     for p in range(len(walk.followers)):
         follower = walk.followers[p]
         if follower.row_before < 0 or follower.kept_pace == 0:
@@ -240,7 +240,7 @@ def _acknowledge_in_quiet(walk, way, now_us, latencies):
 @inlined
 def _walk_quiet_append(walk, log_end_offset, acks, now_us, quiet, latencies):
     leader = walk.leader[0]
-    if acks == UNKNOWN:  # -1: all
+    if acks == UNKNOWN:  # -1 is acks=all
         i = leader.waits
         walk.waits[i, 0] = now_us
         walk.waits[i, 1] = log_end_offset if i == 0 else max(log_end_offset, walk.waits[i - 1, 1])
@@ -273,7 +273,7 @@ def _walk_quiet_fetch(walk, rows, i, quiet, latencies):
     while walk.followers[p].replica_id != rows.replica_id[i]:
         p += 1
     follower = walk.followers[p]
-    # If a follower has two connections, the fetch of the older one ends first.
+    # If a follower has two connections, the fetch on the older one ends before this one is processed.
     follower.completed_us = min(follower.completed_us, now_us)
     for stage in range(READ, COMPLETED + 1):
         if ARRIVED <= follower.stage < stage:

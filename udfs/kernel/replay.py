@@ -35,7 +35,7 @@ def _replay_has_room_in(state, out):
 
 @entry
 def replay_has_room(state, out):
-    """Whether the output has room for the results of another row, the timers before it, and a closed page."""
+    """Whether the output has room for the results of another row, the timers before it, and a day's counters."""
     return _replay_has_room_in(state, out)
 
 
@@ -62,7 +62,7 @@ def advance_replay(state, rows, until_us, out):
     Pages are closed at each midnight, before events at that instant. Returns 1 if all is done, and 0 if ``out`` must be
     emptied first; the caller then calls again with the same rows.
     """
-    # A single loop, into which its steps are inlined once, because a call passes about two hundred numbers.
+    # One loop, into which all steps are inlined only once, because a call would pass about two hundred numbers.
     term = state.term[0]
     while _replay_has_room_in(state, out):
         i = term.row
@@ -85,14 +85,14 @@ def advance_replay(state, rows, until_us, out):
 
 @entry
 def close_day_of_replay(state, out):
-    """Close the pages at midnight; ``advance`` must have reached the instant before it."""
+    """Write the ledger of the day at midnight, and begin that of the next; ``advance`` must have come to midnight."""
     shared_runs.part_shared_runs(state)
     ledger.close_ledger(state, state.term[0].day_ends_us, out)
 
 
 @entry
 def end_replay_of_term(state, out):
-    """Close the pages at the end of a term, which ``advance`` must have reached."""
+    """Write the ledger at the end of a term, which ``advance`` must have reached."""
     shared_runs.part_shared_runs(state)
     ledger.end_ledger(state, max(state.term[0].start_us, state.term[0].end_us), out)
 

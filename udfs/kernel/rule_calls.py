@@ -1,4 +1,4 @@
-"""Compile one function for each kind of rule function, which calls that of a rule by the rule's code."""
+"""For each kind of rule function, compile one function that takes a rule's code and calls that rule's function."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,7 +19,7 @@ def rule_call(name: str) -> Callable[..., Any]:
 
 
 def rule_bits(answers: Iterable[bool]) -> np.int64:
-    """Bits of rules: bit i is the answer for the rule with code i."""
+    """Return a set of rules as bits: bit i is the answer for the rule with code i."""
     return np.int64(sum(1 << code for code, answer in enumerate(answers) if answer))
 
 

@@ -28,7 +28,7 @@ OWN = (
     "last_isr_change_time_ms", "last_isr_write_time_ms", "commit_us", "epoch_start_us", "give_up_us", "check_due_us",
     "check_us", "check_logged", "runs", "group", "along",
 )  # fmt: skip
-"""Fields that differ between the runs of a group; only checks and ISR writes read them."""
+"""Fields that may differ between the runs of a group, because only checks and ISR writes read them."""
 _OF_LEADER = tuple(name for name in LEADER.names or () if name not in OWN)
 _OF_FOLLOWER = FOLLOWER.names or ()
 TIMERS = ("commit_us", "give_up_us", "check_us")
@@ -37,7 +37,7 @@ TIMERS = ("commit_us", "give_up_us", "check_us")
 
 @inlined
 def shared_runs_part_at_us(fetch, lag_time_ms):
-    """Return the last microsecond at which a run cannot yet differ from others because of its lag time."""
+    """Return the time (us) until which a run cannot differ from the others of its group because of its lag time."""
     return truly_late_at_us(fetch, lag_time_ms) - 1
 
 
@@ -65,7 +65,7 @@ def form_shared_runs(state):
     for r in range(term.runs):
         if state.leaders[r].group != NO_GROUP or state.params[r].check_period_ms == 0:
             continue
-        # A group writes one timeline row, so it cannot have more runs than a row can.
+        # A group writes one timeline row for all its runs, so it has no more runs than a row can represent.
         end = min(term.runs, (r // RUNS_A_ROW + 1) * RUNS_A_ROW)
         for other in range(r + 1, end):
             if state.params[other].check_period_ms != 0 and _runs_may_share(state, r, other):
@@ -109,7 +109,7 @@ def run_shared_with(state, r):
 
 @kernel
 def _count_in(state, r, times):
-    """Add the group's counters to those of a run (``times`` 1), or subtract them (-1)."""
+    """Add the counters of a run's group to those of the run (``times`` 1), or subtract them (-1)."""
     g = state.leaders[r].group
     page, of_group = state.ledger.pages[r], state.ledger.pages[g]
     for place in range(ledger.PLACES):
@@ -125,7 +125,7 @@ def _count_in(state, r, times):
 
 @kernel
 def _add_extremes(state, r):
-    """Copy entries that are not sums, such as maxima, from the group; they cover the time since a run last joined."""
+    """Update a run's maxima and other entries that are not sums by the group's, which begin when a run last joined."""
     page, of_group = state.ledger.pages[r], state.ledger.pages[state.leaders[r].group]
     for place in (ledger.ACKS_ALL_LATENCY_MAX_US, ledger.LOSS_RECORDS_MAX):
         page[place] = max(page[place], of_group[place])
@@ -145,7 +145,7 @@ def _clear_extremes_of_shared(state, g):
 
 @inlined
 def part_shared_run(state, r):
-    """Replay the run separately from here on."""
+    """Take a run out of its group, with a copy of the group's state, so that it is replayed separately from here on."""
     if state.leaders[r].along != 0:
         _part_from_shared_run(state, r)
 
@@ -181,14 +181,14 @@ def is_irregular(fetch, term):
 
 @kernel
 def part_shared_runs(state):
-    """Replay every run separately from here on."""
+    """Take every run out of its group, so that it is replayed separately from here on."""
     for r in range(state.term[0].runs):
         part_shared_run(state, r)
 
 
 @kernel
 def _take_away_shared_slot(state, place):
-    """Remove a slot from those that are replayed separately."""
+    """Remove the slot at ``place`` from those that are replayed separately."""
     term = state.term[0]
     term.active -= 1
     for i in range(term.active):
@@ -274,7 +274,7 @@ def _may_join_group(state, r, now_us):
             least = min(least, state.followers[r, p].log_end_offset)
     if least > leader.high_watermark:
         return False
-    if state.ledger.pages[r, ledger.SETTLED_US] > now_us:  # the ledger does not count yet
+    if state.ledger.pages[r, ledger.SETTLED_US] > now_us:  # the run's ledger does not count yet
         return False
     for p in range(term.replicas):
         if p == term.leader:

@@ -20,7 +20,7 @@ _RECORDS = (TERM, FETCH_STATE, FOLLOWER, LEADER, PARAMS, FOLLOWER_PAGE)
 LAYOUT = int.from_bytes(
     hashlib.sha256(repr((*((r.names, r.itemsize) for r in _RECORDS), PLACES)).encode()).digest()[:7]
 )
-"""Hash of the layout: the records, the order of their fields, and the size of a page."""
+"""Hash of the snapshot's layout: the records, the order of their fields, and the number of counters."""
 _HEADER = 6
 
 
@@ -33,7 +33,7 @@ def packed_snapshot(state: State) -> bytes:
 
 
 def unpacked_snapshot(data: bytes) -> State:
-    """Restore the state from a snapshot.
+    """Restore the state from the bytes of a snapshot.
 
     Raises
     ------

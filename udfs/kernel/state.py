@@ -18,17 +18,17 @@ class State(NamedTuple):
     """The state between two rows, with R slots (rule runs, then groups, ``kernel.shared_runs``) and n replicas."""
 
     term: npt.NDArray[np.void]
-    """TERM, shape (1,)."""
+    """The term, independently of rules: one record of type TERM."""
     fetches: npt.NDArray[np.void]
-    """FETCH_STATE, shape (n,); the leader's entry is unused here and below."""
+    """Each follower's true state: FETCH_STATE, shape (n,); the leader's entry is unused here and below."""
     followers: npt.NDArray[np.void]
-    """FOLLOWER, shape (R, n)."""
+    """Each follower's state under each run: FOLLOWER, shape (R, n)."""
     leaders: npt.NDArray[np.void]
-    """LEADER, shape (R,)."""
+    """The partition's state under each run: LEADER, shape (R,)."""
     params: npt.NDArray[np.void]
-    """One int64 field per parameter, shape (R,)."""
+    """Parameters of each run: records with one int64 field per parameter, shape (R,)."""
     codes: npt.NDArray[np.int64]
-    """Position of the rule in the registry, shape (R,)."""
+    """Rule of each run, as its position in the registry, shape (R,)."""
     active: npt.NDArray[np.int64]
     """Slots that are replayed separately, shape (R,); the first ``TERM.active`` are in use."""
     due_us: npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ class State(NamedTuple):
 
 
 WAITS = 1 << 12
-"""Number of waiting appends that are tracked separately."""
+"""Number of waiting acks=all appends that are tracked separately."""
 
 PARAMS = np.dtype(
     [

@@ -13,7 +13,7 @@ from udfs.kernel.rule_calls import RULES, rule_bits
 from udfs.records import RUNS_A_ROW
 
 LOOK_BACK = 16
-"""Number of latest rows of an instant that are compared; with more different states, some rows may be written twice."""
+"""Number of the latest rows of an instant with which a state is compared; beyond it, some rows may be written twice."""
 
 
 BITS = np.int64((1 << RUNS_A_ROW) - 1)
@@ -29,7 +29,7 @@ def bit_of_timeline_run(r):
 
 @inlined
 def _joins(row, runs):
-    """Add runs to a row with their state, unless it has them, or belongs to another block of runs."""
+    """Add runs to a timeline row; return False if the row is of another block of runs, or already has one of them."""
     if row[0] >> RUNS_A_ROW != runs >> RUNS_A_ROW or row[0] & runs & BITS:
         return False
     row[0] |= runs
@@ -37,7 +37,8 @@ def _joins(row, runs):
 
 
 _CAUGHT_UP_AT = {"on_arrival": ["arrival"], "on_recorded": ["handled", "processed"], "on_completed": ["completed"]}
-"""The instant of a fetch at which a rule with one of these values of ``caught_up_by`` records it."""
+"""For each kind of rule function, the values of ``caught_up_by`` of the rules that note in it that a follower is caught
+up."""
 
 
 def caught_up_times(instant: str) -> Callable[..., Any]:
@@ -66,7 +67,7 @@ def caught_up_times(instant: str) -> Callable[..., Any]:
 
 @inlined
 def show_follower_in_timeline(out, since, p, now_us, follower, leader, term):
-    """Write the follower's state if its position, its membership, or its last catching up while behind changed.
+    """Write a follower's state if its log end or membership changed, or its last-caught-up time while it is behind.
 
     It is also written if the follower was caught up in another way than by a fetch at the log end. If no line names an
     offset, only this row shows whether the follower is behind. Rows from ``since`` on are of this instant.

@@ -27,7 +27,7 @@ def first_rule_timer(term, due_us, leaders):
 
 @inlined
 def reset_timer(due_us, leaders, r):
-    """Update the bound of a run's timers after one fired or was postponed."""
+    """Recompute the lower bound of a run's timers (``due_us``), after one fired or was postponed."""
     due_us[r] = min(leaders[r].check_us, leaders[r].commit_us, leaders[r].give_up_us)
 
 
@@ -110,6 +110,6 @@ def _find_giving_up_timer(term, due_us, r, leader, fetches, params, code, now_us
 
 @inlined
 def await_rule_timer(term, due_us, r, at_us):
-    """Note that a timer of a rule run was set to an earlier time; postponing a timer needs no note."""
+    """Lower the bound ``due_us`` of a run's timers to ``at_us``, if that is earlier, because a timer was set."""
     due_us[r] = min(due_us[r], at_us)
     term.rules_due_us = min(term.rules_due_us, at_us)

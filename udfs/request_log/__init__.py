@@ -1,1 +1,1 @@
-"""Read request log lines and their partitions as bytes, without creating an object or a string per value."""
+"""Read lines of request logs, and the partitions in them, from bytes, without a Python object per value."""

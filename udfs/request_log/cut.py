@@ -10,7 +10,7 @@ from udfs.request_log.fields import MARK, NULL
 from udfs.request_log.words import BYTES, filled_with, word_at, word_without
 
 BLANK, WITHOUT_REQUEST, JSON, TEXT = range(4)
-"""Classes of lines."""
+"""Classes of lines: blank, without a request, with a request as JSON, and as text (before Kafka 2.8)."""
 
 _MARK = np.frombuffer(MARK, np.uint8).copy()
 _STAMP = np.frombuffer(b"[dddd-dd-dd dd:dd:dd,ddd]", np.uint8).copy()
@@ -24,7 +24,7 @@ _P4, _P5 = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5)
 
 
 class CutLines(NamedTuple):
-    """For each line: its class (int8), time in epoch microseconds, start of the request, and hash (int64)."""
+    """For each line of a block: class (int8), time in epoch microseconds, start of the request, and hash (int64)."""
 
     line_class: npt.NDArray[np.int8]
     stamp_us: npt.NDArray[np.int64]
@@ -33,7 +33,7 @@ class CutLines(NamedTuple):
 
 
 def room_for_cut_lines(lines: int) -> CutLines:
-    """Allocate room for ``lines`` lines."""
+    """Allocate a `CutLines` for ``lines`` lines."""
     return CutLines(np.empty(lines, np.int8), *(np.empty(lines, np.int64) for _ in range(3)))
 
 

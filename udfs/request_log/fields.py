@@ -18,9 +18,10 @@ SKIPPED, INT, LONG, DOUBLE, STRING, OBJECT, ARRAY = range(7)
 """Types of members. The target of `OBJECT` and `ARRAY` is a context; that of other types is a slot, or a column."""
 
 IN_VALUES, IN_TOPIC, IN_PARTITION, IN_FORGOTTEN = range(4)
-"""Where a value is stored: in `values`, the last topic entry, the last partition entry, or the forgotten partitions."""
+"""Where a member's value is stored: in `values`, the last topic entry, the last partition entry, or the forgotten
+ones."""
 
-# Slots of one line's values: header, request, response, and what was found on the way.
+# Slots of `values`, for one line: values in header, request and response, and counts made while reading.
 API_KEY, API_VERSION, CORRELATION_ID, FETCH_VERSION, CLIENT_BEGIN, CLIENT_END = range(6)
 REPLICA, STATE_REPLICA, MAX_WAIT_MS, ASKED_SESSION, SESSION_EPOCH, ACKS = range(6, 12)
 ASKED_TOPICS_FIRST, ASKED_TOPICS, FORGOTTEN_FIRST, FORGOTTEN, SENT_FIRST, SENT = range(12, 18)
@@ -54,7 +55,7 @@ CONTEXTS = 23
 
 
 class FieldOfRequest(NamedTuple):
-    """A member of an object: its name in JSON, and the type and target of its value."""
+    """A JSON member that is read: its name, and the type and target of its value."""
 
     name: str
     type: int
@@ -151,15 +152,16 @@ LISTS = {
     ANSWERED_TOPIC_LIST: ANSWERS_FIRST, ASKED_LIST: PARTITIONS_FIRST, SENT_LIST: PARTITIONS_FIRST,
     FORGOTTEN_LIST: PARTITIONS_FIRST, ANSWERED_LIST: PARTITIONS_FIRST, OLDER_ANSWERED_LIST: OLDER_FIRST,
 }  # fmt: skip
-"""Slot, or column of the topic entry, with the first row of an array's elements; the next one has their number."""
+"""For each array, the slot, or column of the topic entry, with the first row of its elements; the next slot has their
+number."""
 
 SLOTS_OF = {HEADER: (API_KEY, REPLICA), REQUEST: (REPLICA, ERROR), REPLICA_STATE: (STATE_REPLICA, MAX_WAIT_MS),
             RESPONSE: (ERROR, BAD_OUTSIDE)}  # fmt: skip
-"""First slot of an object's values, and the slot after the last."""
+"""For each object, the first slot of its values, and the slot after the last."""
 
 
 def _named_as_in_text(field: FieldOfRequest) -> FieldOfRequest:
-    """Rename a field to its form before 2.8, such as ``fetch_offset`` for ``fetchOffset``."""
+    """Rename a field to its spelling before Kafka 2.8, such as ``fetch_offset`` for ``fetchOffset``."""
     return field._replace(name=re.sub("[A-Z]", lambda letter: f"_{letter.group().lower()}", field.name))
 
 
@@ -182,7 +184,7 @@ BUCKETS, _OF_LENGTH, _OF_FIRST = 128, 2, 23
 
 
 def bucket_of_field(length, first, last):
-    """Number the bucket of a name; no two names of a context share one."""
+    """Return the hash bucket of a member's name, by its length and ends; no two names of a context share one."""
     return (_OF_LENGTH * length + _OF_FIRST * first + last) & (BUCKETS - 1)
 
 

@@ -169,7 +169,7 @@ def read_json_line(text, at, end, is_text, found: FoundInJsonLine):
                 else:
                     partitions[partition, target] = f.NULL
             elif kind == f.OBJECT and f.ASKED_TOPIC <= target <= f.ANSWERED_PARTITION:
-                opened = f.OBJECT  # an entry without values
+                opened = f.OBJECT  # the context is an object whose values are skipped
             at += 4
         elif (c == tokens.T and tokens.is_literal(text, at, end, 4, 4)) or (
             c == tokens.F and tokens.is_literal(text, at, end, 8, 5)
@@ -202,7 +202,7 @@ def read_json_line(text, at, end, is_text, found: FoundInJsonLine):
             else:
                 topics[topic, first] = gone if target == f.FORGOTTEN_LIST else partition + 1
         is_first = c == tokens.OPEN_OBJECT or c == tokens.OPEN_ARRAY
-        # Close what ends here, and find what the next value is.
+        # Close the objects and arrays that end here, and find out to which member the next value belongs.
         while True:
             if depth < 0:
                 return True

@@ -26,7 +26,7 @@ from udfs.request_log import fields as f
 
 FETCH_NUMBERS = (3, 1, 4)
 PRODUCE_NUMBERS = (2, 0, 3)
-"""Numbers of a partition in each of the three lists."""
+"""How many numbers each partition has in each of the three lists (asked, forgotten, answered) of a produce request."""
 
 ASKED, FORGOTTEN, ANSWERED = range(3)
 

@@ -67,7 +67,7 @@ class RequestsInColumns(NamedTuple):
 
 
 def room_for_requests(lines: int, size: int) -> RequestsInColumns:
-    """Allocate room for ``lines`` lines with ``size`` bytes in total, because a piece is shorter than its line."""
+    """Allocate columns for ``lines`` lines of ``size`` bytes in total, which bounds their pieces too."""
     columns = {name: np.full(lines, NULL) for name in RequestsInColumns._fields[1:-3]}
     return RequestsInColumns(
         outcome=np.empty(lines, np.int8),
@@ -100,7 +100,7 @@ def _is_topic_nameless(topics, row, with_name):
 
 @kernel
 def _answers_of(topics, row, is_produce):
-    """Return the first row of a topic's partitions in the response, and their number; `NULL` without any."""
+    """Return the first row of a topic's partitions in the response, and their number; `NULL` without partitions."""
     if not is_produce and topics[row, f.PARTITIONS] != NULL:
         return topics[row, f.PARTITIONS_FIRST], topics[row, f.PARTITIONS]
     return topics[row, f.OLDER_FIRST], topics[row, f.OLDER]
@@ -183,7 +183,7 @@ def _is_odd_answer(found, is_produce):
 
 @kernel
 def _without_end(text, at, end):
-    """Whether more objects are opened than closed."""
+    """Whether a line's JSON opens more objects than it closes, so that the line was cut."""
     opened = 0
     for k in range(at, end):
         opened += (text[k] == 123) - (text[k] == 125)
@@ -192,7 +192,7 @@ def _without_end(text, at, end):
 
 @kernel
 def _has_mark(text, at, end):
-    """Whether the text has the mark of another request; JSON has few spaces, so most words are skipped fast."""
+    """Whether a line has the mark of a second request. JSON has few spaces, so most of its words are skipped fast."""
     while at + len(_MARK) <= end:
         if at + BYTES <= end and word_without(text, at, _SPACES):
             at += BYTES
@@ -213,7 +213,7 @@ def _times_outcome(durations, stamp_us):
     for part in (f.TOTAL, f.QUEUE, f.LOCAL, f.REMOTE):
         if not durations[part] >= 0:
             return NO_DURATIONS
-    # The parts add up to the total, but each is rounded separately, and the total is measured last.
+    # The durations add up to the total, but each is rounded separately, and the total is measured last.
     for part in (f.QUEUE, f.LOCAL, f.REMOTE, f.SEND):
         if durations[part] > total + _ROUNDING_MS or durations[part] < 0:
             return TIME
@@ -320,7 +320,7 @@ def _keep_request(i, values, durations, stamp_us, out):
 
 @entry
 def read_requests_into_columns(text, begins, ends, is_text, stamps_us, found: FoundInJsonLine, out: RequestsInColumns):
-    """Read the JSON of lines.
+    """Read the requests in the JSON of a block of lines.
 
     Parameters
     ----------
@@ -354,7 +354,7 @@ def read_requests_into_columns(text, begins, ends, is_text, stamps_us, found: Fo
         values = found.values
         is_json = read_json_line(text, begin, end, is_text[i], found)
         api = values[f.API_KEY]
-        # Other kinds of requests have members with the same names and other types.
+        # Members of other kinds of requests have the same names but other types, so wrong types are ignored there.
         is_used = api == FETCH or api == PRODUCE_API or api == NULL
         if not is_json or values[f.BAD_OUTSIDE] or (values[f.BAD_INSIDE] and is_used):
             out.outcome[i] = TRUNCATED if _without_end(text, begin, end) else MALFORMED

@@ -170,7 +170,7 @@ def after_word(text, at, end, more):
 
 @inlined
 def is_literal(text, at, end, first, length):
-    """Whether the text has a literal here, which is ``length`` bytes of "nulltruefalse" from ``first`` on."""
+    """Whether the literal null, true or false is here: ``length`` bytes of "nulltruefalse" from ``first`` on."""
     if at + length > end:
         return False
     for k in range(length):

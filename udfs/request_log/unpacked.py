@@ -32,7 +32,7 @@ class UnpackedPartitions(NamedTuple):
     numbers: Ints
 
     def request(self) -> Ints:
-        """Return the request of each partition, by its row."""
+        """Return, for each partition, the row of its request."""
         return np.repeat(np.arange(len(self.per_request)), self.per_request)
 
     def topic_by_partition(self) -> pa.Array:

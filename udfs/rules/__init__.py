@@ -58,17 +58,17 @@ def _import_rule_file(file: str, taken: list[str]) -> ModuleType:
 
 
 def module_of(rule: str) -> str:
-    """Name of a rule's module: its id with underscores."""
+    """Return the name of a rule's module: the rule's id with underscores."""
     return re.sub(r"\W", "_", rule)
 
 
 def _order_of_rule(rule: Rule) -> tuple[int, int, list[int], str]:
-    """Sort by kind, then by time; releases of one year by number."""
+    """Return the sort key of a rule: by kind, then by year; releases of one year by number."""
     return KINDS.index(rule.kind), rule.year, release_numbers(rule), rule.id
 
 
 def release_numbers(rule: Rule) -> list[int]:
-    """Numbers of the first release of Kafka that had the rule; empty if it was never released."""
+    """Return the numbers of the first Kafka release that had the rule; empty if it was never released."""
     return [int(part) for part in re.findall(r"\d+", rule.id)] if rule.kind == "released" else []
 
 
@@ -86,7 +86,7 @@ BASELINE = "kafka-3.7"
 
 
 def rule_of_release(version: str) -> str:
-    """Id of the rule of a Kafka release: the newest one that is not newer than the release.
+    """Return the id of the rule of a Kafka release: the newest one that is not newer than the release.
 
     Raises
     ------

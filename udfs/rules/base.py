@@ -61,7 +61,7 @@ class Param:
         raise ValueError(message)
 
     def name_of(self, value: int) -> int | str:
-        """The value as users write it."""
+        """Return a value of the parameter as users write it: a number, or the name of a choice."""
         return self.choices[value] if self.choices else value
 
 
@@ -288,7 +288,7 @@ class Rule:
 
     @property
     def kind(self) -> str:
-        """One of KINDS."""
+        """Origin of the rule: one of KINDS."""
         if self.in_force[:1].isdigit():
             return "released"
         return "proposed" if self.in_force == "rejected" else self.in_force
@@ -306,5 +306,5 @@ class Rule:
 
     @property
     def summary(self) -> str:
-        """First sentence of the description."""
+        """First sentence of the rule's description."""
         return self.doc.split("\n\n")[0].replace("\n", " ").split(": ", 1)[-1]

@@ -31,7 +31,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """A fetch at the log end makes it caught up when it is recorded, not when it was read.
+    """A fetch at the log end makes its follower caught up as of when it is recorded, not when it was read.
 
     An error makes its position unknown.
     """

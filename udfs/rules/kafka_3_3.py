@@ -104,7 +104,7 @@ def caught_up(follower, leader, now_ms, params):
 
 @kernel
 def eligible(follower):
-    """It is neither fenced nor shutting down, and has fetched from this leader (KIP-903: its broker epoch is known)."""
+    """The follower is neither fenced nor shutting down, and has fetched from this leader (KIP-903)."""
     return follower.eligible != 0 and follower.log_end_offset >= 0
 
 

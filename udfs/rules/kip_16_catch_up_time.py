@@ -38,7 +38,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Estimate from this fetch and the one before; an error makes position and pace unknown."""
+    """Estimate the time to catch up from this fetch and the one before; an error makes position and pace unknown."""
     now_ms = fetch.handled_us // 1000
     if fetch.error_code != 0:
         follower.log_end_offset = -1

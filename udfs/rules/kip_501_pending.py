@@ -31,7 +31,7 @@ COMPLETED, RECORDED = 0, 1
 
 @kernel
 def begin_pending(follower, fetch, leader_log_end_offset):
-    """A fetch is pending if it is at the log end, or at that of the previous fetch."""
+    """A fetch is pending if it asks for the log end, or for the log end at the previous fetch, or for more."""
     previous = follower.last_fetch_leader_log_end_offset
     follower.pending_fetch = fetch.error_code == 0 and (
         fetch.fetch_offset >= leader_log_end_offset or (previous >= 0 and fetch.fetch_offset >= previous)

@@ -54,7 +54,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for every follower, unless a majority without it has more."""
+    """The high watermark waits for every follower, unless a majority of replicas without that follower has more."""
     return True
 
 

@@ -28,7 +28,7 @@ MAD_MULTIPLIER = 1.4826
 
 @kernel
 def lag_ms(follower, leader, now_ms):
-    """Time since it was caught up, 0 if its log ends where the leader's does."""
+    """Return the time since a follower was caught up; 0 if its log ends where the leader's does."""
     if follower.log_end_offset == leader.log_end_offset:
         return 0
     return max(0, now_ms - follower.last_caught_up_time_ms)
@@ -56,7 +56,7 @@ def median_distance(followers, p, leader_at, leader, now_ms, center_ms):
 
 @kernel
 def spares(followers, p, leader_at, leader, now_ms, params):
-    """The others lag as well: it is not an outlier among the followers in the ISR, so the leader is to blame."""
+    """The others in the ISR lag as well: the leader is to blame, not this follower."""
     median = median_distance(followers, p, leader_at, leader, now_ms, 0.0)
     if median < 0:
         return False

@@ -51,7 +51,7 @@ def on_append(follower, leader, fetch, params):
 
 @kernel
 def overdue_at_ms(follower, leader, fetch, params):
-    """The first millisecond at which the oldest record that it lacks is older than the lag time."""
+    """The follower is overdue once the oldest record that it lacks is older than the lag time: that millisecond."""
     if fetch.log_end_offset >= leader.log_end_offset:
         return NEVER_US
     return fetch.missing_since_us // 1000 + params.replica_lag_time_max_ms + 1
@@ -59,7 +59,7 @@ def overdue_at_ms(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The oldest record that it lacks is older than the lag time."""
+    """The oldest record that the follower lacks is older than the lag time."""
     return now_ms >= overdue_at_ms(follower, leader, fetch, params)
 
 

@@ -54,7 +54,7 @@ def _event_before(world, i, j):
 
 @kernel
 def _move(world, i, j):
-    """Move event ``i`` to slot ``j``."""
+    """Move event ``i`` of the heap to slot ``j``."""
     world.event_us[j] = world.event_us[i]
     world.event_order[j] = world.event_order[i]
     world.event_kind[j] = world.event_kind[i]
@@ -64,7 +64,7 @@ def _move(world, i, j):
 
 @kernel
 def push_event(world, time_us, kind, who, serial):
-    """Add an event."""
+    """Add an event to the queue."""
     group = world.group[0]
     last = len(world.event_us) - 1  # a separate slot for the current event
     world.event_us[last] = time_us

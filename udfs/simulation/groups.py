@@ -1,4 +1,4 @@
-"""Simulate one group, and yield the rows of all tables as Arrow batches; column ``table`` names the table."""
+"""Simulate one group of brokers and the partitions that they share; yield its log as rows of the input tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ _CHANGED = {
     "last_caught_up_time_ms": "last_caught_up_time_ms",
     "made_by": "made_by",
 }
-"""The columns of CHANGE_COLUMNS that a broker logs for a change."""
+"""Columns of an ISR change that a broker would log, by the columns of CHANGE_COLUMNS from which they are taken."""
 CHANGES = (*WHOSE_COLUMNS[:3], *_CHANGED)
 COLUMNS = tuple(dict.fromkeys(column for columns in (*TABLES.values(), CHANGES) for column in columns))
 _BROKERS = {
@@ -51,7 +51,7 @@ _BROKERS = {
     "broker": "broker_id",
     "previous_leader": "previous_leader_id",
 }
-"""Columns with the position of a broker in the assignment, and with its id."""
+"""Columns of the kernel with a broker's position in the assignment, and the output columns that get the broker's id."""
 _ISRS = ("isr_at_start", "isr_before", "isr_after")
 SCHEMA = pa.schema(
     [
@@ -65,13 +65,13 @@ SCHEMA = pa.schema(
         ),
     ]
 )  # fmt: skip
-"""Times are microseconds."""
+"""Schema of the simulated log's rows; column ``table`` names the input table of a row. Times are microseconds."""
 ROWS_AT_ONCE = 1 << 16
 BROKERS_A_GROUP_ID = 10
 
 
 def broker_of_group(group_number: int, position: int) -> int:
-    """Return the id of a broker, by its position in the assignments of its group."""
+    """Return a broker's id, which is unique in the fleet, by its group and its position in the group's assignments."""
     return group_number * BROKERS_A_GROUP_ID + position + 1
 
 
@@ -81,7 +81,8 @@ def topic_of_group(group_number: int) -> str:
 
 
 LINK_US, RECORD_US, MOST_RECORDS = 300, 1, 5000
-"""Typical parameters of a broker."""
+"""Defaults of a broker: one-way delay of its link and time to write a record, in microseconds; records per fetch
+response and partition."""
 
 
 @dataclass(frozen=True)
@@ -104,13 +105,13 @@ class GroupPlan:
     """Records per produce request."""
     acks: Sequence[int]
     faults: Sequence[tuple[int, int, int, int]] = ()
-    """Time, kind, broker, value (``udfs.simulation.world.FAULT``)."""
+    """Faults to inject: time, kind, broker, value (``udfs.simulation.world.FAULT``)."""
     isr_at_start: int = -1
     """ISR at the start as bits; -1: all replicas."""
 
 
 def group_world(plan: GroupPlan) -> World:
-    """Make the state of a group before its first event."""
+    """Make the simulated state of a planned group before its first event."""
     faults = np.array(list(plan.faults), FAULT) if plan.faults else np.zeros(0, FAULT)
     world = new_world(len(plan.gap_us), plan.brokers, faults, max_in_flight=5, seed=plan.seed)
     group: Any = world.group[0]
@@ -138,7 +139,7 @@ def group_world(plan: GroupPlan) -> World:
 
 
 def _terms(plan: GroupPlan) -> Mapping[str, int]:
-    """Return the TERM row of each broker of a group."""
+    """Return the settings that a TERM row would have, from which the parameters of the rule are resolved."""
     return {
         "replica_lag_time_max_ms": plan.replica_lag_time_max_ms,
         "min_insync_replicas": plan.min_insync_replicas,
@@ -148,7 +149,7 @@ def _terms(plan: GroupPlan) -> Mapping[str, int]:
 
 
 def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
-    """Simulate a group, and send the log as it is written.
+    """Simulate a group, and yield its log while it is written.
 
     Yields
     ------
@@ -240,7 +241,7 @@ def _batch_of_group(table: str, plan: GroupPlan, columns: Sequence[str], rows: A
 
 
 def _isr_members(bits: Int64Array, ids: pa.Array) -> pa.ListArray:
-    """Convert ISRs to lists of brokers."""
+    """Convert ISRs from bits to lists of broker ids."""
     held = bits[:, None] >> np.arange(len(ids)) & 1 == 1
     ends = np.concatenate([[0], np.cumsum(held.sum(axis=1))]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(ends), ids.take(pa.array(np.nonzero(held)[1])))

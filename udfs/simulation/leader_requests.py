@@ -11,7 +11,7 @@ from udfs.simulation.log_rows import write_append_row
 PRODUCED, APPENDED, FETCHED, TAKEN, RECORD, ANSWERED, FAULT, ELECTION = np.arange(8)
 """Kinds of events; all before FAULT need the leader to be awake."""
 NOT_ENOUGH_REPLICAS = np.int64(19)
-"""Kafka's error code."""
+"""Kafka's error code for an acks=all append that an ISR under min.insync.replicas refuses."""
 
 
 @kernel
@@ -44,7 +44,7 @@ def _written_log_end(world, p, f, now_us):
 
 @kernel
 def _label_isr_change(world, label, p, change):
-    """Label a change with its partition, and with the true state of the replica before the change."""
+    """Write WHOSE_COLUMNS of an ISR change: its partition, and the true state of the replica before the change."""
     group, leader = world.group[0], world.leaders[p, 0]
     at_us, who, isr, high_watermark = change[1], change[3], change[4], change[6]
     history = AppendHistory(world.history_offset[p], world.history_us[p], world.history_used[p])
@@ -77,7 +77,7 @@ def successor_of_leader(world):
 
 @inlined
 def note_changes_of_leader(world, log, p, now_us):
-    """Label new changes, and hold one election if leadership is given up: all partitions do that together."""
+    """Label new ISR changes; if the rule gave up leadership in one, hold an election for all partitions together."""
     if world.group[0].changes_noted < world.out.filled[2]:
         _note_isr_changes(world, log, p, now_us)
 

@@ -5,12 +5,12 @@ import numpy as np
 from udfs.jit import inlined, kernel
 
 FETCHES, APPENDS, TERMS, EVENTS = np.arange(4)
-"""Tables of a ``udfs.simulation.world.WorldLog``, as ``filled`` counts them."""
+"""Indices of the tables of a ``udfs.simulation.world.WorldLog``, in ``filled``."""
 
 
 @inlined
 def _write_log_row(table, filled, which, values):
-    """Write a row of the log; ``values`` are int64, one per column."""
+    """Write a row into a table of the log, whose index in ``filled`` is ``which``; ``values`` are int64."""
     for i in range(len(values)):
         table[filled[which], i] = values[i]
     filled[which] += 1
@@ -49,7 +49,7 @@ def write_term_row(world, log, p, end_us):
 
 @kernel
 def label_score_row(world, log, p):
-    """Write the identity of the next row of ``World.out.score``."""
+    """Write what identifies the next row of ``World.out.score``: partition, leader epoch and leader."""
     whose = log.scores[world.out.filled[3]]
     whose[0] = p
     whose[1] = world.group[0].leader_epoch
@@ -58,5 +58,5 @@ def label_score_row(world, log, p):
 
 @kernel
 def write_event_row(log, broker, from_us, until_us, kind):
-    """Write an event of a broker as a whole."""
+    """Write an event that concerns a broker as a whole, such as a silence, as a row of the log."""
     _write_log_row(log.events, log.filled, EVENTS, (broker, from_us, until_us, np.int64(kind)))

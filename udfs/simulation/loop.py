@@ -118,7 +118,7 @@ def _end_of_loop(world, log, p, now_us):
 
 @inlined
 def _take_in_row_in_loop(world, log, p, kind, who, offset, code, until_us, now_us):
-    """Process a row of the log when it happens; later instants of a fetch are not known yet."""
+    """Let the rule process an event when it happens, as a row of a log; later instants of a fetch are not known yet."""
     row, state = world.row, partition_state_of_world(world, p)
     row.time_us[0] = now_us
     row.kind[0] = kind
@@ -134,7 +134,7 @@ def _take_in_row_in_loop(world, log, p, kind, who, offset, code, until_us, now_u
 
 @inlined
 def _fetch_step_in_loop(world, log, p, f, stage, now_us):
-    """Process an instant of a fetch."""
+    """Let the rule process the next stage of a follower's fetch of one partition."""
     state = partition_state_of_world(world, p)
     _run_timers_in_loop(world, log, p, state, now_us)
     take_in(state, f, stage, now_us, world.out)
@@ -202,7 +202,7 @@ def _record_in_loop(world, log, f, now_us):
     for p in range(peer.next_partition, len(world.partitions)):
         isr = world.leaders[p, 0].isr
         world.fetches[p, f].processed_us = now_us
-        world.fetches[p, f].released_us = now_us + group.max_wait_us  # waiting longer than that is the leader's delay
+        world.fetches[p, f].released_us = now_us + group.max_wait_us  # a longer wait is the leader's delay
         _fetch_step_in_loop(world, log, p, f, RECORDED, now_us)
         if group.isr_write_us > 0 and world.leaders[p, 0].isr & ~isr != 0:
             peer.next_partition = p + 1

@@ -34,22 +34,22 @@ GROUP = int64_record(
     "started",
     "leader",
     "leader_epoch",
-    "serial",  # events of an earlier term are void
-    "events",  # in the heap
-    "pushed",  # ever, for order among equal times
+    "serial",  # number of the term: events of earlier ones are void
+    "events",  # number of events in the heap
+    "pushed",  # events pushed so far: orders events of equal times
     "faults_done",
     "io_threads",
     "busy",
     "queue_first",
     "queued",
-    "paused_until_us",  # the whole leader
-    "request_us",  # what a read or an append usually takes
+    "paused_until_us",  # until when the leader as a whole is paused
+    "request_us",  # usual time of a read or an append
     "send_us",
-    "max_wait_us",  # of a follower's long poll
-    "isr_write_us",  # what an expansion blocks the fetch that it is part of; 0 where it is written in the background
-    "max_in_flight",  # produce requests with acks=all that a producer lets wait
-    "retry_us",  # until a refused produce request comes again
-    "election_us",  # until followers fetch from a new leader, or a new leader is found
+    "max_wait_us",  # longest wait of a follower's fetch for data
+    "isr_write_us",  # how long an expansion blocks the fetch that causes it; 0 if ISR writes happen in the background
+    "max_in_flight",  # acks=all requests that a producer has in flight at most
+    "retry_us",  # time until a refused produce request is sent again
+    "election_us",  # time until a new leader is found, or followers fetch from it
     "electing",  # the leader gave up, and the next one is not elected yet
     "changes_noted",
 )
@@ -58,25 +58,25 @@ PEER = int64_record(
     "phase",
     "serial",
     "paused_until_us",
-    "link_us",  # one way
-    "record_us",  # to write one record
-    "most_records",  # of a partition in one answer
-    "next_partition",  # to be recorded
+    "link_us",  # one-way delay of its link
+    "record_us",  # time to write one record
+    "most_records",  # per partition in one response
+    "next_partition",  # next partition of its fetch to be recorded
     "wait_until_us",
-    "received",  # records in the answer under way
-    "written_us",  # when it has written its latest answer; until then it holds what it asked from
-    "queue_us",  # where it leads: what a request waits for a thread, beyond its turn
-    "storage_us",  # and what a read or an append takes, beyond the usual
+    "received",  # number of records in the response in flight
+    "written_us",  # when it has written its latest response; until then its log ends at its fetch offset
+    "queue_us",  # as leader: extra delay of requests in the queue
+    "storage_us",  # as leader: extra time of a read or an append
 )
 """A broker: its fetcher, which has one request at a time for all partitions, and how slow it is when it leads."""
 IDLE, UNDER_WAY, PARKED = np.arange(3)
 
 PARTITION = int64_record(
-    "gap_us",  # mean between produce requests; 0: no producer
-    "regular",  # gaps all the same, else exponential
-    "records",  # in a produce request
+    "gap_us",  # mean time between produce requests; 0: no producer
+    "regular",  # 1: equal times between requests; 0: exponential
+    "records",  # records in a produce request
     "acks",
-    "next_us",  # when the producer would send next
+    "next_us",  # when the producer sends its next request
     "in_flight",
     "blocked",
     "term_start_us",
@@ -143,13 +143,14 @@ class World(NamedTuple):
     event_who: Int64Array
     event_serial: Int64Array
     timers: Int64Array
-    """Tree of minima: the root is at 1, the leaves are the timers of partitions, then of followers' parked fetches."""
+    """Tournament tree of timers: index 1 has the earliest; the leaves are those of partitions, then of followers'
+    parked fetches."""
     queue: Int64Array
     """Requests that wait for an io thread: partition to produce to, or -1 - follower."""
     held: Int64Array
-    """Log end offset of each broker, shape (P, n)."""
+    """Log end offset of each broker's replica, shape (P, n)."""
     answered: Int64Array
-    """Log end offset of each broker after the response in flight has arrived."""
+    """Log end offset of each broker's replica once the response in flight is written, shape (P, n)."""
     waiting: Int64Array
     """Waiting acks=all appends: shape (P, max_in_flight, 3) of time, base offset and log end offset."""
     remembered: npt.NDArray[np.void]
@@ -172,7 +173,7 @@ class World(NamedTuple):
 
 
 HISTORY, WAITS = 256, 16
-"""Number of appends in a partition's history, and of waiting appends."""
+"""Capacity of a partition's history of appends, and of its waiting appends, in the simulation."""
 
 
 def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_in_flight: int, seed: int) -> World:
@@ -243,7 +244,7 @@ def new_world_log(partitions: int, capacity: int) -> WorldLog:
 
 @kernel
 def apply_fault_to_world(peer, kind, value):
-    """Make a broker slow, or normal again."""
+    """Apply a fault to a broker, or end it: set the parameter that makes the broker slow."""
     if kind == PAUSE_FOLLOWER:
         peer.paused_until_us = value
     elif kind == QUEUE:

@@ -18,25 +18,25 @@ from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.progress import counted
 
 if TYPE_CHECKING:
-    from isr_batch.lake.lake import Lake  # not at run time: executors import this module, and have no Delta
+    from isr_batch.lake.lake import Lake  # for types only: executors import this module, and lack Delta
 
 Rows: TypeAlias = pa.Table | Spread
 
 
 class Engine(Protocol):
-    """The operations of an ingest on its rows."""
+    """The operations of an ingest on its rows, for which `Here` uses this process, and `InSpark` Spark's workers."""
 
     def over(self, parts: pa.Table, work: OfBatches, schema: pa.Schema) -> Rows:
-        """Apply a function to each row of ``parts``, which describe the input."""
+        """Make rows: apply a function to each row of ``parts``, which are files, or ranges of files, of the input."""
 
     def map(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
-        """Apply a function to the rows; ordered rows arrive in their order."""
+        """Apply a function to batches of the rows; rows that are ordered arrive in their order."""
 
     def sql(self, rows: Rows, query: str, schema: pa.Schema, **small: pa.Table) -> Rows:
-        """Run a query on each part of the ``rows`` separately, joined with whole small tables."""
+        """Run a query on each part of the rows separately; ``small`` tables are available to it as a whole."""
 
     def select(self, rows: Rows, names: Sequence[str]) -> Rows:
-        """Keep some columns."""
+        """Keep only the columns with these names."""
 
     def where(self, rows: Rows, condition: str) -> Rows:
         """Keep the rows that meet a condition, which must be valid SQL for both Spark and DuckDB."""
@@ -48,7 +48,7 @@ class Engine(Protocol):
         """
 
     def ordered(self, rows: Rows, keys: Sequence[str], order: Sequence[str]) -> Rows:
-        """Group rows by key, and sort them."""
+        """Bring rows with equal keys together, and sort them within a key."""
 
     def union(self, *rows: Rows) -> Rows:
         """Concatenate rows with the same columns."""
@@ -63,10 +63,10 @@ class Engine(Protocol):
         """Compute the rows eagerly, and only once."""
 
     def answers(self, rows: Rows, asked: Mapping[str, Query]) -> dict[str, Rows]:
-        """Run several queries as `sql` does, eagerly and in one pass over the rows."""
+        """Run several queries as `sql` does, at once and in one pass over the rows; return the results by name."""
 
     def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:
-        """Compute the rows eagerly and once, and run several queries as `sql` does in the same pass."""
+        """Do `keep` and `answers` in the same pass; return the kept rows, and the results by name."""
 
 
 class Here:
@@ -100,7 +100,7 @@ class Here:
         return cast_rows(work(self.engine, **tables), schema)
 
     def ordered(self, rows: Rows, keys: Sequence[str], order: Sequence[str]) -> pa.Table:  # noqa: ARG002, D102
-        # `take` on a single chunk needs a third of the time.
+        # Combined to one chunk first: `take` then needs a third of the time.
         return _rows_in_process(rows).combine_chunks().sort_by([(name, "ascending") for name in order])
 
     def union(self, *rows: Rows) -> pa.Table:  # noqa: D102
@@ -123,12 +123,12 @@ class Here:
 
 
 def ingest_engine_for(lake: "Lake", sql: ArrowSql, size_bytes: int) -> Engine:
-    """Choose the engine by the setting, and by the size of the log text."""
+    """Choose where an ingest processes its rows, by the setting and by the size of the log text."""
     return InSpark(lake.spark) if lake.engine.by_spark(size_bytes, sizes.LOG_BYTES, "bytes of log text") else Here(sql)
 
 
 def _one_by_one(parts: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield files, or ranges of files, one by one, and count progress by their sizes as far as these are known."""
+    """Yield files, or ranges of files, one by one; the progress display counts their bytes, where known."""
     known = "end" in parts.schema.names
     sizes = pc.divide(pc.subtract(parts["end"], parts["start"]), 1e6).to_pylist() if known else [1] * len(parts)
     singly = (batch.slice(n, 1) for batch in parts.to_batches() for n in range(batch.num_rows))

@@ -26,26 +26,27 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 OfTables = Callable[..., pa.Table]
-"""Function of an `ArrowSql` and of tables by name."""
+"""A function that takes an `ArrowSql` and tables by name, and returns a table."""
 
 ROWS_AT_ONCE = 100_000
-"""Rows that a query processes at once, and that are then cut into packets."""
+"""Maximum number of rows that a query processes at once, before they are cut into packets."""
 PACKET_ROWS = 20_000
 BUCKETS_A_SHARE = 4
-"""Buckets of keys per shuffle partition; Spark merges small shuffle partitions."""
+"""Number of buckets of keys per shuffle partition; Spark merges small shuffle partitions."""
 PACKETS_AT_ONCE = 16
-"""Packets per batch for a worker: at most 2 MB, unless lines have thousands of partitions."""
+"""Number of packets per batch for a worker: at most 2 MB, unless lines have thousands of partitions."""
 
 _PACKETS = pa.schema(
     [("bucket", pa.int32()), ("of_table", pa.string()), ("rows", pa.int64()), ("packet", pa.binary())]
 )  # fmt: skip
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
-"""Packets are compressed to a fifth of their size, because Spark copies, stores and reads them several times."""
+"""Options for writing packets: compressed, to a fifth of their size, because Spark copies and stores them several
+times."""
 _AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 class Spread(NamedTuple):
-    """Rows that Spark's workers compute, by applying a function to their shares of a DataFrame.
+    """Rows that Spark's workers will compute, by applying a function to their shares of a DataFrame.
 
     Attributes
     ----------
@@ -77,7 +78,7 @@ class Query(NamedTuple):
 
 @contextmanager
 def packets_at_once(spark: SparkSession) -> Iterator[None]:
-    """Use batches with few rows while packets are made and read, because each row is large."""
+    """While packets are made and read, let Spark put few rows into a batch for a worker, because each row is large."""
     usual = str(spark.conf.get(_AT_ONCE))
     spark.conf.set(_AT_ONCE, str(PACKETS_AT_ONCE))
     try:
@@ -182,7 +183,7 @@ class InSpark:
         return Spread(rows.frame, partial(_both_in_spark, rows.work, work), schema, rows.packed)
 
     def _together(self, keys: Sequence[str], tables: dict[str, Rows]) -> DataFrame:
-        """Bring the rows of all tables with equal keys to one task."""
+        """Shuffle the rows of all tables so that rows with equal keys are in one task."""
         first, *_ = tables.values()
         types = pa.schema([pa.field(key, first.schema.field(key).type) for key in keys])
         every, *others = (
@@ -200,13 +201,13 @@ class InSpark:
 
 
 def here_if_few(rows: Spread, most: int) -> pa.Table | None:
-    """Collect rows to this process if at most ``most`` packed rows produce them."""
+    """Collect rows to this process if at most ``most`` input rows produce them; None if there are more."""
     is_few = rows.packed is not None and rows.packed <= most
     return _collected_from_spark(_packets_of_spread(rows, _packed_for_spark), rows.schema) if is_few else None
 
 
 def reported_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.Table:
-    """Run a function on the workers' shares of the rows, and collect their reports."""
+    """Run a function on each worker's share of the rows, and collect what it returns."""
     reports = rows.frame.mapInArrow(
         partial(_worked_in_spark, partial(_both_in_spark, rows.work, work)), from_arrow_schema(schema)
     )
@@ -214,19 +215,19 @@ def reported_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.
 
 
 def spark_frame_of_spread(rows: Spread) -> DataFrame:
-    """Convert packets to rows that Spark writes."""
+    """Convert packets to plain rows, so that Spark can write them to a table."""
     return rows.frame.mapInArrow(partial(_worked_in_spark, rows.work), from_arrow_schema(rows.schema))
 
 
 def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
-    """Keep the rows that meet a condition; only the columns that it names go through the engine."""
+    """Keep the rows that meet a SQL condition; only the columns that it names are passed to the SQL engine."""
     meets = sql(f"SELECT coalesce({condition}, false) AS meets FROM rows", rows=rows)["meets"]
-    return rows if pc.all(meets).as_py() else rows.filter(meets)  # filtering copies the rows
+    return rows if pc.all(meets).as_py() else rows.filter(meets)  # not filtered if all meet it, which would copy them
 
 
 def _packets_of_spread(rows: Spread, pack: OfBatches) -> DataFrame:
     if pack is _packed_for_spark and rows.work is _unpacked_in_spark:
-        return rows.frame.withColumn("of_table", F.lit(""))  # these packets may hold the result of a query
+        return rows.frame.withColumn("of_table", F.lit(""))  # the rows themselves, not a query's result
     return rows.frame.mapInArrow(
         partial(_worked_in_spark, partial(_both_in_spark, rows.work, pack)), from_arrow_schema(_PACKETS)
     )
@@ -266,7 +267,7 @@ def _counted_in_spark(packets: DataFrame) -> int:
 
 @lru_cache(maxsize=1)
 def worker_sql() -> ArrowSql:
-    """Open the SQL engine of a worker on first use."""
+    """Return this worker's SQL engine, which is opened on first use."""
     return log_sql()
 
 
@@ -280,7 +281,7 @@ def _both_in_spark(first: OfBatches, then: OfBatches, batches: Iterator[pa.Recor
 
 
 def _some_batches(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
-    """Combine batches up to a maximum number of rows."""
+    """Combine batches into tables of at most ``rows`` rows."""
     parts: list[pa.RecordBatch] = []
     for batch in batches:
         if parts and sum(part.num_rows for part in parts) + batch.num_rows > rows:
@@ -336,7 +337,7 @@ def _packed_for_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 def _packed_with(
     asked: Mapping[str, Query], batches: Iterator[pa.RecordBatch], *, with_rows: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Make packets of rows, and of the results of queries on them."""
+    """Make packets of the results of queries on some rows, and, with ``with_rows``, of the rows themselves."""
     for rows in _some_batches(batches):
         answers = {name: cast_rows(worker_sql()(query.text, rows=rows), query.schema) for name, query in asked.items()}
         for name, table in (({"": rows} if with_rows else {}) | answers).items():
@@ -371,7 +372,7 @@ def _unpacked_in_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 def _worked_by_key(
     work: OfTables, schemas: dict[str, pa.Schema], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Call the function with the rows of a task, one table per input."""
+    """Call ``work`` with the rows of one task, as one table per input."""
     parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
     for batch in batches:
         for name in schemas:

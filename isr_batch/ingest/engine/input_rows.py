@@ -1,4 +1,4 @@
-"""Convert rows to the columns of an input table: ``x_time`` from ``x_us``, and other columns by name."""
+"""Convert the rows of an ingest to the columns of an input table: timestamps ``x_time`` from microseconds ``x_us``."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -25,7 +25,7 @@ _INSTANTS = {
 
 
 def with_input_columns(engine: Engine, rows: Rows, table: Table, constants: Mapping[str, str]) -> Rows:
-    """Select exactly the table's columns.
+    """Convert rows to exactly the columns of an input table.
 
     Parameters
     ----------

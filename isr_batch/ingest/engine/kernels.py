@@ -17,5 +17,5 @@ ENTRIES = (
 
 @lru_cache(maxsize=1)
 def load_kernels() -> None:
-    """Let this process load the machine code of the kernels from disk, and save the code that it compiles."""
+    """Let numba load the kernels' machine code from disk in this process, and save there what it compiles."""
     keep_compiled_by_numba(ENTRIES)

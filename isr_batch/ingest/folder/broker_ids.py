@@ -13,7 +13,7 @@ from isr_batch.ingest.log_files.look import Look, SeenByLook
 
 @dataclass(frozen=True)
 class Refused:
-    """A file, or a line of a file, that could not be used, and the reason."""
+    """A file, or a line of a file, that could not be used, with the reason."""
 
     source_file: str
     reason: str
@@ -22,7 +22,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Candidate:
-    """The lines of one source in a file whose broker is still unknown.
+    """Lines of a file whose broker is to be found: all of them, or those of one container or host.
 
     Parameters
     ----------
@@ -50,18 +50,18 @@ class Candidate:
 
     @property
     def stem(self) -> str:
-        """File name without the parts that differ between one broker's logs: folder, kind, date, compression."""
+        """The part of the name that all logs of a broker share: without folder, kind of log, date and compression."""
         text = self.source or Path(self.name).name
         text = re.sub(r"(kafka-)?(request|server|state-change|stdout)|\.(log|txt|out|gz|zst|xz|bz2|json)\b", "", text)
         return _name_without_dates(text).strip(".-_ ")
 
     @property
     def in_names(self) -> int | None:
-        """Number at the end of the source or of the folder's name, or in the file's name."""
+        """The number in names that may be the broker's id: at the end of source or folder, or in the file's name."""
         folders = [_name_without_dates(name) for name in reversed(self.label.split("/"))]
-        stem = "" if self.label and self.stem.isdigit() else self.stem  # 0.log of a pod is that of its first container
+        stem = "" if self.label and self.stem.isdigit() else self.stem  # a pod's 0.log has the number of a restart
         for text in (self.source or "", *folders, stem):
-            # kafka-1, my-kafka-1_uid, b-1.cluster.example.com
+            # Such as kafka-1, my-kafka-1_uid and b-1.cluster.example.com.
             found = re.search(r"(\d+)$", text) or re.search(r"[-_](\d+)(?=[_.])", text)
             if found:
                 return int_setting(found[1])
@@ -77,7 +77,7 @@ def _name_without_dates(name: str) -> str:
 
 NO_PROPERTIES = "no server.properties"
 SHARED = 2
-"""A folder with lines of this many brokers or more is considered shared."""
+"""If a folder has lines of this many brokers or more, several brokers share it."""
 
 
 class Owner(NamedTuple):
@@ -88,7 +88,7 @@ class Owner(NamedTuple):
 
 
 def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mapping[str, str]]) -> list[Owner]:
-    """Find the broker of each candidate.
+    """Find the broker that wrote the lines of each candidate.
 
     The broker is taken from the first of these that names it: its own lines; the lines of the other files in its
     folder, if they all name one broker; the lines of files with similar names in other folders; server.properties; a
@@ -119,7 +119,7 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
         for numbers in (beside, alike):
             if by_lines is None and len(numbers) == 1:
                 (by_lines,) = numbers
-        # properties with an invalid id, so that the folder's name may be wrong as well
+        # If the id in server.properties is invalid, the number in the folder's name may be wrong as well.
         in_names = None if own and stated is None else each.in_names
         broker_id = next((n for n in (by_lines, stated, in_names) if n is not None), None)
         first = each.folder not in noted and each.source is None
@@ -155,5 +155,5 @@ def _remarks_on_broker_id(
 
 
 def broker_id_of(properties: Mapping[str, str]) -> str:
-    """Read the broker's id from its properties; empty if it is missing."""
+    """Return the broker's id in its server.properties, as text; empty if it is missing."""
     return properties.get("node.id") or properties.get("broker.id") or ""

@@ -11,7 +11,7 @@ from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.log_files.archives import member_name
 
 BROKER_DEPTH = 2
-"""Number of parts of a log's path if it is in its broker's folder; with more, it may be in a cluster's folder."""
+"""Number of parts of the path broker/file; a longer path may begin with the folder of a cluster."""
 
 
 def find_clusters(

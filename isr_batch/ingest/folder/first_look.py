@@ -11,7 +11,7 @@ from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.limits import UNREADABLE, BadFileError
 
 LOOK_AT_BYTES = 64 << 20
-"""Bytes searched per file: followers fetch at least twice a second, so a log with fetches has one within this size."""
+"""Bytes per file that are searched for a fetch: followers fetch twice a second or more often, so one is within them."""
 
 _FOLLOWER = re.compile(rb'"replicaId\\?": ?\d|[,{]replica_id=\d|; ReplicaId: \d')
 _OVERLAP_BYTES = 64

@@ -16,7 +16,7 @@ _SHOWN = 300
 
 
 def folder_warnings(found: LogFolder) -> list[str]:
-    """List in sentences what makes the results doubtful or poorer, by the first and last lines of each file."""
+    """List what makes results doubtful or incomplete, as sentences, by the first and last lines of each file."""
     return [
         *map(refusal_sentence, _warnings_of_doubtful_files(found)),
         *_warnings_of_releases(found),
@@ -31,22 +31,22 @@ def unread_lines_seen(found: LogFolder) -> list[str]:
 
 
 def refusal_sentence(refused: Refused) -> str:
-    """Say what is wrong with a file."""
+    """Write the warning about a file that was refused, or whose use is doubtful."""
     return f"{refused.source_file}: {refused.reason}{f' ({refused.detail})' if refused.detail else ''}."
 
 
 def release_unknown_sentence(printed: str) -> str:
-    """Say that a printed version is not a known release."""
+    """Write the warning that a printed version is not a known release."""
     return f"{printed} is not a known release: state the release of Kafka with --release."
 
 
 def release_not_logged_sentence(least: str | None = None) -> str:
-    """Say that no line names the release."""
+    """Write the warning that no line names the release; ``least`` is the oldest release that fits the lines."""
     return f"No log names the release{f' ({least} or later)' if least else ''}; state it with --release."
 
 
 def assumed_lag_time_sentence(ms: int) -> str:
-    """Say which lag time is assumed."""
+    """Write the warning that a default of the lag time was assumed."""
     return (
         f"No log has replica.lag.time.max.ms: {ms:,}, Kafka's default, is assumed; add server.properties to the "
         "brokers' folders if it differs."
@@ -65,18 +65,18 @@ def unread_sentence(lines: Sequence[tuple[str, int | None, str]]) -> list[str]:
 
 
 def _warnings_of_doubtful_files(found: LogFolder) -> Iterator[Refused]:
-    """Files that were refused; a missing server.properties only matters where the lag time is assumed."""
+    """Select the files that were refused; a missing server.properties only if the lag time had to be assumed."""
     yield from (each for each in found.refused if each.reason != NO_PROPERTIES)
 
 
 def _warnings_of_releases(found: LogFolder) -> Iterator[str]:
-    """The release of leaders whose fetches are replayed, and the lag time that depends on it."""
+    """Warn about unknown releases of leaders whose fetches are replayed, and about the lag time assumed for them."""
     files = [file for file in found.files if file.broker_id is not None and file.kind in BROKER_KINDS]
     versions = {version for file in files for version in found.seen(file).versions}
     unknown = sorted(version for version in versions if vendor_release(version) is None)
     if unknown and not found.given.release:
         yield release_unknown_sentence(", ".join(unknown))
-    # The middle of a longer log is only read by `run`.
+    # `look` reads only the beginning and the end of a longer log; `run` reads it all.
     if any(file.kind == REQUEST for file in files) and all(found.seen(file).whole for file in files):
         if not versions and not found.given.release:
             yield release_not_logged_sentence()
@@ -92,7 +92,7 @@ def _warns_of_lag_time(found: LogFolder) -> bool:
 
 
 def _warnings_of_missing_logs(found: LogFolder) -> list[str]:
-    """Logs that hide shrinks, as `run` finds them in the tables."""
+    """Warn about missing logs that hide shrinks, as `run` does later from the tables."""
     begins: dict[tuple[int, str], list[datetime]] = defaultdict(list)
     for file in found.files:
         if file.broker_id is None or file.kind not in BROKER_KINDS:
@@ -110,7 +110,7 @@ def listing_sentences(found: LogFolder) -> list[str]:
 
 
 def brokers_with_logs(found: LogFolder) -> tuple[set[int], set[int]]:
-    """Find the brokers with logs, and those of them with lines of server.log."""
+    """Return the brokers that have logs in a folder, and those that have lines of server.log."""
     of_kind = [(file.broker_id, file) for file in found.files if file.broker_id is not None]
     return {broker for broker, _ in of_kind}, {
         broker for broker, file in of_kind if file.kind == SERVER and found.seen(file).first_of

@@ -1,4 +1,4 @@
-"""Read logs from where the operator says: a folder, streams such as the output of kubectl, or an object store."""
+"""Bring the logs that ``--logs`` names into one folder: from streams such as kubectl's output, or from a store."""
 
 import errno
 import re
@@ -57,7 +57,7 @@ def given_logs(places: Sequence[str]) -> Iterator[Path]:
     Raises
     ------
     UsageError
-        If the places cannot be combined.
+        If the given places cannot be combined.
     NoInputError
         When a file or an address cannot be read.
     """
@@ -66,7 +66,7 @@ def given_logs(places: Sequence[str]) -> Iterator[Path]:
         yield Path(places[0])
         return
     if len(places) != 1 and None in streams:
-        raise UsageError(f"{', '.join(places)} do not go together", _HOW)
+        raise UsageError(f"--logs {', '.join(places)}: these cannot be combined", _HOW)
     named = [stream for stream in streams if stream]
     if sum(source == STDIN for _, source in named) > 1 or len({name for name, _ in named}) < len(named):
         raise UsageError("each stream needs its own name, and only one can be stdin", _HOW)
@@ -83,7 +83,7 @@ def given_logs(places: Sequence[str]) -> Iterator[Path]:
 
 
 def _stream(place: str) -> tuple[str, str] | None:
-    """Name and source of a stream; None for a folder."""
+    """Split ``NAME=SOURCE`` into the name of a stream and its source; None if the text is a folder."""
     if place == STDIN:
         return "stdin", STDIN
     found = None if Path(place).exists() or is_address(place) else _NAMED.fullmatch(place)
@@ -107,7 +107,7 @@ def _copy_stream(source: str, folder: Path, budget: _GivenLogsBudget) -> None:
 
 def _copy_store(address: str, folder: Path, budget: _GivenLogsBudget) -> None:
     """Copy the files below an address; credentials are those of the environment."""
-    from isr_batch.lake.delta_files.stores import store_of  # with Spark, which a folder need not wait for
+    from isr_batch.lake.delta_files.stores import store_of  # imports Spark, which logs in a folder do not need
 
     require_no_credentials(address)
     try:

@@ -1,4 +1,4 @@
-"""Read log files as numbered lines: one task per compressed file or range of an uncompressed one, block by block."""
+"""Read log files as numbered lines, block by block. A task reads a compressed file, or a range of another file."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -62,7 +62,7 @@ WHOLE = FileRange()
 
 
 class Selection(NamedTuple):
-    """Selection of a file's lines, and their layout.
+    """Which lines of a file are read, and their layout.
 
     If ``kind`` or ``source`` is None, lines of all kinds or sources are selected. ``first`` is whether problems of the
     whole file are reported.
@@ -77,7 +77,7 @@ class Selection(NamedTuple):
 
 @dataclass(frozen=True)
 class LongLine:
-    """A line above the size limit: its first bytes, its length in bytes, and its number."""
+    """A line above MAX_LINE_BYTES, which is refused: its first bytes, its length in bytes, and its number."""
 
     head: bytes
     size: int
@@ -198,7 +198,7 @@ def _ranges_of_file(file: LogFile) -> Iterator[FileRange]:
 
 
 def lines_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of ranges, as `ranges_of` lists them."""
+    """Yield the lines of ranges of files; the batches are parts of the result of `ranges_of`."""
     for batch in batches:
         for part in batch.to_pylist():
             selected = Selection(
@@ -250,7 +250,7 @@ def lines_of_file(  # noqa: PLR0913 a file, and how it is read
 def _lines_of_stream(
     stream: Iterator[bytes], selected: Selection, first_line: int, block_bytes: int, *, is_mixed: bool
 ) -> Iterator[tuple[LinesInKafkasLayout | LongLine | BadFileError, Codes | None]]:
-    """Yield the lines of the source in Kafka's own layout, and problems; if mixed, with the code of each line's log."""
+    """Yield the selected lines of a stream in Kafka's own layout, and problems; if it is mixed, each line's log too."""
     converter = LayoutConverter(selected.layout, selected.source)
     kinds = LogKindFinder(selected.default) if is_mixed else None
     number, bad = first_line, None
@@ -262,7 +262,7 @@ def _lines_of_stream(
         for block in _whole_lines(stream, block_bytes):
             if isinstance(block, LongLine):
                 mark = pa.array([block.head.decode("utf-8", "replace")])
-                own = converter.convert(mark, np.array([number])).values  # empty if another source has written it
+                own = converter.convert(mark, np.array([number])).values  # empty if it is another source's line
                 if len(own):
                     yield replace(block, number=number), kinds.codes(own) if kinds else None
                 number += 1
@@ -310,16 +310,16 @@ def _batch_of_lines(broker_id: int | None, name: str, *columns: pa.Array) -> pa.
 
 
 def _whole_lines(stream: Iterator[bytes], block_bytes: int) -> Iterator[bytes | LongLine]:
-    """Split into blocks of whole lines without the last newline, and keep only the head of a line that is too long.
+    """Split a stream into blocks of whole lines without the last newline; a line that is too long only keeps its head.
 
     Raises
     ------
     BadFileError
         After all lines that came before the damage.
     """
-    pending: list[bytes] = []  # joined once per block, because copies would cost as much as everything else here
+    pending: list[bytes] = []  # joined only once per block, because copying costs as much as all else
     size = 0
-    head, skipped = b"", 0  # of the long line that is being skipped
+    head, skipped = b"", 0  # of the line that is too long and being skipped
     bad: BadFileError | None = None
     try:
         for chunk in stream:

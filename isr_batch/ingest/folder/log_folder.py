@@ -42,13 +42,13 @@ LOG_NAMES = {
 NOT_NEEDED = re.compile(r"(controller|log-cleaner|kafka-authorizer|zookeeper|connect)\.log([.-].+)?")
 """Other Kafka logs, from which nothing is read."""
 GC_NAME = re.compile(r".*(gc|safepoint)\.log.*")
-"""Logs of a JVM."""
+"""Pattern of the names of JVM logs."""
 DOCUMENT = re.compile(r"readme.*|.*\.(md|rst|adoc|html?|pdf|docx?|xlsx?|csv|png|jpe?g|svg|py|sh|sql)", re.IGNORECASE)
-"""Files that users put next to logs; they may quote log lines."""
+"""Pattern of the names of files that users put next to logs; they may quote log lines."""
 
 METADATA_NAME = re.compile(r".*(metadata|checkpoint).*\.(txt|log|json)(\.gz|\.zst)?")
 NOT_LOST = re.compile(rf"cluster\.yaml|.+\.properties|{METADATA_NAME.pattern}")
-"""Files that are missed if they are not read, as logs are."""
+"""Pattern of the names of files that must be reported if they cannot be read, as logs are."""
 TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
 CLUSTER_FILE = "cluster.yaml"
 WHOLE_SECONDS = "requests with time stamps of whole seconds"
@@ -64,7 +64,7 @@ Inode = tuple[int, int]
 
 @dataclass(frozen=True)
 class LogFile:
-    """A file to read, or the lines of one log in it.
+    """A file to read; if it has lines of several logs (a container's output), the lines of one of them.
 
     Parameters
     ----------
@@ -77,10 +77,10 @@ class LogFile:
     path : str
         Path of the file; for a member of an archive, from `isr_batch.ingest.log_files.archives.archive_members`.
     held : Fingerprint, optional
-        Fingerprint, whose number of lines is that of this log; None until it is computed.
+        Fingerprint of the content; its number of lines is that of this log. None until it is computed.
     layout : Layout
     default : str
-        The log of lines that do not identify theirs.
+        The log to which lines are attributed if they do not show theirs.
     source : str or None
         The container or host whose lines these are; None for all lines.
     alone : bool
@@ -118,11 +118,11 @@ class LogFolder:
     stamp_format: str | None = None
 
     def of_kind(self, kind: str) -> list[LogFile]:
-        """List the files of one kind."""
+        """List the files of one kind of log."""
         return [file for file in self.files if file.kind == kind]
 
     def seen(self, file: LogFile) -> SeenByLook:
-        """Return the findings in the first lines of a file about the source of these lines."""
+        """Return what `look` found in the first lines of a file about the container or host of this entry."""
         look = look_at(file.path, file.default, self.stamp_format, self.given.events)
         return look.sources.get(file.source, SeenByLook())
 
@@ -213,7 +213,7 @@ def _name_in(top: Path, path: Path) -> str:
 def _candidates(
     found: LogFolder, folder: Path, path: Path, options: LogOptions, properties: dict[Path, Properties]
 ) -> Iterator[Candidate]:
-    """Look at a file, and at the files in an archive, whose properties are added to the others."""
+    """Examine a file, or all files in an archive; properties files that it contains are added to ``properties``."""
     paths = [str(path.resolve())]
     if is_archive(path.name):
         try:
@@ -337,7 +337,7 @@ def _find_brokers_of_jvms(found: LogFolder) -> None:
 
 
 def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Counter[str]]) -> list[LogFile]:
-    """List each file once for each log that has lines in it, with the number of these lines.
+    """Split files by log: list each file once for each log that has lines in it, with their number.
 
     Parameters
     ----------
@@ -377,17 +377,17 @@ def _add_properties(found: LogFolder, known: dict[Path, Properties], place: Path
 
 
 def _why_not_opened(root: Path, path: Path) -> str | None:
-    """Say why a file must not be opened, without opening it: opening a FIFO would block."""
+    """Return why a file must not be opened (None: it may be), without opening it: opening a FIFO would block."""
     try:
         if _printable(str(path.resolve())) != str(path.resolve()):
             return "file name is not text"
         if not path.resolve().is_relative_to(root):
             return "link out of the folder"
         return None if path.is_file() else "not a file"
-    except (OSError, RuntimeError):  # a link to itself
+    except (OSError, RuntimeError):  # a link that leads to itself
         return "broken link"
 
 
 def _printable(name: str) -> str:
-    # For the system, names are bytes; a name that is not UTF-8 would fail wherever it is written.
+    # To the system, names are bytes; one that is not UTF-8 would cause an error wherever it is written.
     return name.encode(errors="surrogateescape").decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Read the operator's options about the time stamps of logs."""
+"""Parse the operator's options ``--stamp-format`` and ``--time-zone``."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class LogOptions:
     zones: dict[int | None, str] = field(default_factory=dict)
 
     def zone(self, broker_id: int | None) -> str | None:
-        """Look up a broker's time zone."""
+        """Return the time zone that the operator gave for a broker's timestamps; None if none was given."""
         return self.zones.get(broker_id, self.zones.get(None))
 
     @classmethod

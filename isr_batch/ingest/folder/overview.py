@@ -20,7 +20,7 @@ CAPABILITY_COLUMNS = ("about", "found", "next")
 
 
 class Capability(NamedTuple):
-    """An analysis that is possible with the logs, or that lacks something, with the remedy."""
+    """An analysis, whether the logs suffice for it, and, if not, what is missing and how to get it."""
 
     about: str
     found: str
@@ -28,7 +28,7 @@ class Capability(NamedTuple):
 
 
 def file_rows(found: LogFolder) -> list[dict[str, Any]]:
-    """List the files that are read, with the keys of `FILE_COLUMNS`; times are those of their first and last lines."""
+    """List the files that are read, as rows with the keys `FILE_COLUMNS`; times are those of first and last lines."""
     rows = []
     kinds: dict[str, list[str]] = defaultdict(list)
     for file in found.files:

@@ -63,7 +63,7 @@ def read_listing(path: Path | str) -> tuple[Listing, BadFileError | None]:
     -------
     Listing
     BadFileError or None
-        What is wrong with the file.
+        Why the rest of the file could not be read.
     """
     text, bad = _read_listing(path, MAX_BYTES)
     return parse_listing(text.splitlines()), bad
@@ -98,7 +98,7 @@ def parse_listing(lines: Iterable[str]) -> Listing:
 
 
 def listing_sentence(name: str, listing: Listing) -> str:
-    """List the replicas outside the ISR at the time of a listing; nothing else can be read from it."""
+    """Say which replicas were outside the ISR in a listing, which shows nothing else about shrinks."""
     out: dict[int, list[str]] = {}
     for each in listing.partitions:
         for broker in sorted(set(each.replicas) - set(each.isr)):
@@ -118,7 +118,7 @@ def listing_sentence(name: str, listing: Listing) -> str:
 
 
 _NAMED = 5
-"""Partitions that are named."""
+"""Maximum number of partitions that are named."""
 _ID_CHARACTERS = 22
 _NOT_LISTED = "N/A"
 

@@ -19,7 +19,7 @@ _EVENT_FIELDS = {"time": "stamp", "message": "message", "logger": "logger", "lev
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker's settings for a replay; a setting that server.properties does not have is None."""
+    """The settings of a broker that a replay needs; None for a setting that server.properties does not have."""
 
     broker_id: int
     replica_lag_time_max_ms: int | None
@@ -29,7 +29,7 @@ class Broker:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Release and settings from the operator, in ``cluster.yaml`` or as an option, if no log has them."""
+    """Release and settings that the operator gave, in ``cluster.yaml`` or as an option, because no log has them."""
 
     release: str | None = None
     replica_lag_time_max_ms: int | None = None
@@ -81,7 +81,7 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
 
 
 def _event_fields(stated: object) -> EventFields | None:
-    """Read the fields of JSON events from ``cluster.yaml``; names of nested objects are separated by slashes."""
+    """Parse ``events`` of ``cluster.yaml``, the names of a JSON event's fields; slashes separate nested names."""
     if not isinstance(stated, dict) or not {"time", "message"} <= stated.keys() <= _EVENT_FIELDS.keys():
         return None
     if not all(isinstance(field, str) and field for field in stated.values()):

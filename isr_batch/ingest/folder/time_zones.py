@@ -45,7 +45,7 @@ class Shift:
 
     @property
     def zone(self) -> str:
-        """The shift as an offset from UTC."""
+        """The shift as an offset from UTC, such as ``+02:00``."""
         hours, minutes = divmod(abs(self.minutes), 60)
         return f"{'-' if self.minutes < 0 else '+'}{hours:02}:{minutes:02}"
 
@@ -98,7 +98,7 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
         return
     brokers = {file.broker_id for file in files if file.broker_id is not None}
     zones = {shift.zone for shift in found}
-    # A zone for all would move the brokers whose timestamps are right.
+    # One zone for all brokers would shift the timestamps that are already right.
     is_same = len(zones) == 1 and {shift.broker_id for shift in found} == brokers
     options = [zones.pop()] if is_same else [f"{shift.broker_id}={shift.zone}" for shift in found]
     given = " ".join(f"--time-zone {option}" for option in options)
@@ -138,7 +138,7 @@ def _lines_with_mark(file: LogFile, mark: re.Pattern[bytes]) -> Iterator[tuple[i
 
 
 def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
-    """Find a shift by comparing a line with lastCaughtUpTimeMs in it, which is some seconds, or a lag time, earlier."""
+    """Find a broker's shift: the lastCaughtUpTimeMs in a Shrinking line is UTC, and some seconds before the line."""
     quarters, times = Counter(ms // QUARTER_MS for ms in ahead_ms).most_common(1)[0] if ahead_ms else (0, 0)
     if not quarters or times < _AGREE * len(ahead_ms):
         return None

@@ -1,4 +1,4 @@
-"""Copy a folder of logs with made-up names, in Kafka's own layout: only lines that are read keep their text."""
+"""Copy a folder of logs with made-up names, for `anonymize`: only lines that an ingest reads keep their text."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _NAMES: Final = {METADATA: "metadata.txt", SNAPSHOT: "topics.txt", GC: "gc.log"}
 
 
 def find_names(found: LogFolder, names: MadeUpNames) -> None:
-    """Find the names in all logs of a folder."""
+    """Find the names in all logs of a folder that must be replaced, and add them to ``names``."""
     for file in _logs_to_copy(found):
         for lines, kept in _lines_to_copy(file):
             for line, is_kept in zip(lines.to_pylist(), kept.to_pylist(), strict=True):
@@ -31,7 +31,7 @@ def find_names(found: LogFolder, names: MadeUpNames) -> None:
 
 
 def write_copy(found: LogFolder, names: MadeUpNames, out: Path) -> int:
-    """Write the copy; returns the number of its lines.
+    """Write a copy of the logs with made-up names; return the number of lines.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def write_copy(found: LogFolder, names: MadeUpNames, out: Path) -> int:
 
 
 def _logs_to_copy(found: LogFolder) -> Iterator[LogFile]:
-    """Each file with lines once, also where it is listed for several logs."""
+    """List each file with lines once, even if it has several logs."""
     seen = set()
     for file in found.files:
         if file.kind in {*BROKER_KINDS, *_NAMES} and (file.path, file.source) not in seen:
@@ -69,7 +69,7 @@ def _logs_to_copy(found: LogFolder) -> Iterator[LogFile]:
 
 
 def _lines_to_copy(file: LogFile) -> Iterator[tuple[pa.StringArray, pa.BooleanArray]]:
-    """Lines in Kafka's own layout, and whether their text is kept; all others only have their time, level and log."""
+    """Yield lines in Kafka's own layout, and whether an ingest reads them; of others, time, level and log are kept."""
     of_broker = file.kind in BROKER_KINDS
     kinds = LogKindFinder(file.default) if of_broker else None
     for batch in lines_of_file(
@@ -88,7 +88,7 @@ def _lines_to_copy(file: LogFile) -> Iterator[tuple[pa.StringArray, pa.BooleanAr
             pc.is_valid(read["message"]),
             pc.and_(pc.equal(log, REQUEST), pc.match_substring(values, "Completed request:")),
         )
-        if file.layout.whole_seconds:  # as requests without milliseconds are not read
+        if file.layout.whole_seconds:  # an ingest does not read requests without milliseconds
             kept = pc.and_(kept, pc.not_equal(log, REQUEST))
         kept = pc.fill_null(kept, False)
         yield pc.if_else(kept, values, _anonymized_empty_lines(values, log)), kept

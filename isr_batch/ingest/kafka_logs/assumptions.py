@@ -22,7 +22,7 @@ class Note(NamedTuple):
 
 
 def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], topic_ids: int) -> list[Note]:
-    """List what the rows of an ingest are based on: the covered time, and inferred and assumed values.
+    """List what the rows of an ingest are based on: the time that logs cover, and inferred or assumed values.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ KEPT_LINES = arrow_columns(
     "kind STRING, broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING, "
     "line_hash BIGINT"
 )
-"""Columns of lines that are kept for later logs."""
+"""Columns of the lines that a lake keeps, because logs that are ingested later may need them."""
 SILENCES = arrow_columns("broker_id INT, process INT, from_us BIGINT, until_us BIGINT")
 FILES = arrow_columns("kind STRING, broker_id INT, first_us BIGINT, last_us BIGINT, informs BOOLEAN")
 AS_IT_BEGAN_LOGGED = ("start_offset", "start_high_watermark", "start_offset_source", "held_at_start")
@@ -25,14 +25,14 @@ AS_IT_BEGAN = (
     *AS_IT_BEGAN_LOGGED, "begins_mid_term", "term_source", "assigned", "assigned_source", "isr_at_start", "isr_source",
     "previous_leader_id",
 )  # fmt: skip
-"""Columns of a term that only the log with its start shows; if no log has its start, all columns."""
+"""Columns of a term that only the log with the term's start shows; if no log has the start, all columns."""
 AS_IT_ENDED = ("end_us", "ends_mid_term")
 _TERM = ("leader_id", "topic", "partition_id", "leader_epoch", "start_us")
 
 
 @dataclass(frozen=True)
 class EarlierLogs:
-    """The part of a lake that is from logs that are gone.
+    """The part of a lake that comes from logs that are no longer in the folder ("gone"), which the new logs continue.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class EarlierLogs:
     brokers: Mapping[int, Broker] = field(default_factory=dict)
 
     def begin_us(self) -> dict[int, int]:
-        """Find the first timestamp of each broker's lines, from which on everything is derived again.
+        """Find the first timestamp of each broker's kept lines; everything from then on is derived again.
 
         A broker that is not in the folder is left out if its settings are unknown, as in a lake of an earlier version.
         """
@@ -80,7 +80,7 @@ class EarlierLogs:
                 if row["stamp_us_min"] is not None and row["broker_id"] in self.brokers}  # fmt: skip
 
     def with_stretches(self, read: Sequence[Stretch], signs: pa.Table) -> list[Stretch]:
-        """Join the stretches of logs that are read to the stretches of earlier logs that they continue.
+        """Join stretches of covered time: those of the logs that are read, to those of earlier logs that they continue.
 
         Parameters
         ----------
@@ -102,7 +102,7 @@ class EarlierLogs:
         return [stretch for broker_id in sorted(of_broker) for stretch in of_broker[broker_id]]
 
     def _goes_on(self, before: Stretch, after: Stretch, signs: pa.Table | None) -> bool:
-        """Whether nothing is missing between two stretches: no gap, or consecutive request numbers."""
+        """Whether no request is missing between two stretches of a log: no gap in time, or consecutive numbers."""
         if after.first_us <= before.until_us + GAP_US:
             return True
         return signs is not None and not any(
@@ -113,7 +113,7 @@ class EarlierLogs:
         )  # fmt: skip
 
     def requests_before(self, begins_us: Mapping[int, int]) -> dict[int, int]:
-        """Find, for each broker, when the last request was completed before its request logs continue."""
+        """Return, for each broker, when its last request in an earlier log was completed."""
         last: dict[int, int] = {}
         for broker_id, last_us in self.requests:
             if last_us <= begins_us.get(broker_id, 0):
@@ -121,7 +121,7 @@ class EarlierLogs:
         return last
 
     def numbers_before(self, begins_us: Mapping[int, int]) -> pa.Table:
-        """Return the last request of each session before the request logs continue."""
+        """Return the last request of each fetch session in earlier logs, before the new request logs begin."""
         last: dict[tuple[Any, ...], dict[str, Any]] = {}
         for row in self.numbers.sort_by([("completed_us", "ascending"), ("number", "ascending")]).to_pylist():
             if row["completed_us"] <= begins_us.get(row["broker_id"], 0):
@@ -129,7 +129,7 @@ class EarlierLogs:
         return pa.Table.from_pylist(list(last.values()), NUMBERED)
 
     def with_followers(self, seen: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Add followers of terms that only earlier logs show, because they fetched or were in the ISR there."""
+        """Add to terms the followers that only earlier logs show, because they fetched or were in the ISR there."""
         keys = ("topic", "partition_id", "leader_epoch")
         return [
             *seen,
@@ -153,9 +153,9 @@ class EarlierLogs:
         )
 
     def terms_that_go_on(self, found: Sequence[Begun], starts: pa.Table, settings: pa.Table) -> list[Begun]:
-        """Replace terms that seem to begin in mid-term by the terms from the log in which they began.
+        """Replace terms whose start the new logs do not show by the same terms from the earlier log that shows it.
 
-        A term whose beginning is logged now, because its line came later than its requests, begins there.
+        If the new logs show the start after all, because its line came later than the first requests, that counts.
         """
         restarts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
         logged: dict[tuple[Any, ...], int] = {}

@@ -1,4 +1,4 @@
-"""Find the lines of server.log and state-change.log with evidence about shrinks."""
+"""Find the lines of server.log and state-change.log that are evidence about shrinks, for table shrink_evidence."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

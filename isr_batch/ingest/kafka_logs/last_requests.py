@@ -18,12 +18,12 @@ from isr_batch.ingest.kafka_logs.earlier_logs import KEPT_LINES
 from udfs.arrow_types import arrow_columns
 
 KEPT_US = 3 * 86_400_000_000
-"""Time for which requests and lines are kept; logs are not expected to be later than that."""
+"""Time, in microseconds, for which requests and lines are kept; no log is expected to be ingested later than that."""
 _RECENT_US = 1_000_000
-"""A request that bounds an append may be logged this much later than the append's own request, because followers wait
-for up to half a second."""
+"""A fetch that bounds an append may be logged this many microseconds after the append's own request, because followers
+wait for up to half a second."""
 _MOST_OF_FILE = 200
-"""Most produce requests that are kept per file; on a busy broker they span less than a second."""
+"""Maximum number of produce requests that are kept per file; on a busy broker they span less than a second."""
 _FOLLOWER = ("replica_id", "client_id")
 _READ = arrow_columns("broker_id INT, replica_id INT, client_id STRING, source_file STRING, source_line BIGINT, "
                       "handled_us BIGINT, read_us BIGINT")  # fmt: skip
@@ -31,7 +31,7 @@ _PRODUCED = arrow_columns("broker_id INT, source_file STRING, source_line BIGINT
 
 
 def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Table) -> pa.Table:
-    """List the last requests as `KEPT_LINES`, with the time at which an I/O thread took each request as its timestamp.
+    """List the last requests as rows of `KEPT_LINES`, whose timestamp is when an I/O thread took the request.
 
     The message of a fetch names the follower, and the time at which the leader last read its log for this fetch. If the
     fetch waited for data, that is the time of the response.

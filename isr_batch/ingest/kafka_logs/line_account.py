@@ -29,7 +29,7 @@ class Tally:
 
 
 def total_lines(account: Iterable[Tally], became: str) -> int:
-    """Count the lines of all logs with one outcome."""
+    """Count the lines of all logs with one outcome (``became``), such as refused."""
     return sum(tally.lines for tally in account if tally.became == became)
 
 
@@ -63,7 +63,7 @@ def require_balance(account: Iterable[Tally]) -> None:
 
 
 def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, refused_lines: pa.Table) -> list[Tally]:
-    """Count the lines of all logs.
+    """Count the lines of each log by outcome: read, used, skipped, refused.
 
     Parameters
     ----------

@@ -40,19 +40,20 @@ _FOUND = arrow_columns(
     "days ARRAY<INT>, informs BOOLEAN, active_us ARRAY<BIGINT>, other_stamps_us ARRAY<BIGINT>, "
     "other_hashes ARRAY<BIGINT>"
 )
-"""A row is a line of interest, a problem, or, if ``lines`` is not null, a summary of some lines of a file."""
+"""Columns of what one pass finds: a row is a line of interest, a problem, or, if ``lines`` is not null, a summary of
+some lines of a file."""
 
 OTHER_LAYOUT = "no time stamp in the layout of the file"
 """Reason for refusing a line of interest without a timestamp: the layout changed within the file."""
-# The lines of a stack trace are indented.
+# The other lines of a stack trace are indented, and do not match.
 _LOOKS_OF_INTEREST = rf"^\S.*(?:{SERVER_LINES}|{STATE_CHANGE_LINES}|Completed request:)"
 _EXCEPTION = r"^(?:Caused by: )?[\w.$]+(?:Exception|Error)\b"
-"""The line of an exception, which belongs to the log line before it."""
+"""Pattern of a line that begins an exception, which belongs to the log line before it."""
 _KEPT = pa.array([SERVER, STATE_CHANGE])
 _HEAD = 64
-"""Characters at the start of a line within which its level is."""
+"""Number of characters at the start of a line in which its level (INFO, ...) is looked for."""
 _SHOWN = 200
-"""Characters that are kept of the line of an exception."""
+"""Maximum number of characters that are kept of an exception's line."""
 
 _IN_TABLES = ("broker_id", "source_file", "source_line", "stamp_us", "message", "problem", "detail")
 
@@ -151,8 +152,8 @@ def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLog
         for kind in (SERVER, STATE_CHANGE)
     )
     files = pa.concat_tables([read.files.select(FILES.names), earlier.files])
-    # Kept lines are also signs of life; without them, nothing would be known about a process that has ended. The last
-    # line of a file is such a sign as well, whatever its content.
+    # Kept lines also show that the broker was alive; otherwise nothing would be known about a process that has ended.
+    # So does the last line of a file, whatever it says.
     last = earlier.files.filter(pc.equal(earlier.files["kind"], SERVER)).select(["broker_id", "last_us"])
     lived = pa.concat_tables(
         [rows.rename_columns(["broker_id", "at_us"]) for rows in (server.select(["broker_id", "stamp_us"]), last)]
@@ -211,7 +212,7 @@ def read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_stamps_of_exceptions(value: pa.StringArray, of_server: pa.BooleanArray, stamps: pa.Array) -> pa.Array:
-    """Give an exception the timestamp of the log line before it; of repeated exceptions only the first gets one."""
+    """Give the line of an exception the timestamp of the log line before it; of repeated ones, only the first."""
     bare = pc.and_(of_server, pc.and_(pc.is_null(stamps), pc.match_substring_regex(value, WITHOUT_STAMP)))
     at = np.flatnonzero(bare)
     if not len(at):
@@ -232,7 +233,7 @@ def _brokers_with_overlapping_logs(files: Sequence[LogFile]) -> list[int | None]
 
 
 def _chosen_lines(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of interest of a batch, and for each file a summary of the other lines."""
+    """Yield the lines of interest of a batch, and one row per file that summarises the other lines."""
     keep = pc.or_(pc.is_valid(batch["message"]), pc.is_valid(batch["problem"]))
     kept = batch.filter(keep)
     columns = [
@@ -255,7 +256,7 @@ def _figures_of_other_lines(batch: pa.RecordBatch, overlapping: frozenset[int | 
         days = np.unique(stamps // _DAY_US).astype(np.int32)
         row |= {"first_us": int(stamps.min()), "last_us": int(stamps.max()), "days": days}
         if kind == SERVER:
-            # The first and the last line of each interval.
+            # Only the first and the last line of each interval are kept as signs of activity.
             ordered = np.sort(stamps)
             changes = np.flatnonzero(np.diff(ordered // BUCKET_US))
             row["active_us"] = np.unique(ordered[np.concatenate([[0], changes, changes + 1, [len(ordered) - 1]])])
@@ -271,7 +272,7 @@ def _figures_of_other_lines(batch: pa.RecordBatch, overlapping: frozenset[int | 
 
 
 def _without_duplicates(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
-    """Drop duplicate lines, which come from overlapping copies of a log."""
+    """Drop lines that are in the result twice, because copies of a log overlap."""
     return sql(
         """
         SELECT * FROM lines WHERE stamp_us IS NULL OR message IS NULL

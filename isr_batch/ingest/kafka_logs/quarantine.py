@@ -1,4 +1,4 @@
-"""Build table quarantine: refused lines and files, and lines whose rows are doubtful."""
+"""Make the rows of table quarantine: refused lines and files, and lines whose rows are kept but doubtful."""
 
 from collections.abc import Sequence
 
@@ -84,7 +84,7 @@ REFUSED_REQUESTS = Query(
 
 
 def quarantine(engine: Engine, known: pa.Table, refused: Rows, doubtful: Sequence[Rows]) -> Rows:
-    """Add the refused and doubtful lines of the request logs to known rows of quarantine.
+    """Make the rows of quarantine for all logs: refused and doubtful lines of request logs, known rows for others.
 
     Parameters
     ----------

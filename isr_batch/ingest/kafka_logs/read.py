@@ -1,4 +1,4 @@
-"""Read a folder of broker logs into the input tables, by calling the other modules of this package in order."""
+"""Read a folder of broker logs into the input tables. The modules next to this one, called in order, do the steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ from udfs.batches.sessions import Members  # noqa: TC001 a type of a variable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY = (date.min - _EPOCH.date()).days
-"""Python's first day, which replaces a time in the year 0 that a line may have."""
+"""Day number of Python's first date; it replaces a time in the year 0, which a line may have."""
 
 # Queries on all requests, fetches and appends, which run in the pass that computes these rows, to save a second one.
 _OF_REQUESTS = {
@@ -103,7 +103,7 @@ class KafkaLogs:
     notes: list[Note]
 
     def account(self) -> list[Tally]:
-        """Count the lines of all logs by outcome: used, skipped or refused.
+        """Count the lines of each log by outcome: used, skipped or refused.
 
         Raises
         ------
@@ -276,7 +276,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     mid_term_rows.settle_mid_term(engine, rows, stretches, evidence, fetched, produced, of_interest.files)
     earlier.fill_in_what_was_logged(rows)
     led = pa.Table.from_pylist(rows, schema=mid_term_rows.settled_schema(known.schema))
-    # Without the request log of a leader, nothing new is known about its appends.
+    # If a leader's request log is not read now, nothing new is known about its appends.
     led_here = led.filter(pc.is_in(led["leader_id"], pa.array([*begins_us], pa.int32())))
     replaced_appends = last.open_appends()
     if last.appends.num_rows:
@@ -328,7 +328,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
 
 
 def _results_on_requests(engine: Engine, found: log_folder.LogFolder) -> dict[str, Rows]:
-    """Read the requests, and return the results of the queries on them; the requests themselves are not kept."""
+    """Read all request logs once, and return the results of the queries on the requests, which are not kept."""
     requests = request_log.read_requests(engine, found.of_kind(log_folder.REQUEST))
     said = engine.answers(requests, _OF_REQUESTS)
     without_copies = request_log.refuse_duplicate_requests(engine, requests, said.pop("hashes"))
@@ -386,7 +386,7 @@ def _begun_before(
     seen: list[dict[str, Any]],
     earlier: partition_lines.Earlier,
 ) -> tuple[list[mid_term.Begun], partition_lines.PartitionEvidence]:
-    """Find the terms whose beginning is not logged, and the evidence about their partitions."""
+    """Find the terms that began before the logs, and what the lines say about their partitions."""
     start_rows = starts.select(
         ["broker_id", "topic", "partition_id", "leader_epoch", "stamp_us", "leads"]
     ).to_pylist()  # fmt: skip

@@ -14,7 +14,7 @@ from isr_batch.ingest.log_files.limits import UNREADABLE, BadFileError, most_unp
 SUFFIXES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_MEMBERS: Final = 10_000
 DIRECTORY_BYTES: Final = 512
-"""Bytes allowed per member in a ZIP file's directory, because Python reads the whole directory at once."""
+"""Bytes that a ZIP file's directory may have per member: a limit, because Python reads the whole directory at once."""
 HEADER_BYTES: Final = 1 << 20
 """Maximum size of a header with a long name, which is read at once."""
 HELD_BYTES: Final = 1 << 25
@@ -101,7 +101,7 @@ class _Archive:
             detail = f"its files have more than {self.most_bytes >> 20} MiB: split it"
             raise BadFileError("decompression limit", detail)
         if is_file:
-            self.members.pop(name, None)  # a later entry replaces an earlier one of the same name
+            self.members.pop(name, None)  # a later member replaces an earlier one with its name
             self.members[name] = size
 
     def share(self, name: str) -> int:
@@ -132,11 +132,11 @@ class _Zip(_Archive):
 
 
 class _Header(tarfile.TarInfo):
-    """A header that is only read if its size is plausible."""
+    """A tar header that is read only if its size is plausible, because tarfile reads a long name at once."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         if not self.isreg() and not 0 <= self.size <= HEADER_BYTES:
-            raise tarfile.ReadError("a header beyond any sensible size")
+            raise tarfile.ReadError("a tar header is larger than any real one")
         return super()._proc_member(tar)  # type: ignore[misc, no-any-return]
 
 
@@ -154,7 +154,9 @@ class _Tar(_Archive):
         assert file is not None
         file.seek(self._tar.offset)
         if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
-            raise tarfile.ReadError("a damaged header ends it")  # if not, tarfile silently stops listing here
+            raise tarfile.ReadError(
+                "a damaged header ends the archive"
+            )  # tarfile would end the list here without an error
         self._packed = not path.endswith(".tar")
 
     def open(self, name: str) -> IO[bytes]:

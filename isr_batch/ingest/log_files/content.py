@@ -25,14 +25,14 @@ from isr_batch.ingest.log_files.otlp import is_otlp, lines_of_otlp
 
 CHUNK_BYTES = 1 << 20
 ZSTD_CHUNK_BYTES = 1 << 16
-"""Size of chunks of a zstd file: small, because the whole chunk with the damage is lost if the file is damaged."""
+"""Bytes of a zstd file that are decompressed at once: few, because damage loses the whole chunk."""
 
 RANGE_BYTES = 96 << 20
-"""Size of the ranges in which an uncompressed file is read, one task each."""
+"""Size, in bytes, of the ranges in which an uncompressed file is read, one task each."""
 
 _PACKED = {".gz", ".tgz", ".zst", ".xz", ".bz2", ".zip"}
 USUAL_RATIO = 20
-"""Assumed compression ratio of a log."""
+"""Assumed compression ratio of a log, for estimates of its unpacked size."""
 
 HASHED_BYTES = tuple(64 << n for n in range(40))
 """Lengths of prefixes whose hashes are stored, to recognise a shorter copy later by at least half of its bytes."""
@@ -119,7 +119,7 @@ def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 @cache
 def _converted(_process: int) -> ConvertedExports:
-    """Return the exports that this process has converted, because a forked one would write to the same file."""
+    """Return this process's own `ConvertedExports`: a forked process must not write to its parent's temporary file."""
     return ConvertedExports()
 
 
@@ -193,7 +193,7 @@ def _packed_content(path: str) -> Iterator[bytes]:
 
 
 def _unpacked(name: str, file: str | IO[bytes]) -> Iterator[bytes]:
-    """Unpack a path, or an open stream of an archive."""
+    """Yield the decompressed bytes of a file on disk, or of an open member of an archive."""
     if name.endswith(".zst"):
         if isinstance(file, str) and not os.stat(file).st_size:  # noqa: PTH116
             return
@@ -210,7 +210,7 @@ def _unpacked(name: str, file: str | IO[bytes]) -> Iterator[bytes]:
             yield chunk
         return
     with opener(file) as stream:
-        # `read` would lose the data that a damaged file returned before the error.
+        # Read in small steps: one `read` of everything would lose the data before the damage.
         while chunk := stream.read1(CHUNK_BYTES):
             yield chunk
 
@@ -268,12 +268,12 @@ class Fingerprinter:
         if self.may_cut:
             self._cut(chunk)
         self.size += len(chunk)
-        self.newlines += int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == _NEWLINE))  # bytes.count takes longer
+        self.newlines += int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == _NEWLINE))  # faster than bytes.count
         self.last = chunk[-1:]
 
     def _cut(self, chunk: bytes) -> None:
         next_cut = max(self.cuts[-1][0] + self.range_bytes - self.size, 0)
-        # A line without a timestamp belongs to the line before it, so a range begins with a timestamp.
+        # A range begins with a line that has a timestamp, because a line without one belongs to the line before it.
         line_end = chunk.find(b"\n[2", next_cut) if next_cut < len(chunk) else -1
         if line_end >= 0:
             self.cuts.append((self.size + line_end + 1, self.newlines + chunk.count(b"\n", 0, line_end + 1) + 1))
@@ -294,5 +294,5 @@ def fingerprint(path: str, beginnings: Sequence[int] = (), range_bytes: int = RA
         for _ in taken.watch():
             pass
     except BadFileError:
-        pass  # reported when the lines are read
+        pass  # damage is reported when the lines are read
     return taken.fingerprint()

@@ -20,7 +20,7 @@ _SYSLOG_LEVELS: Final = {"0": "FATAL", "1": "FATAL", "2": "FATAL", "3": "ERROR",
 _NANOS: Final = "instant/nanoOfSecond"
 SECONDS: Final = "instant/epochSecond"
 _FITS: Final = 0.8
-"""Share of a field's values that must fit its name."""
+"""Share of a field's values that must have the form expected of a field with its name."""
 _LOGGER = re.compile(r"[A-Za-z_$][\w$-]*(\.[\w$-]+)*")
 _KAFKAS_LOGGER = re.compile(r"(kafka|org\.apache|state\.change)\.[\w$.]+")
 _COMPONENT = re.compile(r"[A-Z]\w+[ ,].*=.*")
@@ -47,7 +47,7 @@ def is_source(text: str) -> bool:
 
 
 class EventFields(NamedTuple):
-    """Paths of an event's fields, with slashes between the names; empty for a missing one.
+    """Where an event has its time, logger, message and so on: paths with slashes between names; empty if missing.
 
     ``front`` is a prefix that the pipeline has removed from the message, such as ``Partition t-0 broker=1``; ``source``
     is the container or host.
@@ -63,7 +63,7 @@ class EventFields(NamedTuple):
 
 @dataclass(frozen=True)
 class _Field:
-    """A field of events: the ends of its usual paths, best first, and the form of its values."""
+    """How a field of events is found: by the usual ends of its path, best first, and by the form of its values."""
 
     names: tuple[str, ...]
     fits: Callable[[str], object]
@@ -71,7 +71,7 @@ class _Field:
 
 MESSAGES: Final = ("message", "msg", "@message", "short_message", "log", "body", "logmessage", "logentry",
                    "textpayload", "content", "event.original", "line", "_raw", "text")  # fmt: skip
-"""Names of fields with a message, or with the whole line."""
+"""Usual names of the field that has the message or the whole line."""
 SOURCES: Final = ("kubernetes.pod_name", "kubernetes.pod.name", "k8s.pod.name", "pod_name", "podname", "logstreamname",
                   "@logstream", "pod", "_hostname", "host.name", "hostname", "host", "source_host",
                   "source")  # fmt: skip
@@ -96,7 +96,7 @@ _LOGGERS_BY_CONTENT: Final = _Field(
 
 
 def flat(event: Mapping[str, object], within: str = "") -> dict[str, object]:
-    """Flatten nested objects to fields by path, with slashes."""
+    """Flatten nested objects: one entry per field, under its path with slashes."""
     fields: dict[str, object] = {}
     for name, value in event.items():
         if isinstance(value, dict):
@@ -139,7 +139,7 @@ def event_fields(
 def fields_with_form(
     events: Sequence[Mapping[str, object]], fields: EventFields, forms: Sequence[StampForm] = EVENT_FORMS
 ) -> tuple[EventFields, StampForm] | None:
-    """Find the form of the time in these fields; None if most events lack the time or the message."""
+    """Detect the form of timestamps if the fields are given; None if most events lack the time or the message."""
     some = [(json_text_at(event, fields.stamp), json_text_at(event, fields.message)) for event in events]
     texts = [stamp for stamp, message in some if stamp and message]
     form = form_of(texts, forms) if 2 * len(texts) >= len(events) else None
@@ -171,7 +171,7 @@ def _share_of_events(fits: Callable[[str], object], texts: Sequence[str]) -> flo
 
 
 def names_of_fields(events: Sequence[Mapping[str, object]], most: int = 12) -> str:
-    """List the fields of events for an error message."""
+    """List the names of events' fields, at most ``most``, for an error message."""
     names = sorted({path for event in events[:_LOOKED_AT] for path in flat(event)})
     return ", ".join(names[:most]) + (", ..." if names[most:] else "")
 
@@ -202,7 +202,7 @@ def _with_stack(message: str, event: object) -> str:
 
 
 class EventTexts(NamedTuple):
-    """Parts of events, one row per event; a missing part is null."""
+    """Columns with the parts of events (time, message and so on), one row per event; a missing part is null."""
 
     message: pa.StringArray
     stamp: pa.StringArray

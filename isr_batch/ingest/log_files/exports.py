@@ -47,7 +47,7 @@ Event = dict[str, object]
 
 
 class BadExportError(Exception):
-    """An export cannot be read: the reason, and further details."""
+    """Raised if an export cannot be read; it has the reason, and further details."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason)
@@ -68,7 +68,7 @@ def is_export(path: str, head: bytes) -> bool:
         try:
             only = json.loads(first)
         except (ValueError, RecursionError):
-            # A document of several lines, or one that is longer than the examined part; or lines with a damaged one.
+            # Either a JSON document of several lines or beyond the examined part, or lines of JSON with a damaged one.
             lines = [line for line in rest.split("\n")[:_LINES_LOOKED_AT] if line.strip()]
             is_named = _NAME.search(path) or first.strip() == "{" or _LIST_OF_EVENTS.match(text)
             return bool(is_named) and 2 * len(json_objects(lines)) <= len(lines)
@@ -91,7 +91,7 @@ class _Place(NamedTuple):
 
 
 class ConvertedExports:
-    """Converts each export once: later readers get its lines from a temporary file, which ends with the process."""
+    """Converts each export once: later readers get its lines from a temporary file, deleted with the process."""
 
     def __init__(self) -> None:
         self.file = TemporaryFile(prefix="isr-batch-")  # noqa: SIM115 closed by the finalizer
@@ -336,7 +336,7 @@ def _event_of_export_fields(each: object) -> Event | None:
 
 
 def _field_of_lines(events: Sequence[Event]) -> str | None:
-    """Return the field whose values most often begin like a log line, and are the longest."""
+    """Find the field with the broker's lines: its values most often begin like a log line, and are the longest."""
     some = events[:_LOOKED_AT]
     found: dict[str, tuple[int, int]] = {}
     for event in some:
@@ -351,7 +351,7 @@ def _field_of_lines(events: Sequence[Event]) -> str | None:
 _DIGITS: Final = 17
 """Digits of a time to the millisecond."""
 _STAMP: Final = 40
-"""Length up to which a text is only a timestamp."""
+"""A text of at most this many characters is a timestamp alone, without a line."""
 
 
 class _ExportOrder:

@@ -43,7 +43,7 @@ def _json_fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.Strin
         if read.num_rows == len(objects):
             return [_json_as_text(_json_column(read, path)) for path in paths]
     except pa.ArrowInvalid:
-        pass  # a damaged line, or a number instead of text
+        pass  # a line is damaged, or has a number where text is expected
     parsed = [load_json_line(each) for each in objects.to_pylist()]
     return [pa.array([json_text_at(each, path) for each in parsed], pa.string()) for path in paths]
 
@@ -72,7 +72,7 @@ def _json_column(table: pa.Table, path: str) -> pa.Array:
 
 
 def _number_type(value: object) -> pa.DataType | None:
-    """Return Arrow's type for a number, with fractions for a time in seconds, which the next line may have."""
+    """Return Arrow's type for a JSON number; times in seconds get a fraction, because the next line may have one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return pa.int64() if isinstance(value, int) and abs(value) > _MOST_SECONDS else pa.float64()
@@ -85,7 +85,7 @@ _SIX_DIGITS = pa.decimal128(24, 6)
 def _json_as_text(column: pa.Array) -> pa.StringArray:
     if not pa.types.is_floating(column.type):
         return column if pa.types.is_string(column.type) else column.cast(pa.string())
-    text = column.cast(_SIX_DIGITS).cast(pa.string())  # without an exponent, unlike 1.763742612613e+09
+    text = column.cast(_SIX_DIGITS).cast(pa.string())  # not 1.763742612613e+09
     return pc.replace_substring_regex(pc.replace_substring_regex(text, "0+$", ""), r"\.$", "")
 
 
@@ -109,4 +109,4 @@ def json_text_at(each: object, path: str) -> str | None:
     found = json_value_at(each, path)
     if found is None or isinstance(found, dict | list):
         return None
-    return str(found).encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be encoded
+    return str(found).encode("utf-8", "replace").decode()  # half of a surrogate pair is not UTF-8

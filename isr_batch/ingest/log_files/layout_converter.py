@@ -64,7 +64,7 @@ class LayoutConverter:
         return set() if of_events is None else set(pc.unique(of_events.drop_null()).to_pylist())
 
     def rest(self) -> LinesInKafkasLayout:
-        """Return the remaining lines at the end of the file."""
+        """Return the lines that were held back for their continuation; called at the end of the file."""
         lines = LinesInKafkasLayout(pa.array([], pa.string()), np.empty(0, np.int64))
         for number, joiner in enumerate(self.joiners):
             values, numbers = joiner.rest()
@@ -106,11 +106,11 @@ class LayoutConverter:
         return self.inner(values, numbers)
 
     def inner(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
-        """Convert lines without a prefix."""
+        """Convert lines whose prefixes have been removed."""
         convert = self._from_events if self.layout.arrangement == JSON else self._arranged
         if self.other is None:
             return convert(values, numbers)
-        # Positions instead of line numbers, because an event of several lines may precede a line of the other layout.
+        # Sorted by position, not by line number: an event of several lines may precede a line of the other layout.
         place = np.arange(len(values))
         fits = np.asarray(pc.fill_null(pc.match_substring_regex(values, self.pattern or r"^\{"), False))
         both = [
@@ -169,7 +169,7 @@ class LayoutConverter:
 
     def _from_events(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
         message, stamp, level, logger = event_texts(values, EventFields(*self.layout.fields))
-        # An event may have many lines: a broker prints all its settings in one.
+        # One event may have many lines: a broker prints all its settings as one event.
         pieces = pc.split_pattern(pc.utf8_rtrim(message, "\r\n"), "\n")
         first = pc.list_element(pc.fill_null(pieces, [""]), 0)
         first = pc.if_else(pc.is_valid(message), first, None)
@@ -210,7 +210,7 @@ def _lines_apart(
 
 
 def _whole_logger_name(logger: pa.StringArray, message: pa.StringArray) -> pa.StringArray:
-    """Complete the names of Kafka's two special loggers if a layout has shortened them."""
+    """Complete the names of the request and the state change logger, which some layouts shorten."""
     request = pc.match_substring(message, "Completed request:")
     short = pc.equal(logger, "logger")
     state = pc.or_(pc.ends_with(logger, "change.logger"), pc.and_(short, pc.invert(request)))

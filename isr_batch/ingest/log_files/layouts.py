@@ -46,7 +46,8 @@ ARRANGEMENTS = {
     NO_LOGGER: rf"{_HEAD}(?P<message>.*)$",
     NO_LEVEL: rf"^{_STAMP}[ \t]+(?P<message>.*)$",
 }
-"""Regular expressions for Python and for RE2; of those that fit most lines, the first is used."""
+"""Orders of timestamp, level, logger and message, as regular expressions for both Python and RE2. The first that fits
+most lines is used."""
 JSON = "JSON"
 OTHER_KINDS = {
     r"\s*<(\?xml|results|!DOCTYPE|html)": ("XML or HTML", "export the events as JSON, CSV or text"),
@@ -55,7 +56,7 @@ OTHER_KINDS = {
 """Kinds of text that are no lines, by how they begin: the reason, and what to do."""
 _OWN = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] [A-Z]+ ")
 _FITS = 0.8
-"""Share of a file's lines with timestamps that its layout must fit."""
+"""A layout is chosen only if it fits this share of a file's lines with timestamps."""
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
 THREAD = r"^\[[^\]=]*\]:?[ \t]+"
 _NOT_A_THREAD = re.compile(r"\[[^\]]*(=|Partition |Controller |Broker )")
@@ -63,7 +64,7 @@ _NOT_A_THREAD = re.compile(r"\[[^\]]*(=|Partition |Controller |Broker )")
 
 @dataclass(frozen=True)
 class Layout:
-    """How the lines of a file are laid out.
+    """How the lines of a file are laid out, so that `LayoutConverter` can bring them into Kafka's own layout.
 
     Parameters
     ----------
@@ -124,12 +125,12 @@ class Layout:
         return ", then ".join([*names, own]) + more + (f"; other lines {self.other}" if self.other else "")
 
     def to_text(self) -> str:
-        """Serialise it for a worker."""
+        """Serialise the layout for a Spark worker."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> "Layout":
-        """Read what `to_text` wrote."""
+        """Read a layout that `to_text` serialised."""
         return cls._of(json.loads(text))
 
     @classmethod
@@ -195,7 +196,7 @@ def _inner_layout(
     rest = _plain_layout(others, stamp_format)
     if isinstance(events, UnreadableLayout) or isinstance(
         rest, UnreadableLayout
-    ):  # the lines of a start script may be unreadable
+    ):  # a start script's lines may have no layout
         return events
     has_requests = any("Completed request:" in line for line in others)
     return replace(events, other=rest, whole_seconds=events.whole_seconds or (rest.whole_seconds and has_requests))

@@ -3,7 +3,7 @@
 from typing import Final
 
 MAX_RATIO, RATIO_COUNTS_FROM = 200, 64 << 20
-"""Largest compression ratio, and the size from which it applies.
+"""Largest compression ratio, and the unpacked size in bytes from which it applies.
 
 Request logs are compressed to a 20th or 40th, quiet ones to a 100th; a small file with equal lines may have a higher
 ratio.

@@ -30,7 +30,7 @@ from isr_batch.ingest.log_files.limits import BadFileError
 from isr_batch.ingest.log_files.prefixes import SOME
 
 HEAD_BYTES = 1 << 20
-"""Bytes read at the start of a file, and at the end if it is not compressed."""
+"""Number of bytes examined at the start of a file, and at its end if it is not compressed."""
 LAYOUT_LINES = 400
 
 _AT_INFO = r"^\[[^\]]*\] INFO "
@@ -42,12 +42,12 @@ OF_USE = {
     STATE_CHANGE: f"state.change.logger|{STATE_CHANGE_LINES}",
     SERVER: SERVER_LINES,
 }
-"""Patterns of the lines of interest, by log."""
+"""Pattern of the lines of interest of each log."""
 
 
 @dataclass
 class SeenByLook:
-    """Findings of `look` about one source of a file."""
+    """Findings about the lines of one source (container or host) in a file, from the file's first and last lines."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     of_use: Counter[str] = field(default_factory=Counter)
@@ -56,13 +56,13 @@ class SeenByLook:
     first: str | None = None
     last: str | None = None
     goes_on: bool = False
-    """Whether the file continues after ``last``."""
+    """Whether the file has more lines after the last one that was examined."""
     whole: bool = True
-    """All of its lines were seen."""
+    """Whether all lines were examined."""
     first_of: dict[str, str] = field(default_factory=dict)
-    """The first timestamp, by log."""
+    """First timestamp of each log."""
     informs: bool = False
-    """server.log has a line at INFO, the level at which leaders log shrinks."""
+    """Whether server.log has a line at INFO, the level at which leaders log shrinks."""
     has_lag_time: bool = False
     """A line prints replica.lag.time.max.ms."""
     unread: list[tuple[int | None, str]] = field(default_factory=list)
@@ -70,13 +70,13 @@ class SeenByLook:
 
     @property
     def broker_id(self) -> int | None:
-        """Broker that most lines name."""
+        """The broker that most lines name as their writer; None if no line names one."""
         return self.brokers.most_common(1)[0][0] if self.brokers else None
 
 
 @dataclass(frozen=True)
 class Look:
-    """Findings of `look` about a file.
+    """Findings about a file from its first and last lines: its layout, and those about each source of its lines.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def _parts_to_look_at(path: str, size: int) -> tuple[list[list[str]], bool]:
 
 
 def _reason_not_read(path: str) -> BadFileError | None:
-    """Report why a file is not read at all, because no other step does so for names that are not those of logs."""
+    """Return why a file with another name than a log's cannot be read at all; no other step would report it."""
     try:
         next(content_chunks(path), b"")
     except BadFileError as bad:

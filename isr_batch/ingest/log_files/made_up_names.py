@@ -90,13 +90,13 @@ class MadeUpNames:
         """Names of topics, which numbers of partitions follow."""
 
     def name(self, kind: str, text: str) -> str:
-        """Return the made-up name that replaces a name."""
+        """Return the made-up name that replaces a name of this kind (topic, host, ...)."""
         if text not in self.names:
             self.names[text] = f"{kind}-{self._digest(text).hex()[:10]}"
         return self.names[text]
 
     def find(self, line: str) -> None:
-        """Find the names of topics in a line."""
+        """Find the names in a line that must be replaced in all lines."""
         for found in _TOPICS.finditer(line):
             topic = next(filter(None, found.groups()))
             if not _INTERNAL.fullmatch(topic):
@@ -182,11 +182,11 @@ class MadeUpNames:
 
 
 def _is_of_kafka(word: str) -> bool:
-    """Whether Kafka itself prints all parts of a word; a pattern may lack the first letter."""
+    """Whether all parts of a word are words that Kafka prints; patterns may leave out a first letter."""
     known = words_of_kafka()
     return all(part in known or part[1:] in known or len(part) == 1 for part in re.findall("[A-Za-z]+", word))
 
 
 def names_as_text(names: Mapping[str, str]) -> str:
-    """List each made-up name and what it stands for, as JSON."""
+    """Write the table of made-up names and the names that they replace, as JSON."""
     return json.dumps({made_up: name for name, made_up in sorted(names.items())}, indent=1, ensure_ascii=False) + "\n"

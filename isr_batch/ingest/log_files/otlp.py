@@ -48,7 +48,7 @@ def events_of_batch(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         for of_scope in of_resource.get("scopeLogs", []):
             scope = of_scope.get("scope", {}).get("name")
             for record in of_scope.get("logRecords", []):
-                # The time at which a collector saw an event may be hours after it: it is not taken.
+                # The time at which the collector saw an event is not used: that may be hours later.
                 event = {"timestamp": record.get("timeUnixNano"), "severity": record.get("severityText"),
                          "logger": scope, "body": _otlp_value(record.get("body", {})),
                          "attributes": _otlp_attributes(record), "resource": resource}  # fmt: skip

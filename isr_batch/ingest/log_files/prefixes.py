@@ -28,9 +28,9 @@ BEGINS_AS_LOG = re.compile(
     r"[\[({]?(?:\d{4}[-/]?\d\d[-/]?\d\d|\d{1,2}[ /.-]\w{2,3}[ /.-]\d{2,4}|1\d{12}\b|[A-Z][a-z]{2} \d"
     r"|(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\b|\{\")"
 )
-"""Pattern of how a log line begins: with a timestamp, a level, or JSON."""
+"""Pattern of the beginning of a log line: a timestamp, a level, or JSON."""
 _ONLY_A_LEVEL = re.compile(rf"\[?(?:{LEVELS})\b\]?:?[ \t]+(?![\[(]?(?:\d|[A-Z][a-z]{{2}} \d))")
-"""Pattern of how a line begins if its time is not at the beginning."""
+"""Pattern of the beginning of a line that has a level there and no time."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,14 @@ ENVELOPE = "JSON envelope"
 _NAMED = {prefix.name: prefix for prefix in PREFIXES}
 _DOCKERS = "log"
 MOST = 0.9
-"""Share of a file's lines that must have a prefix."""
+"""Share of a file's lines that must have a prefix, for it to be removed."""
 SOME = 0.05
-"""Share of the lines in an envelope that must begin like a log line; a broker prints hundreds of settings that do
-not."""
+"""Share of the lines in an envelope that must begin like a log line: low, because a broker prints hundreds of settings
+that do not."""
 
 
 class StrippedOfPrefix(NamedTuple):
-    """Lines without their prefix, their sources (or None), and whether each continues in the next."""
+    """Lines without their prefix; the container or host of each, or None; whether each continues in the next."""
 
     values: pa.StringArray
     sources: pa.StringArray | None
@@ -85,7 +85,7 @@ class StrippedOfPrefix(NamedTuple):
 
 
 def prefix_of(lines: Sequence[str]) -> str | None:
-    """Find the prefix of most of these lines; None if they have none.
+    """Find the prefix that most of these lines have; None if they have no known one.
 
     A prefix counts only if something that looks like the beginning of a log line comes after it.
     """
@@ -101,7 +101,7 @@ def prefix_of(lines: Sequence[str]) -> str | None:
 
 
 def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: int) -> bool:
-    """Whether lines look more like a log without the prefix than with it."""
+    """Whether more lines begin like a log line if the prefix is removed."""
     if not found[0]["rest"]:
         return False
     own = sum(bool(re.match(r"\[\d{4}-\d\d-\d\d[ T]", line)) for line in lines)
@@ -109,7 +109,7 @@ def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: i
 
 
 def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
-    """Remove a prefix; a line without it stays unchanged."""
+    """Remove a prefix from lines; a line that does not have it stays unchanged."""
     if name.startswith(ENVELOPE):
         return _without_prefix_envelope(name.removeprefix(ENVELOPE).strip(), values)
     pattern = _NAMED[name].pattern
@@ -149,7 +149,7 @@ def begins_with_time(text: str) -> bool:
 
 
 def envelope_prefix(lines: Sequence[str]) -> str:
-    """Return the name of an envelope, including the fields that are read from it."""
+    """Return the name of the envelope that these lines have, which includes the names of the fields to read."""
     fields = _envelope_fields(lines)
     assert fields is not None
     return f"{ENVELOPE} {json.dumps(fields)}"
@@ -160,10 +160,10 @@ def _without_prefix_envelope(fields: str, values: pa.StringArray) -> StrippedOfP
     columns = read_json_fields(values, [field, source] if source else [field])
     text = columns[0]
     goes_on = None
-    if field == _DOCKERS:  # docker splits a line after 16 KiB, and only the last part ends with a newline
+    if field == _DOCKERS:  # docker splits lines after 16 KiB; the last part has a newline
         goes_on = np.asarray(pc.fill_null(pc.invert(pc.ends_with(text, "\n")), False))
         if goes_on.all():
-            goes_on = None  # the collector has removed the newlines
+            goes_on = None  # the collector removed newlines, so parts are unknown
     rest = pc.coalesce(pc.utf8_rtrim(text, "\r\n"), values)
     return StrippedOfPrefix(rest, columns[1] if source else None, goes_on)
 
@@ -178,7 +178,7 @@ class JoinerOfCutLines:
     def join(
         self, values: pa.StringArray, numbers: npt.NDArray[np.int64], goes_on: npt.NDArray[np.bool_]
     ) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
-        """Return the complete lines, each with the number of its first part."""
+        """Join the parts of lines in a block; return the complete lines, each with the number of its first part."""
         if not self.begun and not goes_on.any():
             return values, numbers
         edges = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(~goes_on) + 1])
@@ -195,7 +195,7 @@ class JoinerOfCutLines:
         return whole, of_lines
 
     def rest(self) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
-        """Return an incomplete line."""
+        """Return the line that is still incomplete at the end of the file, if any."""
         begun, self.begun = self.begun, []
         if not begun:
             return pa.array([], pa.string()), np.empty(0, np.int64)

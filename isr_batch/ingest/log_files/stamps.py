@@ -41,12 +41,12 @@ class StampForm:
 
     @cached_property
     def text(self) -> str:
-        """The pattern without groups, for use in another pattern."""
+        """The pattern without named groups, for use in another pattern."""
         return re.sub(r"\(\?P<\w+>", "(?:", self.pattern)
 
     @cached_property
     def groups(self) -> frozenset[str]:
-        """Names of the pattern's groups."""
+        """The parts of a timestamp that this form has: names of the pattern's groups."""
         return frozenset(re.findall(r"\(\?P<(\w+)>", self.pattern))
 
 
@@ -62,7 +62,7 @@ FORMS = (
                                           rf"(?P<H>\d{{1,2}}):(?P<M>[0-5]\d):(?P<S>[0-5]\d){_FRACTION} (?P<p>[AP]M)"),
     StampForm("epoch milliseconds", r"(?P<ms>1\d{12})"),
 )  # fmt: skip
-"""Forms that are unambiguous."""
+"""Known forms that cannot be misread; day and month in either order are not among them."""
 
 EVENT_FORMS = (
     *FORMS,
@@ -70,7 +70,7 @@ EVENT_FORMS = (
     StampForm("epoch nanoseconds", r"(?P<ns>1\d{18})"),
     StampForm("epoch seconds", r"(?P<s>1\d{9}(?:\.\d{1,9})?)"),
 )
-"""Forms for fields that only have the time."""
+"""Known forms for fields of events that have only the time, where a plain number can be one too."""
 _SINCE_1970 = {"s", "ms", "us", "ns"}
 
 AMBIGUOUS = re.compile(r"[\[(]?\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)[ T]\d{1,2}:\d\d")
@@ -217,7 +217,7 @@ def _one_stamp(text: str | None) -> datetime | None:
 
 
 def _zone_shift_us(us: pa.Int64Array, zone: tzinfo) -> pa.Int64Array:
-    """Return a zone's offset at local times; it only changes at full hours, so that one look-up per hour is enough."""
+    """Return a zone's offset from UTC at local times; it only changes at full hours: one look-up per hour is enough."""
     hours = pc.divide(pc.fill_null(us, 0), 3_600_000_000)
     encoded = pc.dictionary_encode(hours)
     offsets = []

@@ -28,22 +28,23 @@ DAY_US: Final = 86_400_000_000
 
 @dataclass
 class Account:
-    """Number of rows of a source per outcome, day and leader: rows in = new + known + left out + refused."""
+    """Counts what became of a source's rows, by day and leader: rows in = new + known + left out + refused."""
 
     new: Counter[tuple[str, int]] = field(default_factory=Counter)
     known: Counter[tuple[str, int]] = field(default_factory=Counter)
     left_out: int = 0
     refused: int = 0
     gone: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """Rows that are deleted from the lake because the source that replaces them does not have them."""
+    """Number of rows, by day and leader, that are deleted from the lake because the source that replaces them lacks
+    them."""
 
     @property
     def rows_in(self) -> int:
-        """Number of all rows of the source."""
+        """Number of rows that the source has, whatever became of them."""
         return self.new.total() + self.known.total() + self.left_out + self.refused
 
     def count(self, day: str, given: dict[int, int], new: dict[int, int]) -> None:
-        """Count rows of a day, by leader."""
+        """Count a day's rows: by leader, those that the source has, and those of them that are new."""
         for leader, rows in given.items():
             added = new.get(leader, 0)
             self.new[day, leader] += added
@@ -52,7 +53,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Replaced:
-    """Rows of the lake that the source replaces: those of some days, or of these days and one leader or topic."""
+    """Rows of the lake that the source replaces (``--replace``): those of some days, perhaps of one leader or topic."""
 
     window: Window
     leader_id: int | None = None
@@ -71,7 +72,7 @@ class Replaced:
 
 @dataclass
 class AddedRows:
-    """New rows of a cluster for one table, which are written to files at once, and join the table at `commit`.
+    """Collects a cluster's new rows for one table: they are written to files at once, and join the table at `commit`.
 
     Attributes
     ----------
@@ -89,7 +90,7 @@ class AddedRows:
     account: Account
     replaced: Replaced | None = None
     first_new_us: int | None = None
-    """The earliest instant of a new row."""
+    """Earliest time of a new row, in microseconds; None if there is no new row."""
     files: list[FileOfWorker] = field(default_factory=list)
     _for_spark: list[pa.Table] = field(default_factory=list)
     _days_again: dict[str, pa.Table] = field(default_factory=dict)
@@ -105,7 +106,7 @@ class AddedRows:
         return self.target.checked.table
 
     def add(self, rows: pa.Table, epochs_changed_us: int | None = None) -> None:
-        """Find the new rows among clean rows of the cluster, and write them to files.
+        """Find those of a source's clean rows that the table does not have, and write them to files.
 
         Parameters
         ----------
@@ -148,7 +149,7 @@ class AddedRows:
             self.files.append(self.target.written(self.lake.by_delta_rs(self.table.name).store, day, merged.rows, new))
 
     def _without_gone(self, day: str, merged: MergedRows, replaced: Replaced) -> Ints:
-        """Return the indices of distinct rows, except replaced rows of the lake that the source does not have."""
+        """Return the indices of the rows to keep: no duplicates, and no replaced rows that the source lacks."""
         distinct = merged.distinct
         named = self.target.with_constants(merged.rows, "topic", "leader_id")
         gone = replaced.are_in(named, self.target.time)[distinct] & ~merged.is_given
@@ -175,7 +176,7 @@ class AddedRows:
         return with_dictionaries(rows, self.target.checked)
 
     def commit(self) -> None:
-        """Add the rows to the table; rewritten days are committed first, because `files` may add rows to them."""
+        """Commit the written files; rewritten days come first, because the other files may add rows to them."""
         name = self.table.name
         for day, rows in self._days_again.items():
             where = f"cluster_id = {sql_literal(self.target.cluster_id)} AND event_date = DATE'{day}'"
@@ -191,7 +192,7 @@ class AddedRows:
             self.lake.append_once(self.table, self.lake.spark.createDataFrame(rows), f"{self.lake.run_id}/{name}")
 
     def discard(self) -> None:
-        """Delete the written files, because the rows are not to be added."""
+        """Delete the files that were written, if the ingest fails and the rows must not be added."""
         for file in self.files:
             self.lake.by_delta_rs(self.table.name).store.files().delete_file(file.path)
 

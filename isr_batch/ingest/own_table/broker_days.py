@@ -19,7 +19,7 @@ BROKER_DAYS: Final = pa.schema([
     ("rows", pa.int64()),
     ("first_us", pa.int64()),
     ("last_us", pa.int64()),
-    ("cadence_us", pa.int64()),  # 95th percentile of intervals between seconds with fetches; null: one second has all
+    ("cadence_us", pa.int64()),  # 95th percentile of intervals between seconds with fetches; null: one second
     ("pauses", PAUSES),  # all gaps of a second or more, in order
 ])  # fmt: skip
 

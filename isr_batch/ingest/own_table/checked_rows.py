@@ -18,9 +18,9 @@ from isr_batch.lake.tables.own_tables import GIVEN_TERMS
 
 RAW_CHARACTERS: Final = 500
 UNKNOWN_CLUSTER: Final = "unknown"
-"""Cluster name in quarantine for rows whose cluster name could not be read."""
+"""Name of the cluster in quarantine if a row's own cluster name could not be read."""
 NO_EPOCH: Final = 0
-"""Leader epoch of rows if the mapping has no leader epoch."""
+"""Leader epoch given to all rows if the mapping has none."""
 FIRST_US, LAST_US = 1_262_304_000_000_000, 4_102_444_800_000_000
 """Accepted times, from 2010 to 2100: Kafka did not exist before, and a later time indicates a wrong unit."""
 REFUSED: Final = ("reason", "detail", "raw")
@@ -28,7 +28,7 @@ TIMES: Final = {
     FETCH_LOG.name: "handled_time", APPEND_LOG.name: "append_time", GIVEN_TERMS.name: "start_time",
     OBSERVED_ISR_CHANGES.name: "change_time",
 }  # fmt: skip
-"""The time column of each table, from which event_date is derived."""
+"""The column of each table from which event_date is derived."""
 
 _NOT_NEGATIVE: Final = ("partition_id", "leader_id", "fetch_offset", "base_offset", "log_end_offset", "start_offset")
 _SQL_TYPES: Final = {"STRING": "VARCHAR", "INT": "INTEGER", "BIGINT": "BIGINT", "ARRAY<INT>": "INTEGER[]",
@@ -63,13 +63,13 @@ class Checked:
 
     @property
     def columns(self) -> list[str]:
-        """Columns of the table that the result of the SELECT has."""
+        """The lake's columns that the result of the SELECT has."""
         return [name for name in self.schema.names if name not in REFUSED]
 
     def completed(self, rows: pa.Table) -> pa.Table:
-        """Add the columns that the result omits, and convert instants to timestamps."""
+        """Turn results of the SELECT into rows of the lake: add omitted columns, and convert instants to timestamps."""
         for name, value in self.constants.items():
-            if name in rows.column_names:  # a leader epoch may have been looked up
+            if name in rows.column_names:  # a looked-up leader epoch may be there already
                 continue
             kind = TYPES[next(column.type for column in self.table.columns if column.name == name)]
             rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))
@@ -111,7 +111,7 @@ def checked_rows(
         else f"CAST(NULL AS {_SQL_TYPES[kind]}) AS {name}"
         for name, kind in types.items()
     )
-    # The source columns of values, for messages: each only once.
+    # The source columns whose values messages quote, each only once.
     sources = {value.source_name: value.source for value in values.values() if value.source is not None}
     kept_as = {name: f"_source_{number}" for number, name in enumerate(sources)}
     read += "".join(f", {source} AS {kept_as[name]}" for name, source in sources.items())
@@ -164,7 +164,7 @@ def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str
 
 
 def _same_instants_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
-    """Return, for each instant of a fetch that is not mapped, the mapped instant that replaces it."""
+    """Return, for each instant of a fetch that the mapping lacks, the mapped one whose value it gets."""
     if table is not FETCH_LOG:
         return {}
     same = {}
@@ -182,7 +182,7 @@ def _same_instants_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[s
 
 
 def _columns_of_every_row(table: Table) -> tuple[str, ...]:
-    """Return the columns that every row has, whether they are mapped or not."""
+    """Return the columns that every row gets, even if the mapping does not have them."""
     if table is FETCH_LOG:
         return ("leader_epoch", *INSTANTS, "leader_log_end_offset", "high_watermark", "error_code")
     if table is APPEND_LOG:
@@ -193,7 +193,7 @@ def _columns_of_every_row(table: Table) -> tuple[str, ...]:
 
 
 def _completed_values(table: Table) -> list[str]:
-    """Return SQL that fills in missing values: a list of steps, where a step may use columns of the steps before it."""
+    """Return SQL that fills in missing values, as steps: each may use the columns of the steps before it."""
     if table is APPEND_LOG:
         ends = "CASE WHEN log_end_offset IS NOT NULL THEN coalesce(log_end_source, 'appends') END AS log_end_source"
         return [f"coalesce(error_code, 0) AS error_code, {ends}"]
@@ -216,14 +216,14 @@ def _completed_values(table: Table) -> list[str]:
 
 
 def _back_us(table: Table) -> str:
-    """Return SQL for the time by which the instants of a fetch are out of order."""
+    """Return SQL for how far the instants of a fetch are out of order, in microseconds."""
     if table is not FETCH_LOG:
         return "0"
     return f"greatest({', '.join(f'{earlier} - {later}' for earlier, later in pairwise(INSTANTS))})"
 
 
 def _instants_in_order(table: Table) -> dict[str, str]:
-    """Return SQL that makes instants equal if rounding has put them out of order."""
+    """Return SQL per instant of a fetch that raises it to the one before, if rounding has put them out of order."""
     if table is not FETCH_LOG:
         return {}
     return {name: f"greatest({', '.join(INSTANTS[: i + 1])})" for i, name in enumerate(INSTANTS) if i}
@@ -232,7 +232,7 @@ def _instants_in_order(table: Table) -> dict[str, str]:
 def _problems(
     table: Table, columns: MappedColumns, values: Mapping[str, ColumnValue], types: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
-    """List the checks of a row in order: condition, reason, detail."""
+    """List the checks of a row as SQL, in order: condition under which it is refused, reason, detail."""
 
     def named(name: str, value: str = "") -> str:
         return f"{quoted(name + ' = ')} || CAST({value or name} AS VARCHAR)"

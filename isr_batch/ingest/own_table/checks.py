@@ -14,12 +14,12 @@ from isr_batch.lake.arrow_sql import ArrowSql, without_zones
 from udfs.rules import REGISTRY, rule_of_release
 
 CHECKS_PER_LAG_TIME: Final = 2
-"""Checks per lag time of releases since 0.10, and of an unknown release."""
+"""How often isr-expiration runs per lag time in releases since 0.10, and in an unknown release."""
 _CHECK: Final = ("broker_id", "kind", "event_us", "end_us")
 
 
 def silences_until_changes(sql: ArrowSql, silences: pa.Table, changes: pa.Table) -> pa.Table:
-    """End a silence at an ISR change by its leader, which comes a moment before the leader handles the first fetch.
+    """End a silence at the leader's first ISR change: a leader that wakes up checks ISRs before it handles a fetch.
 
     Parameters
     ----------

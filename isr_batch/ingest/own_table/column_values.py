@@ -15,7 +15,7 @@ from isr_batch.lake.arrow_sql import quoted
 from isr_batch.phrases import did_you_mean
 
 CORRUPT: Final = "_corrupt_record"
-"""Column with the text of a CSV row that has more or fewer fields than the header, as Spark names it."""
+"""Column with the text of a CSV row that has more or fewer fields than the header; the name is Spark's."""
 
 _US_OF_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _INSTANT: Final = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)? ?(Z|[+-]\d{2}:\d{2})?"
@@ -26,7 +26,7 @@ _LIST: Final = r"[\d\s,;|\[\](){}]*"
 
 @dataclass(frozen=True)
 class ColumnValue:
-    """Source of the values of a column of the lake.
+    """How the values of one of the lake's columns are read: SQL on a mapped column, or a constant.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class ColumnValue:
 def column_values(
     tables: Mapping[str, tuple[pa.Schema, Mapping[str, ColumnSource]]],
 ) -> dict[str, dict[str, ColumnValue]]:
-    """Find the mapped columns of several tables, named as in the mapping, and how their values are read.
+    """Find out, for each mapped column of several tables, how its values are read.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def column_values(
 
 
 def top_column(schema: pa.Schema, name: str) -> str:
-    """Return the name of the top-level column that a mapped column is, or is nested in."""
+    """Return the top-level column for a mapped name: the column itself, or the one in which it is nested."""
     return name if name in schema.names else name.partition(".")[0]
 
 

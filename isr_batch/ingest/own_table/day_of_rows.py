@@ -16,7 +16,7 @@ from isr_batch.lake.delta_files.write import DayFile, FileOfWorker
 from isr_batch.lake.tables.inputs import FETCH_LOG, OBSERVED_ISR_CHANGES
 
 ROWS_AT_ONCE: Final = 1 << 20
-"""Number of rows that are completed with all columns of their table at once."""
+"""Number of rows of a day that are completed with the table's other columns and written at a time."""
 
 _KEYS: Final = ("topic", "partition_id", "leader_id", "leader_epoch")
 
@@ -25,7 +25,7 @@ EpochsInForce = Callable[[pa.Table, str], pa.Array]
 
 
 class MergedRows(NamedTuple):
-    """Rows of the lake, followed by those of a source.
+    """A day's rows: those of the lake, followed by those of a source, and their order without duplicates.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class MergedRows(NamedTuple):
 
     @property
     def new(self) -> Ints:
-        """Indices of the rows that the lake does not have."""
+        """Return the indices of the source's rows that the lake does not have."""
         distinct = self.distinct
         return distinct[distinct >= self.stored]
 
@@ -64,7 +64,7 @@ class MergedRows(NamedTuple):
 
 @dataclass(frozen=True)
 class RowsOfCluster:
-    """Converts source rows of a cluster to rows of a table.
+    """Converts a source's rows of one cluster to rows of a table of the lake.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class RowsOfCluster:
         return TIMES[self.checked.table.name]
 
     def merged(self, there: pa.Table, given: pa.Table, epochs: EpochsInForce | None) -> MergedRows:
-        """Merge rows of a day.
+        """Merge a day's rows of the lake with those of a source.
 
         Parameters
         ----------
@@ -107,7 +107,7 @@ class RowsOfCluster:
         return MergedRows(rows, order, is_first, there.num_rows, has_changed and there.num_rows > 0)
 
     def with_constants(self, rows: pa.Table, *names: str) -> pa.Table:
-        """Add columns that are the same in all rows."""
+        """Add those of the named columns that have the same value in all rows."""
         for name in names:
             if name not in rows.column_names:
                 constant = pa.scalar(self.checked.constants[name], arrow_schema(self.checked.table).field(name).type)
@@ -115,13 +115,13 @@ class RowsOfCluster:
         return rows
 
     def counts_by_leader(self, rows: pa.Table, places: Ints | None = None) -> dict[int, int]:
-        """Count rows, or those at some indices, by leader."""
+        """Count rows by leader: all of them, or those at some indices."""
         leaders = self.with_constants(rows, "leader_id")["leader_id"].to_numpy()
         found = np.unique(leaders if places is None else leaders[places], return_counts=True)
         return dict(zip(*(values.tolist() for values in found), strict=True))
 
     def completed(self, rows: pa.Table, day: str) -> pa.Table:
-        """Add the missing columns of the table to rows."""
+        """Complete a day's rows with all columns of the table."""
         table = self.checked.table
         rows = self.checked.completed(rows)
         if table.name == OBSERVED_ISR_CHANGES.name:

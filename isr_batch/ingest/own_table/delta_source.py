@@ -33,7 +33,7 @@ def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
     from isr_batch.ingest.own_table.spark_source import SparkSource
 
     require_delta_path(place)
-    if "%" in place:  # delta-rs takes % as the start of an escape
+    if "%" in place:  # delta-rs would unescape it
         return SparkSource(lake, f"file:{place}", mapping)
     try:
         table = deltalake.DeltaTable(place)
@@ -46,7 +46,7 @@ def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
 
 
 class DeltaTable:
-    """A Delta table; its items are its data files, whose content never changes."""
+    """A user's Delta table, read by delta-rs; its items are its data files, whose content never changes."""
 
     is_csv = False
 
@@ -56,13 +56,13 @@ class DeltaTable:
 
     @cached_property
     def items(self) -> Sequence[Item]:
-        """Its data files."""
+        """The table's data files, each an item."""
         files = pa.table(self._table.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
         return tuple(Item(file["path"], "", file["size_bytes"]) for file in files)
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Its columns."""
+        """The table's columns."""
         return self._dataset.schema
 
     def _opened(self, items: Sequence[Item]) -> ds.Dataset:

@@ -64,7 +64,7 @@ def derive_tables(lake: Lake) -> None:
 
 
 def derive_in_memory(lake: MemoryLake, sql: ArrowSql) -> None:
-    """Add the same tables to a lake in memory that has the input tables.
+    """Add the tables that `derive_tables` makes to a lake in memory that has the input tables.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def derive_in_memory(lake: MemoryLake, sql: ArrowSql) -> None:
 
 
 def put_days(lake: MemoryLake, sql: ArrowSql, *tables: Table) -> None:
-    """Add summaries of days (of followers, or of pairs of brokers) to a lake in memory that has the input tables."""
+    """Add the daily summaries (tables fetch_days, broker_days) to a lake in memory that has the input tables."""
     clusters = read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"])["cluster_id"].to_pylist()
     of_rows = (read_columns(lake, table.name, ["event_date"])["event_date"] for table in (FETCH_LOG, APPEND_LOG))
     days = sorted({day for column in of_rows for day in pc.unique(column).to_pylist()})
@@ -122,7 +122,7 @@ def _terms_and_events(
 
 
 def _derived_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Table:
-    """Fill in, for terms without a given value, an instant at which checks ran, as shrinks show it."""
+    """Fill in check_origin, an instant at which isr-expiration ran, from shrinks, for terms without a given value."""
     found = pa.array([origins.get(leader) for leader in terms["leader_id"].to_pylist()], pa.int64())
     is_new = pc.and_(pc.equal(terms["check_origin_source"], "unknown"), pc.is_valid(found))
     for name, value in (("check_origin_ms", found), ("check_origin_source", pa.scalar("shrinks"))):
@@ -177,7 +177,7 @@ def _derived_broker_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.T
 
 
 def broker_days_of(cluster_id: str, day: FetchDay, mapped: Collection[str]) -> pa.Table:
-    """Make rows of ``broker_days``, without ``made_from``, from a day's fetches and the mapped columns."""
+    """Make rows of ``broker_days``, without ``made_from``, from a day's fetches; ``mapped`` are the mapped columns."""
     made = day.broker_days()
     columns = {name: made[name] for name in ("leader_id", "replica_id", "event_date", "rows", "cadence_us", "pauses")}
     columns |= {f"{name}_time": made[f"{name}_us"].cast(_INSTANT) for name in ("first", "last")}
@@ -201,7 +201,7 @@ def _instants_of_day(lake: Lake, clusters: Sequence[str], day: date) -> Iterator
 
 
 def _in_us(rows: pa.Table, *names: str) -> pa.Table:
-    """Add columns with times in microseconds."""
+    """Add columns ``x_us``, in microseconds, for these time columns."""
     for name in names:
         rows = rows.append_column(f"{name}_us", rows[f"{name}_time"].cast(pa.int64()))
     return rows

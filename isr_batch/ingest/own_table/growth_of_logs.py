@@ -20,7 +20,7 @@ _COLUMNS = ("leader_id", "topic", "partition_id", "handled_time", "fetch_offset"
 def with_growth_of_logs(
     lake: Lake, sql: ArrowSql, cluster: str, silences: pa.Table, stale: Collection[date]
 ) -> pa.Table:  # fmt: skip
-    """Apply `quiet_where_logs_grew`; for days with unchanged rows, the silences found before are kept.
+    """Turn silences of leaders whose logs grew into quiet periods; on unchanged days, results in the lake are kept.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class RowsHere:
-    """A `Source` whose rows are in this process.
+    """A `Source` whose rows are in this process's memory.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class RowsHere:
     def __init__(self, place: str, table: pa.Table) -> None:
         self.place = place
         self.schema = table.schema.remove_metadata()
-        # A new version each time, so that the rows are always read; known rows are recognised by their content.
+        # The version is always new, so that the rows are read; rows that the lake has are recognised by their content.
         self.items = (Item(place, ""),)
         self._table = table
 
@@ -59,7 +59,7 @@ class RowsHere:
 def input_tables(
     sql: ArrowSql, inputs: Sequence[Input], mapping: TableMapping, also: Collection[str] = ()
 ) -> MemoryLake:
-    """Read tables into the rows that an ingest into an empty lake would write.
+    """Make the input tables that an ingest of these tables into an empty lake would write.
 
     Parameters
     ----------
@@ -114,7 +114,8 @@ def _rows_by_day(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, tar
     if epochs:
         none = none.append_column("leader_epoch", pa.array([], pa.int32()))
     merged = target.merged(none, given, epochs)
-    # In canonical order, not that of the frame, because rows of the same instant are replayed in stored order.
+    # Sorted canonically, not in the frame's order: rows of the same instant are replayed in the order in which they are
+    # stored.
     distinct = merged.rows.take(pa.array(merged.distinct))
     days = np.asarray(distinct[TIMES[target.checked.table.name]].combine_chunks()) // DAY_US
     return [
@@ -125,7 +126,7 @@ def _rows_by_day(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, tar
 
 
 def _columns_same_in_all(table: Table, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
-    """Add the columns of a table that have the same value, or null, in all rows."""
+    """Add to rows the table's columns that are constant: with the given values, or null."""
     schema = arrow_schema(table)
     columns = [
         rows[field.name].cast(field.type) if field.name in rows.column_names

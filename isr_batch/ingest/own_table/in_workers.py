@@ -45,13 +45,13 @@ from isr_batch.lake.spark_engine import rows_at_a_time
 from isr_batch.lake.tables.inputs import FETCH_LOG
 
 ROWS_OF_BUCKET: Final = 1 << 20
-"""Rows of a day that a worker merges at once."""
+"""Target number of rows in a bucket: those of a day that a worker merges at once."""
 ROWS_AT_ONCE: Final = 100_000
 MOST_TASKS: Final = 1000
 PACKETS_AT_ONCE: Final = 16
-"""Packets per batch that is sent to a worker."""
+"""Number of packets in a batch that is sent to a worker."""
 REFUSED, STORED, GIVEN = 0, 1, 2
-"""Kinds of packets, in the order in which a worker needs them."""
+"""Kinds of packets (refused rows, rows of the lake, rows of the source), in the order in which a worker needs them."""
 _NO_DAY: Final = -1
 
 _PACKETS: Final = pa.schema([
@@ -85,7 +85,7 @@ class SpreadTable:
 
 
 def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) -> SpreadTable:
-    """Check the rows of some items in Spark's workers, once."""
+    """Check the rows of a table's items in Spark's workers; the result is kept, so that they are read once."""
     (first, _), *_ = fetches
     rows_in = sum(given.source.count(items) for given, items in fetches)
     buckets = -(-rows_in // ROWS_OF_BUCKET)
@@ -115,7 +115,7 @@ def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) ->
 def files_of_new_rows(
     lake: Lake, spread: SpreadTable, target: RowsOfCluster, terms: pa.Table | None, account: Account
 ) -> list[FileOfWorker]:
-    """Let workers write the rows of a cluster that the lake does not have to files.
+    """Let workers find the rows of a cluster that the lake does not have, and write them to files.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def _packets_by_day_and_bucket(
 
 
 def _buckets_of(rows: pa.Table, buckets: int) -> npt.NDArray[np.int64]:
-    """Return the bucket of each row, which is the same for all rows of a set in any task."""
+    """Return the bucket of each row; rows of one replica set get the same bucket in every task."""
     bucket = np.zeros(rows.num_rows, np.int64)
     for name in ("topic", "partition_id", "leader_id"):
         if name not in rows.column_names:

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 ODD_SHARE: Final = 20
 ODD_DAYS: Final = 30
-"""A day with less than a twentieth of the rows is reported if it is this many days from all others."""
+"""A day with less than a twentieth of the rows is reported as odd if it is this many days away from all others."""
 
 
 @dataclass(frozen=True)
 class IngestOfTable:
-    """Outcome of an ingest.
+    """Outcome of an ingest of a user's table.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class IngestOfTable:
 
     @property
     def total(self) -> Account:
-        """Sum of the accounts of all sections."""
+        """Sum of the accounts of fetches, appends, epochs and changes."""
         total = Account()
         for account in self.accounts.values():
             total.new += account.new
@@ -222,7 +222,7 @@ def _require_few_refused(read: Mapping[str, ReadTable], most: float) -> None:
 
 @dataclass(frozen=True)
 class _Work:
-    """Everything that an ingest adds, and the lake that it adds to."""
+    """One ingest: its lake, the rows that were read, the counts, and what will be committed."""
 
     small: SmallTables
     read: Mapping[str, ReadTable]
@@ -255,7 +255,7 @@ def _add_rows_of_own_table(work: _Work, *, may_lose: bool) -> None:
 
 
 def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
-    """Find the new rows of a cluster, in the order in which they are committed.
+    """Find the new rows of a cluster, one `AddedRows` per table, in the order in which they must be committed.
 
     Terms are committed last: if an ingest is killed before, they are still new at the next ingest, which then updates
     the leader epochs that they change.

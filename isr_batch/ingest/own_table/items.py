@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Item:
-    """A file of a source, or the whole source, with a version that changes whenever the content does."""
+    """A unit in which a source is read: a file, or the whole source; its version changes whenever its content does."""
 
     name: str
     version: str
@@ -23,7 +23,7 @@ class Item:
 
 
 class Source(Protocol):
-    """A table of a user."""
+    """A table of a user, in whatever format and place."""
 
     @property
     def place(self) -> str:
@@ -42,10 +42,10 @@ class Source(Protocol):
         """Columns of the table."""
 
     def count(self, items: Sequence[Item]) -> int:
-        """Count the rows of some items."""
+        """Return the number of rows in some items."""
 
     def rows(self, items: Sequence[Item], columns: Sequence[str]) -> "pa.Table | ds.Dataset":
-        """Open the given columns of some items with Arrow, in this process."""
+        """Open columns of some items in this process, with Arrow."""
 
     def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":
-        """Open columns of some items in Spark."""
+        """Open columns of some items as a Spark DataFrame."""

@@ -17,12 +17,12 @@ from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 from isr_batch.lake.tables.own_tables import FETCH_DAYS, GIVEN_TERMS, MAPPED_CLUSTERS
 
 UNKNOWN_EPOCH: Final = -1
-"""Leader epoch of rows that are before the first term of their partition in a table of terms."""
+"""Leader epoch of a row that is earlier than the first term of its partition in the table of terms."""
 HOLE_US: Final = 3_600_000_000
-"""If a leader has no fetches for this long, it is unknown which partitions it led in that time."""
+"""If a leader has no fetches for this long, in microseconds, it is unknown which partitions it led in that time."""
 GAP_US: Final = 2_000_000
-"""A shorter gap in a leader's rows does not interrupt its term, even if it has rows of another leader, because rows of
-two leaders with different clocks may interleave when leadership moves."""
+"""A gap in a leader's rows that is shorter than this, in microseconds, does not interrupt its term, even if another
+leader has rows in it: rows of two leaders with different clocks may interleave when leadership moves."""
 
 
 def terms_of_epochs(lake: Lake, cluster_id: str, given: pa.Table) -> pa.Table:

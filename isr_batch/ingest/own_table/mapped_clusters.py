@@ -63,7 +63,7 @@ def require_same_mapping(lake: Lake, clusters: Iterable[str], mapping: TableMapp
 
 
 def mapped_cluster(mapping: TableMapping) -> dict[str, Any]:
-    """Return the values of a row of ``mapped_clusters`` that come from the mapping."""
+    """Return the part of a row of ``mapped_clusters`` that comes from the mapping."""
     given = mapping.model_fields_set
     return {
         "mapped": json.dumps(mapped_by(mapping)),

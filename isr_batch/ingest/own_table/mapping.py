@@ -23,7 +23,7 @@ Unit = Literal["s", "ms", "us", "ns", "iso"]
 Format = Literal["parquet", "delta", "csv"]
 
 INSTANTS: Final = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time")
-"""Instants of a fetch, in order."""
+"""Columns with the instants of a fetch, in the order in which they happen."""
 
 
 def _known_time_zone_of_mapping(name: str) -> str:
@@ -41,7 +41,7 @@ _BEFORE_BRACKET: Final = ("and", "or", "not", "in")
 
 
 def _plain_condition(condition: str) -> str:
-    """Return a condition if it calls no functions and names only columns; raise an error for any other."""
+    """Return the condition of a mapping if it has only columns, literals and operators; raise an error if not."""
     at = 0
     if not condition.strip():
         raise ValueError("a condition is expected")
@@ -68,7 +68,7 @@ def with_quoted_names(condition: str, names: Collection[str]) -> str:
 
 
 def words_of_condition(condition: str) -> set[str]:
-    """Return the words of a plain condition: names of columns and SQL keywords."""
+    """Return the words in a plain condition: names of columns, and keywords of SQL."""
     return {word.strip('"') for word in re.findall(r"[A-Za-z_][\w.]*|\"[^\"]+\"", re.sub(r"'[^']*'", "", condition))}
 
 
@@ -80,7 +80,7 @@ class ColumnSource(_Section):
     """Source of a column's values: a column of the user's table (``a.b`` for a nested field), or a constant."""
 
     plain_is: ClassVar[str] = "column"
-    """The field that a plain value in the YAML sets."""
+    """The field that is set if the YAML has a plain value instead of keys."""
 
     column: str | None = None
     constant: Any = None
@@ -106,31 +106,31 @@ class ColumnSource(_Section):
 
 
 class TextSource(ColumnSource):
-    """A STRING."""
+    """Source of a STRING column."""
 
     constant: str | None = None
 
 
 class NameSource(TextSource):
-    """The cluster's name, usually a constant."""
+    """Source of the cluster's name, usually a constant."""
 
     plain_is = "constant"
 
 
 class NumberSource(ColumnSource):
-    """An INT or BIGINT."""
+    """Source of an INT or BIGINT column."""
 
     constant: StrictInt | None = None
 
 
 class NumbersSource(ColumnSource):
-    """An ARRAY of INT; a text column may list the numbers with any separators."""
+    """Source of an ARRAY of INT, such as an ISR; a text column may list the numbers with any separators."""
 
     constant: list[StrictInt] | None = None
 
 
 class InstantSource(ColumnSource):
-    """A TIMESTAMP: a column of that type, or epoch numbers or text with a unit."""
+    """Source of a TIMESTAMP: a column of that type, or one with epoch numbers or text, and their unit."""
 
     constant: None = None
     unit: Unit | None = None
@@ -139,11 +139,11 @@ class InstantSource(ColumnSource):
 
 
 class MappedColumns(_Section):
-    """Columns of a table of the lake, each with the source of its values."""
+    """Section ``columns`` of a mapped table: the lake's columns, each with the source of its values."""
 
 
 class FetchColumns(MappedColumns):
-    """Columns of fetch_log; arrival_time or handled_time is required."""
+    """Mapped columns of fetch_log; arrival_time or handled_time is required."""
 
     topic: TextSource
     partition_id: NumberSource
@@ -162,7 +162,7 @@ class FetchColumns(MappedColumns):
 
 
 class AppendColumns(MappedColumns):
-    """Columns of append_log."""
+    """Mapped columns of append_log."""
 
     topic: TextSource
     partition_id: NumberSource
@@ -178,7 +178,7 @@ class AppendColumns(MappedColumns):
 
 
 class EpochColumns(MappedColumns):
-    """Columns of given_terms, the source of leader_epochs."""
+    """Mapped columns of given_terms, from which leader_epochs is derived."""
 
     topic: TextSource
     partition_id: NumberSource
@@ -201,7 +201,7 @@ class EpochColumns(MappedColumns):
 
 
 class ChangeColumns(MappedColumns):
-    """Columns of observed_isr_changes: each replica that is in only one of the two ISRs becomes a row."""
+    """Mapped columns of observed_isr_changes: each replica that is in only one of the two ISRs becomes a row."""
 
     topic: TextSource
     partition_id: NumberSource
@@ -216,38 +216,39 @@ class ChangeColumns(MappedColumns):
 
 
 Condition = Annotated[str, AfterValidator(_plain_condition)]
-"""SQL condition of the rows to read: columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE and IS NULL."""
+"""SQL condition of the rows to read; it may have columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, IS
+NULL."""
 
 
 class MappedTable(_Section):
-    """Mapping of a table."""
+    """One section of a mapping file: how the columns of one of the user's tables are read."""
 
     columns: MappedColumns
     where: Condition | None = None
 
 
 class FetchTable(MappedTable):
-    """Mapping of the table of fetches, which is named on the command line."""
+    """Section ``fetches``; its table is named on the command line."""
 
     columns: FetchColumns
 
 
 class AppendTable(MappedTable):
-    """Path or name, and mapping, of an additional table of appends."""
+    """Section ``appends``: path or name, and columns, of a table of appends."""
 
     path: str
     columns: AppendColumns
 
 
 class EpochTable(MappedTable):
-    """Path or name, and mapping, of an additional table of leaders' terms."""
+    """Section ``epochs``: path or name, and columns, of a table of leaders' terms."""
 
     path: str
     columns: EpochColumns
 
 
 class ChangeTable(MappedTable):
-    """Path or name, and mapping, of an additional table of ISR changes that the brokers made."""
+    """Section ``changes``: path or name, and columns, of a table of the brokers' own ISR changes."""
 
     path: str
     columns: ChangeColumns
@@ -261,7 +262,7 @@ class Csv(_Section):
 
 
 class TableMapping(_Section):
-    """A mapping file; relative paths in it are relative to its own folder."""
+    """A mapping file as a whole; relative paths in it are relative to its own folder."""
 
     format: Format | None = None
     """Format of all tables; by default inferred from each path."""
@@ -272,7 +273,7 @@ class TableMapping(_Section):
     epochs: EpochTable | None = None
     changes: ChangeTable | None = None
     replica_lag_time_max_ms: int = Field(default=30_000, gt=0, le=10**12)
-    """For terms without their own value; so are the two below."""
+    """Value for terms that have none in the table of terms; the two fields below are used in the same way."""
     min_insync_replicas: int = Field(default=1, ge=1)
     broker_version: str | None = None
 
@@ -321,7 +322,7 @@ def read_mapping(file: Path) -> dict[str, Any]:
 
 
 def mapping_of(tree: dict[str, Any], where: object) -> TableMapping:
-    """Check the sections of a mapping.
+    """Check the sections of a mapping, and return them as a `TableMapping`.
 
     Raises
     ------
@@ -342,7 +343,7 @@ def mapping_of(tree: dict[str, Any], where: object) -> TableMapping:
 
 
 def mapped_columns(columns: _Section) -> dict[str, ColumnSource]:
-    """List the mapped columns by their name in the input table."""
+    """Return the sources of the mapped columns, by the name of the input table's column."""
     return {name: given for name, given in columns if given is not None}
 
 
@@ -359,7 +360,7 @@ def _mapping_with_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _mistakes_across_sections(tree: dict[str, Any]) -> list[str]:
-    """Find mistakes across sections; the pydantic model finds all others."""
+    """List mistakes that concern several keys or sections of a mapping; the pydantic model finds all others."""
 
     def mapped(section: str) -> Mapping[str, Any]:
         columns = tree[section].get("columns") if isinstance(tree.get(section), dict) else None

@@ -1,4 +1,4 @@
-"""Record the files that were read, so that later ingests skip them; all their rows are known."""
+"""Record which files of users' tables were read, so that later ingests skip them: the lake has all their rows."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from isr_batch.lake.tables.own_tables import INGESTED_SOURCES
 
 
 def new_items(lake: Lake, given: Input) -> list[Item]:
-    """List the items of a source that are new or have changed since they were read; all items if that is unknown."""
+    """List the items of a source that are new, or have changed since they were last read; all if that is unknown."""
     of_source = {"source": given.source.place, "read_as": _read_as(given)}
     rows = read_columns(lake, INGESTED_SOURCES.name, ["item", "version"], of_source)
     known = set(zip(rows["item"].to_pylist(), rows["version"].to_pylist(), strict=True))
@@ -26,7 +26,7 @@ def new_items(lake: Lake, given: Input) -> list[Item]:
 
 
 def remember_items(small: SmallTables, given: Input, items: Sequence[Item]) -> None:
-    """Record that these items were read."""
+    """Record in the lake that these items of a source were read, so that later ingests skip them."""
     lake, read_as = small.lake, _read_as(given)
     rows = [
         {"source": given.source.place, "item": item.name, "version": item.version, "became": given.checked.table.name,
@@ -45,6 +45,6 @@ def forget_items(small: SmallTables, became: str) -> None:
 
 
 def _read_as(given: Input) -> str:
-    """Hash the way in which a source is read, because another mapping leads to other rows."""
+    """Hash the mapping by which a source is read: with another one, its files must be read again."""
     how = (given.checked.table.name, given.checked.text, sorted(map(str, given.checked.constants.items())))
     return hashlib.sha256(repr(how).encode()).hexdigest()[:16]

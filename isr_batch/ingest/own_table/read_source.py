@@ -1,4 +1,4 @@
-"""Read the tables that a mapping names, and check each row."""
+"""Read the user's tables that a mapping names, and check each row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ ROWS_AT_ONCE: Final = 1 << 20
 
 @dataclass(frozen=True)
 class Input:
-    """A table to be read: its source, the table that its rows are for, and how they are checked."""
+    """A user's table to be read: its source, the lake's table that its rows become, and how they are checked."""
 
     section: str
     """Section of the mapping: fetches, appends, epochs or changes."""
@@ -45,10 +45,10 @@ class Input:
     columns: tuple[str, ...]
     """Columns of the source that the query needs."""
     wants_all: bool
-    """Whether all rows are read, because there is no condition."""
+    """Whether all rows are read, because the mapping has no condition and the command no window."""
 
     def quarantine_name(self, items: Sequence[Item]) -> str:
-        """Return the name of some items in quarantine."""
+        """Return the name under which these items' refused rows are in quarantine."""
         return items[0].name if len(items) == 1 else self.source.place
 
 
@@ -78,15 +78,15 @@ class ReadTable:
     spread: int = 0
     """Number of clean rows in Spark's workers, which are not among `rows`."""
     spread_clusters: tuple[str, ...] = ()
-    """Clusters of the rows in Spark's workers."""
+    """Clusters that have rows in Spark's workers."""
 
     @property
     def rows_in(self) -> int:
-        """Number of rows of the items."""
+        """Number of rows of the items that were read: clean, refused and left out."""
         return int(self.rows.num_rows + self.spread + self.refused.num_rows + self.left_out)
 
     def with_more(self, other: "ReadTable") -> "ReadTable":
-        """Add rows that were read elsewhere, with the same mapping."""
+        """Return these rows together with others that were read by the same mapping."""
         rows = pa.concat_tables([self.rows, other.rows.select(self.rows.column_names)]).unify_dictionaries()
         refused = pa.concat_tables([self.refused, other.refused])
         return ReadTable(self.checked, rows, refused, self.left_out + other.left_out, self.names + other.names)
@@ -204,7 +204,7 @@ def read_input(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
     """
     read = _read_mapped_table(sql, given, items)
     if read.refused.num_rows and len(items) > 1:
-        # File by file, so that the rows of each can be removed from quarantine once it is repaired.
+        # Files are read one by one, so that a file's rows can be removed from quarantine once it is repaired.
         read = replace(read, refused=pa.concat_tables(_read_mapped_table(sql, given, [item]).refused for item in items))
     return read
 
@@ -236,7 +236,7 @@ assert set(_QUARANTINE.names) <= set(QUARANTINE.column_names)
 
 
 def split_refused(batch: pa.RecordBatch) -> tuple[pa.Table, pa.Table]:
-    """Split a result into its clean rows and those with a reason to be refused."""
+    """Split the result of a `Checked` SELECT into clean rows, and rows with a reason to be refused."""
     rows = pa.table(batch)
     if rows["reason"].null_count == rows.num_rows:
         return rows, rows.slice(0, 0)

@@ -1,4 +1,4 @@
-"""Treat rows of a table as a set: sort them so that equal rows are adjacent."""
+"""Sort rows so that equal ones are adjacent, because an ingest stores each distinct row once."""
 
 from collections.abc import Sequence
 
@@ -35,7 +35,7 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
     """
     times = _numbered_values(rows[time])
     sets = _codes_of_rows([_numbered_values(rows[name]) for name in keys])
-    # Rows come nearly in order of time, for which a stable sort needs little; one of 16 bits is a radix sort.
+    # Rows come nearly in order of time, which a stable sort uses; numpy sorts numbers of 16 bits by radix.
     order = np.argsort(times, kind="stable")
     order = order[np.argsort(sets[order], kind="stable")]
     same = np.ones(max(0, len(order) - 1), np.bool_)
@@ -46,13 +46,13 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
     if not len(tied):
         return order, is_first
-    # Of rows with one set and time, those that the lake has too are equal in all columns, as they come.
+    # Rows of one set and time are usually copies of one row, the lake's and the source's, and equal in all columns.
     others = [name for name in rows.column_names if name not in {time, *keys}]
     which = np.cumsum(is_first)[tied]
     differs = _differs(rows, others, which, order[tied])
     mixed = np.isin(which, which[differs & ~is_first[tied]])
     if mixed.any():
-        # Only few rows have to be sorted by all columns.
+        # Only the few rows of equal set and time that differ have to be sorted by all columns.
         places, within = order[tied[mixed]], which[mixed]
         few = rows.take(pa.array(places))
         sort = np.lexsort([np.arange(len(places)), *(_numbered_values(few[name]) for name in others), within])
@@ -63,7 +63,7 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
 
 
 def _differs(rows: pa.Table, names: Sequence[str], which: Ints, places: Ints) -> Bools:
-    """Return, for rows at some indices, whether they differ from the row before: in set and time; in other columns."""
+    """Return whether each row differs from that before it, in ``which`` (a number per set and time) or a column."""
     differs = np.ones(len(places), np.bool_)
     differs[1:] = np.diff(which) != 0
     for name in names:
@@ -73,7 +73,7 @@ def _differs(rows: pa.Table, names: Sequence[str], which: Ints, places: Ints) ->
 
 
 def _numbered_values(column: pa.ChunkedArray) -> npt.NDArray[np.integer]:
-    """Map values to numbers, equal ones to equal numbers; times and integers keep their order."""
+    """Map a column's values to numbers, equal ones to equal numbers; times and integers keep their order."""
     values = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if pa.types.is_list(values.type):
         values = pc.binary_join(values.cast(pa.list_(pa.string())), ",")

@@ -24,7 +24,8 @@ LEAST_US: Final = 2 * SECOND_US
 CADENCES_A_SILENCE: Final = 3
 """Minimum length of a silence, in multiples of the usual interval; a shorter gap may just be irregular fetching."""
 WITNESSES: Final = 2
-"""Followers that must have stopped fetching from a leader; if only one has, its fetcher thread may have died."""
+"""Minimum number of followers that must have stopped fetching from a leader; if one has, its own fetcher thread may
+have died."""
 
 
 class _SilenceSpans(NamedTuple):
@@ -38,13 +39,13 @@ class _SilenceSpans(NamedTuple):
     patience_us: npt.NDArray[np.int64]
 
     def longest_hole_us(self, from_us: int, until_us: int) -> int:
-        """Return the longest part of a period without any span."""
+        """Return the length of the longest time in a period in which the follower did not fetch."""
         inside = (self.until_us > from_us) & (self.from_us < until_us)
         ends = np.maximum.accumulate(np.append(from_us, self.until_us[inside]))
         return int((np.append(self.from_us[inside], until_us) - ends).max())
 
     def patience_at_us(self, at_us: int) -> int | None:
-        """Return ``patience_us`` of the span at an instant; None if no span includes it."""
+        """Return after how long without a fetch the follower is considered stopped then; None outside all spans."""
         running = (self.from_us <= at_us) & (at_us <= self.until_us + self.patience_us)
         return int(self.patience_us[running].min()) if running.any() else None
 
@@ -54,7 +55,7 @@ _Pairs = dict[tuple[int, int], _SilenceSpans]
 
 
 def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
-    """Find the periods in which no follower fetched from a leader although it led.
+    """Find the periods in which no follower fetched from a leader although it led partitions.
 
     - ``silent``: two or more followers that had fetched from the leader continued to fetch from other leaders. The
       leader was stopped, or they could not reach it.
@@ -184,8 +185,8 @@ def _kind_of_silence(
     until_us: int,
     led_us: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
 ) -> str | None:
-    """Classify a period without fetches from a leader."""
-    half_us = (until_us - from_us) / 2  # not the whole time, because clocks of brokers differ
+    """Classify a period without fetches from a leader: silent, quiet, or None (see `leader_silences`)."""
+    half_us = (until_us - from_us) / 2  # not all of it, because brokers' clocks differ
     others = [of_pair for (led_by, _), of_pair in pairs.items() if led_by != leader]
     if not others or _silence_spans_of_pairs(others).longest_hole_us(from_us, until_us) >= half_us:
         return "quiet"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _CSV: Final = (".csv", ".csv.gz")
 _PARQUET: Final = (".parquet", ".parq", ".pq", "")
-"""Suffixes of data files in a folder; other files are ignored."""
+"""Suffixes of the files in a folder that are taken as Parquet; other files are ignored."""
 _HEADER_BYTES: Final = 1 << 20
 _BLOCK_BYTES: Final = 16 << 20
 """Bytes of a CSV file that are parsed at once, which is also the longest possible line."""
@@ -98,7 +98,7 @@ def _items_of_files(files: Sequence[Path]) -> tuple[Item, ...]:
 
 
 class ParquetFiles:
-    """Parquet files, whose folders may name columns as ``name=value``."""
+    """A table of Parquet files; folders named ``name=value`` are columns."""
 
     is_csv = False
 
@@ -124,7 +124,7 @@ class ParquetFiles:
                 [item.name for item in items], schema, "parquet", partitioning=partitioning,
                 **({"partition_base_dir": base} if base else {}),
             )  # fmt: skip
-            _ = opened.schema.names  # fails if a damaged file has names that are not text
+            _ = opened.schema.names  # raises an error if names are not text in a damaged file
         except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
             if items[0].name.endswith(_PARQUET[:-1]):
                 raise _damaged_source(items[0].name, error) from error
@@ -177,7 +177,7 @@ def _damaged_source(name: str, error: Exception) -> SchemaError:
 
 
 class CsvFiles:
-    """CSV files with equal headers; all columns are text, and so are rows with more or fewer fields, as `CORRUPT`."""
+    """A table of CSV files with equal headers; all columns are text, and a row with other fields is `CORRUPT`."""
 
     is_csv = True
 
@@ -209,7 +209,7 @@ class CsvFiles:
         try:
             with pa.input_stream(item.name, compression="detect") as opened:
                 begin = opened.read(_HEADER_BYTES)
-            # The last character may be incomplete.
+            # The end of the examined bytes may cut a character.
             text = begin[: begin.rfind(b"\n") + 1 or None].decode("utf-8-sig")
         except (OSError, pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise _damaged_source(item.name, error) from error

@@ -1,4 +1,4 @@
-"""A table that Spark reads: at an address, or by its name in a catalog (Hive, Unity, Iceberg, a view)."""
+"""A user's table that Spark reads: at an address, or by its name in a catalog (Hive, Unity, Iceberg, a view)."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -29,11 +29,11 @@ _NOT_THERE: Final = (
 
 
 def csv_frame(spark: "SparkSession", paths: Sequence[str], csv: Csv) -> "DataFrame":
-    """Read CSV files in Spark; all columns are text, and `CORRUPT` is among them."""
+    """Open CSV files in Spark; all columns are text, with `CORRUPT` for rows with a wrong number of fields."""
     # Inside quotes, quotes are doubled, as in RFC 4180 and unlike Spark's default.
     reader = spark.read.options(header=csv.header, sep=csv.delimiter, escape='"', encoding="UTF-8")
     columns = reader.csv(list(paths)).schema
-    # Files whose header differs from the first one's must not be read as if it did not.
+    # Spark would read every file by the header of the first; files with another header must be refused.
     return reader.options(columnNameOfCorruptRecord=CORRUPT, enforceSchema=False).csv(
         list(paths), schema=StructType(list(columns)).add(CORRUPT, "string")
     )
@@ -65,12 +65,12 @@ class SparkSource:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Its columns."""
+        """The table's columns."""
         return to_arrow_schema(self._types, timezone="UTC")
 
     @cached_property
     def items(self) -> Sequence[Item]:
-        """Its data files, if rows show which file they come from."""
+        """The table's data files, if Spark can say from which file a row comes; if not, the whole table."""
         of_file = ("file_path", "file_size", "file_modification_time")
         try:
             files = self._rows.select(*(f"_metadata.{name}" for name in of_file)).distinct().collect()
@@ -95,7 +95,7 @@ class SparkSource:
 
 
 class SparkRows(SparkSource):
-    """A Spark DataFrame, which is read as a whole.
+    """A caller's Spark DataFrame as a source; it is read as a whole.
 
     Parameters
     ----------

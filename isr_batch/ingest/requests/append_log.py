@@ -28,8 +28,8 @@ from udfs.batches.listed_partitions import PRODUCED as LISTED
 from udfs.batches.listed_partitions import WHOLE, produced_partitions
 
 STAMPS_US = 3_000
-"""Two instants closer than this may have happened in the other order: timestamps, and durations before 0.11, are
-truncated to milliseconds."""
+"""Two instants closer than this, in microseconds, may have happened in the other order: timestamps, and durations
+before 0.11, are truncated to milliseconds."""
 
 UNKNOWN_ERROR = -1
 """Code of Kafka's UNKNOWN_SERVER_ERROR, used for an append that a broker refused without logging the response."""
@@ -40,13 +40,13 @@ PRODUCED = arrow_columns(
     "handled_us BIGINT, base_offset BIGINT, acks INT, client_id STRING, acknowledged_us BIGINT, error_code INT, "
     "size BIGINT, answered BOOLEAN, source_file STRING, source_line BIGINT, repeated BOOLEAN"
 )
-"""Columns of `append_requests`."""
+"""Columns of the result of `append_requests`."""
 APPENDS = arrow_columns(
     "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, log_stretch INT, append_us BIGINT, "
     "base_offset BIGINT, log_end_offset BIGINT, log_end_source STRING, log_end_error BIGINT, acks INT, "
     "client_id STRING, acknowledged_us BIGINT, error_code INT, source_file STRING, source_line BIGINT"
 )
-"""Columns of `append_log`."""
+"""Columns of the result of `append_log`."""
 _OF_FETCHES = (
     *PARTITION, "leader_epoch", "log_stretch", "replica_id", "fetch_offset", "arrival_us", "records_size",
     "last_read_us", "last_handled_us", "last_waited_us", "source_file",
@@ -56,13 +56,13 @@ PRODUCE_REQUESTS = Query(
     f"SELECT {', '.join((*WHOLE, 'partitions'))} FROM rows WHERE kind = '{PRODUCE}'",
     pa.schema([(name, LISTED.field(name).type) for name in WHOLE]).append(pa.field("partitions", pa.binary())),
 )
-"""Query that selects the requests of producers."""
+"""Query on all requests that selects those of producers."""
 
 
 def append_requests(
     engine: Engine, requests: Rows, topic_names: pa.Table, terms: pa.Table, stretches: Sequence[Stretch] = ()
 ) -> Rows:
-    """List the produce requests, one row per partition of each request, with the columns of `PRODUCED`.
+    """List the produce requests, one row per request and partition, with the columns of `PRODUCED`.
 
     A base offset above -1 means that the records were appended, whatever the error code. ``answered`` is false if no
     response is logged; only then there is a ``size``, in bytes. `isr_batch.ingest.requests.in_force.with_log_stretch`
@@ -122,7 +122,7 @@ SENT_AGAIN = Query(
     """,
     DOUBTFUL,
 )
-"""Query of the repeated rows of `append_requests`."""
+"""Query on the result of `append_requests` that selects retries of batches, which are no appends."""
 ASKED = Query(
     f"""
     SELECT {", ".join(_OF_FETCHES)} FROM rows WHERE reason IS NULL AND error_code = 0 AND fetch_offset IS NOT NULL
@@ -143,7 +143,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     stretches: Sequence[Stretch] = (),
     last: LastRows = LastRows(),  # noqa: B008 frozen
 ) -> Rows:
-    """Build the columns of append_log, as `APPENDS`; times are still microseconds.
+    """Make the rows of table append_log, with the columns of `APPENDS`; times are still microseconds.
 
     Parameters
     ----------

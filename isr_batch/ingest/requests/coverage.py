@@ -29,17 +29,18 @@ GAP_US = 1_500_000
 """Shortest time without lines that may be a gap; a follower waits for data for at most half a second, so that its lines
 come three times as often."""
 _FIRST_NUMBERS = 2
-"""Epochs at the start of a session that may be missing without a gap, because their lines may have been refused."""
+"""A fetch session whose first logged epoch is at most this has no lines missing before it: some may have been
+refused."""
 _FIRST_CORRELATIONS = 20
-"""Highest correlation id of a follower's first fetch; the fetcher thread sends requests for offsets before it."""
+"""Highest correlation id that a follower's first fetch may have, as its thread sends requests for offsets before it."""
 NEAR_US = 50_000
 _STARTUP_US = 60_000_000
-"""A broker's first request comes within this time of the first line of its process."""
+"""Longest time, in microseconds, from the first line of a broker process to its first request."""
 NUMBERED = arrow_columns(
     "source_file STRING, broker_id INT, replica_id INT, client_id STRING, session INT, error_code INT, "
     "arrival_us BIGINT, completed_us BIGINT, source_line BIGINT, number BIGINT"
 )
-"""Columns of `NUMBERS`."""
+"""Columns of the result of the query `NUMBERS`."""
 NO_NUMBERS = NUMBERED.empty_table()
 _SIGNS = arrow_columns("broker_id INT, replica_id INT, from_us BIGINT, arrival_us BIGINT, until_us BIGINT, sign STRING")
 _STRETCHES = pa.schema([
@@ -95,7 +96,7 @@ def coverage(by_file: pa.Table, pauses: pa.Table, signs: pa.Table) -> list[Stret
         found[row["broker_id"], row["sign"]].append((row["from_us"], row["until_us"]))
     stretches = []
     for broker_id, span in sorted(spans.items()):
-        # The pause may have begun in earlier logs.
+        # A pause across the start of this log began in earlier logs.
         gaps = [gap for gap in found[broker_id, "gap"] if gap[1] - gap[0] >= GAP_US and gap[0] >= span[0]]
         stretches += stretches_of(broker_id, span, gaps, found[broker_id, "spanned"], found[broker_id, "break"])
     return stretches
@@ -168,7 +169,7 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
 
 
 def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
-    """Number the stretches of a broker's log from 0, and find that of an instant; a gap belongs to its predecessor.
+    """Write SQL for the number of the stretch, from 0, in which an instant is; a gap belongs to the stretch before it.
 
     Returns
     -------
@@ -194,7 +195,7 @@ def with_stretch_number(
 
 
 def is_last_stretch(stretches: Sequence[Stretch], broker: str, number: str) -> str:
-    """Return the SQL condition that a stretch is the last of its broker's log."""
+    """Return the SQL condition that a stretch (by its number) is the last of its broker's log."""
     last = [f"WHEN {broker} = {broker_id} THEN {len(ends)}" for broker_id, ends in _ends_of_gaps(stretches).items()]
     return f"{number} = CASE {' '.join(last)} ELSE 0 END" if last else f"{number} = 0"
 
@@ -237,7 +238,7 @@ def _is_gap_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) ->
     return any(since <= gap[0] + NEAR_US and until >= gap[1] - NEAR_US for since, until in spanned)
 
 
-# A full fetch opens a session, whose id is in the response.
+# A full fetch opens a session; the request does not have the session's id yet, but the response has.
 NUMBERS = Query(
     f"""
     SELECT source_file, broker_id, replica_id, client_id, session, error_code, arrival_us, completed_us, source_line,
@@ -269,7 +270,7 @@ def last_numbers(engine: Engine, numbers: Rows) -> pa.Table:
 
 
 def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NUMBERS) -> pa.Table:
-    """Find the quiet times across which a follower's request numbers continue, and those at which they jump.
+    """Find times without requests: no line is missing if a follower's numbers continue, and some are if they jump.
 
     Parameters
     ----------

@@ -25,15 +25,15 @@ FETCHES = pa.schema(
     [pa.field(_RENAMED.get(field.name, field.name), field.type) for field in READ_SCHEMA]
     + [("leader_log_end_offset", pa.int64()), ("leader_leo_source", pa.string()), ("log_stretch", pa.int32())]
 )
-"""Columns of `fetches_of`."""
+"""Columns of the result of `fetches_of`."""
 IN_SESSIONS = pa.schema(
     [field for field in FETCHES_LOGGED.schema if field.name not in {"asked_session", "given_session"}]
     + [("session", pa.int64())]
 )
-"""Columns of `requests_in_sessions`."""
+"""Columns of the result of `requests_in_sessions`."""
 SESSION_ORDER = ("broker_id", "session", "session_epoch", "source_line")
 DOUBTFUL = arrow_columns("source_file STRING, source_line BIGINT, reason STRING, detail STRING")
-"""Columns about doubtful lines, whose rows are kept."""
+"""Columns of the rows about doubtful lines: they go to quarantine, but the rows made of the lines are kept."""
 
 
 def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stretch]) -> Rows:
@@ -80,7 +80,7 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     members: Members,
     stretches: Sequence[Stretch] = (),
 ) -> Rows:
-    """Build the columns of fetch_log; times are still microseconds.
+    """Make the rows of table fetch_log: one per partition that a fetch read; times are still microseconds.
 
     Further columns are ``records_size`` (bytes), ``fell_from``, ``last_read_us`` and ``last_waited_us``, from
     `udfs.batches.partitions_read.sessions_read`, and ``log_stretch``. Rows with a ``reason`` are not fetches, but
@@ -133,7 +133,7 @@ _WITH_EPOCHS = f"""
 
 
 SESSION_GAPS = Query("SELECT source_file, source_line, reason, detail FROM rows WHERE reason IS NOT NULL", DOUBTFUL)
-"""Query that selects requests whose predecessors in the session are missing from the result of `fetches_of`."""
+"""Query on the result of `fetches_of` that selects the requests before which requests of their session are missing."""
 GOING_BACK = Query(
     """
     SELECT source_file, source_line, 'offset goes back without a truncation' AS reason,

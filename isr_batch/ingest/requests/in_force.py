@@ -1,4 +1,4 @@
-"""Find the term of a leader's row, and the log of the partition that it belongs to: a recreated topic has a new log."""
+"""Find the term to which a leader's row belongs, and whether its topic was recreated since, with a new log."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from isr_batch.ingest.requests.log_end_offsets import PARTITION
 from isr_batch.lake.arrow_sql import ArrowSql
 
 EARLY_US = 100_000
-"""A term may have begun this long before its line in state-change.log was written."""
+"""A term may have begun this many microseconds before its line in state-change.log was written."""
 
 
 def topics_made_again(sql: ArrowSql, led: pa.Table, accepted: pa.Table, deleted: pa.Table) -> pa.Table:
@@ -52,7 +52,7 @@ def topics_made_again(sql: ArrowSql, led: pa.Table, accepted: pa.Table, deleted:
 
 
 def epochs_in_force(sql: ArrowSql, terms: pa.Table) -> pa.Table:
-    """Collect the terms of each partition and leader in a list ``in_force``, for the macro ``epoch_at`` to search."""
+    """Collect the terms of each partition and leader in a list ``in_force``, for the SQL macro ``epoch_at``."""
     partition = ", ".join(PARTITION)
     return sql(
         f"""

@@ -1,4 +1,4 @@
-"""The last rows of request logs that are gone, which later logs continue."""
+"""The last fetches and appends from request logs that are gone, which later logs continue."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ class LastRows:
 
     @cached_property
     def reached(self) -> dict[tuple[Any, ...], int]:
-        """Return the highest offset that any follower had requested, by term."""
+        """Return the highest offset that any follower had requested in the earlier logs, by term."""
         highest: dict[tuple[Any, ...], int] = {}
         for fetch in self.fetches:
             key = tuple(fetch[name] for name in _OF_TERM)
@@ -60,7 +60,7 @@ class LastRows:
         return highest
 
     def open_appends(self) -> list[dict[str, Any]]:
-        """List the appends whose end later logs may name, because no fetch was beyond them.
+        """List the earlier appends whose end is still unknown: no fetch was beyond them, but later logs may name it.
 
         An append is also listed if the request of the next append is still unknown: its response may name the offset
         later.
@@ -85,7 +85,7 @@ class LastRows:
         ]  # fmt: skip
 
     def named_offsets(self) -> pa.Table:
-        """List the named offsets: term, offset, named_in, named_us, grown_us, and the highest of the term.
+        """List the log end offsets in earlier logs: term, offset, named_in, named_us, grown_us, and the term's highest.
 
         If the request of an append is unknown, its first offset was named by the source that named the end of the
         previous append. If the request is among those that are read now, it names the offset itself, and only the time
@@ -103,7 +103,7 @@ class LastRows:
             (*(row[name] for name in _OF_TERM), row["base_offset"], None, row["append_us"], row["append_us"])
             for row in self.read_again.to_pylist()
         ]
-        # Where a copy that comes late ends, the append before these ends.
+        # Logs that come late end where an append that is already in the lake begins.
         later = [
             (*(row[name] for name in _OF_TERM), row["base_offset"], "appends" if row["answered"] else "fetches",
              row["append_us"], row["append_us"])

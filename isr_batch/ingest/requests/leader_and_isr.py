@@ -22,7 +22,7 @@ from isr_batch.ingest.engine.in_spark import Query
 from udfs.arrow_types import arrow_columns
 
 LEADER_AND_ISR = "leader and isr"
-"""Name of these lines in the line account."""
+"""Name of LeaderAndIsr requests in the line account."""
 NOT_READ = "LeaderAndIsr request with partitions that cannot be read"
 
 LEADER_AND_ISR_LINES = Query(
@@ -30,28 +30,29 @@ LEADER_AND_ISR_LINES = Query(
     f"WHERE kind = '{LEADER_AND_ISR}'",
     arrow_columns("broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING"),
 )
-"""Query of these lines in full; ``stamp_us`` is when the broker had acted on them."""
+"""Query that selects LeaderAndIsr requests as whole lines; ``stamp_us`` is when the broker had acted on them."""
 
 ACCEPTED = arrow_columns(
     "broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, topic STRING, partition_id INT, "
     "leads BOOLEAN, leader_id INT, leader_epoch INT, isr ARRAY<INT>, partition_epoch INT, replicas ARRAY<INT>"
 )
-"""Columns of `accepted_requests`, as those of `isr_batch.broker_lines.server_log_zookeeper.zookeeper_accepted`."""
+"""Columns of the result of `accepted_requests`: those of
+`isr_batch.broker_lines.server_log_zookeeper.zookeeper_accepted`."""
 
 PARTLY_READ = arrow_columns("source_file STRING, source_line BIGINT, reason STRING, detail STRING")
-"""Columns of `partly_read`, those of doubtful lines in quarantine."""
+"""Columns of the result of `partly_read_leader_and_isr`: those of doubtful lines in quarantine."""
 
-# The key comes before all that a client chooses, or is in quotes, which a client's text has not.
+# The API key comes before all text that a client chooses, or is in quotes, which such text cannot contain.
 _LINE = r'Completed request:(?:RequestHeader\(apiKey=LEADER_AND_ISR,|\{api_key=4,|.*"requestApiKey":4,)'
 
 
 def _member_pattern(name: str, value: str) -> str:
-    """Write the pattern of a member, as text or as JSON."""
+    """Write the pattern of a request's member ``name=value`` or ``"name":value``."""
     return rf'"?{name}"?[:=]"?{value}"?'
 
 
 _TOPIC_NAME = "topic(?:_?[nN]ame)?"
-# A longer number, which no broker prints, would not fit: its partition is skipped (`partly_read_leader_and_isr`).
+# A longer number, which no broker prints, does not match: the partition is skipped (`partly_read_leader_and_isr`).
 _NAME, _NUMBER, _NUMBERS = r"([\w.-]+)", r"(-?\d{1,9})(?!\d)", r"\[((?:\d{1,9}(?:,(?=\d)|(?=\])))*)\]"
 _INDEX = _member_pattern("partition(?:_?[iI]ndex)?", _NUMBER)
 _STATES = ",".join((
@@ -73,12 +74,12 @@ _ANSWERED = re.compile(
 
 
 def are_leader_and_isr(lines: pa.Array) -> pa.Array:
-    """Select the lines of a request log with such requests."""
+    """Mark the lines of a request log that are LeaderAndIsr requests."""
     return pc.match_substring_regex(lines, _LINE)
 
 
 def accepted_requests(lines: pa.Table) -> pa.Table:
-    """List the state changes by LeaderAndIsr requests, one row per partition.
+    """List the partition states in LeaderAndIsr requests that the broker accepted, one row per partition.
 
     A partition is included if its response has no error. Up to 0.10.2 the log has no responses, so a partition is
     included if its epoch in the request is higher than any before.
@@ -107,7 +108,7 @@ def accepted_requests(lines: pa.Table) -> pa.Table:
 
 
 def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
-    """List the requests with unreadable partitions, which are skipped; the others are used.
+    """List the LeaderAndIsr requests in which some partitions are unreadable; the other partitions are used.
 
     Returns
     -------
@@ -118,7 +119,7 @@ def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
     for line in lines.to_pylist():
         answer = _ANSWER.search(line["message"])
         asked = line["message"][: answer.start()] if answer else line["message"]
-        # The request has an epoch of the controller, and each of its partitions.
+        # The controller's epoch is in the request once, and once in each of its partitions.
         partitions = len(_CONTROLLER_EPOCH.findall(asked)) - 1
         read = sum(1 for part in _ASKED.finditer(asked) if part[2])
         if read != partitions:
@@ -130,7 +131,7 @@ def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
 
 
 def _partitions_of_request(message: str) -> Iterator[tuple[dict[str, Any], int | None]]:
-    """Return each partition of a request with its error code in the response; None if the log has no responses."""
+    """Yield each partition in a request, with its error code in the response (None if responses are not logged)."""
     answer = _ANSWER.search(message)
     errors = _errors(message[answer.end() :]) if answer else {}
     if answer and int(answer[1]):
@@ -154,7 +155,7 @@ _NOT_ANSWERED = -1
 
 
 def _errors(answer: str) -> dict[tuple[str | None, str], int]:
-    """Read the codes by topic (or its id) and partition."""
+    """Read the error codes in the response, by topic (or its id) and partition."""
     topic_id, errors = None, {}
     for part in _ANSWERED.finditer(answer):
         named_id, topic, index, code = part.groups()

@@ -1,4 +1,4 @@
-"""Collect the log end offsets in lines of all kinds, and the ranges of records between two of them."""
+"""Collect the log end offsets that lines of any kind name, and the ranges of records between two of them."""
 
 import pyarrow as pa
 

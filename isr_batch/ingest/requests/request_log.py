@@ -41,7 +41,7 @@ REQUESTS = pa.schema([
     ("correlation_id", pa.int64()), ("client_id", pa.string()), ("acks", pa.int32()), ("partitions", pa.binary()),
     ("reason", pa.string()), ("detail", pa.string()), ("raw", pa.string()), ("line_hash", pa.int64()),
 ])  # fmt: skip
-"""Columns of a parsed line.
+"""Columns of parsed lines of request logs.
 
 ``kind`` is one of the constants above. Requests have ``arrival_us <= handled_us <= processed_us <= released_us <=
 completed_us``, and ``answered_us``, when sending the response began; follower fetches and produce requests have
@@ -59,7 +59,7 @@ _OUTCOMES = (
     "truncated line", "two requests in one line", "request without api key or durations", UNKNOWN_VERSION,
     "values out of range", "offset or partition out of range",
 )  # fmt: skip
-"""Names of the outcomes of `udfs.request_log.requests`."""
+"""Names of a line's outcomes; `udfs.request_log.requests` numbers them in this order."""
 
 _NO_REQUEST, _BLANK, _TEXT, _LEADER_AND_ISR, _FILE, _PROBLEM = range(scan.OUTCOMES, scan.OUTCOMES + 6)
 _REASONS = (*_OUTCOMES, "not a line of the request log", None, "text request of an unknown form", None, None, None)
@@ -69,7 +69,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def read_requests(engine: Engine, files: list[LogFile]) -> Rows:
-    """Read and parse request logs; one row per line, as `REQUESTS`, and one per damaged file."""
+    """Read and parse request logs: one row per line with the columns of `REQUESTS`, and one per damaged file."""
     return engine.over(lines.ranges_of(files), _requests_of_ranges, REQUESTS)
 
 
@@ -79,12 +79,12 @@ def _requests_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
 
 
 def parse_requests(block: pa.RecordBatch) -> pa.RecordBatch:
-    """Parse every line into one row, as `REQUESTS`.
+    """Parse every line of a block into one row with the columns of `REQUESTS`.
 
     Parameters
     ----------
     block : RecordBatch
-        Lines, as `isr_batch.ingest.folder.lines.LINES`.
+        Lines, with the columns of `isr_batch.ingest.folder.lines.LINES`.
     """
     load_kernels()
     return _RequestBlock(block).rows()
@@ -99,7 +99,7 @@ def request_stamps_and_hashes(text: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 class _RequestBlock:
-    """Lines between text and rows: ``codes`` (int64) classify each, as an index into ``reasons``."""
+    """A block of lines while it is parsed; ``codes`` (int64) has each line's outcome, as an index into ``reasons``."""
 
     def __init__(self, block: pa.RecordBatch) -> None:
         self.block = block
@@ -123,7 +123,7 @@ class _RequestBlock:
         self.codes[is_text & is_read & unreadable] = _TEXT
 
     def _with_texts_as_json(self, whole: bytes) -> bytes:
-        """Append the JSON of lines before 2.8 to the text, and set where it is."""
+        """Convert lines of releases before 2.8 to JSON, append it to the block's bytes, and point the lines to it."""
         parts, size = [whole], len(whole)
         for i in np.flatnonzero(self.cut.line_class == cut.TEXT):
             body = whole[self.cut.begin[i] : self.ends[i]]
@@ -142,7 +142,7 @@ class _RequestBlock:
         return b"".join(parts)
 
     def rows(self) -> pa.RecordBatch:
-        """Build the columns of `REQUESTS`."""
+        """Make the parsed rows, with the columns of `REQUESTS`."""
         block, out, value, problem = self.block, self.read, self.block.column("value"), self.block.column("problem")
         if problem.null_count < len(problem):
             of_file = np.asarray(pc.is_null(block.column("source_line")))
@@ -183,7 +183,7 @@ class _RequestBlock:
     def _pieces(self) -> pa.Array:
         edges = np.concatenate([[0], self.read.piece_end]).astype(np.int32)
         there = pa.array((self.codes == scan.FOLLOWER_FETCH) | (self.codes == scan.PRODUCE))
-        # A copy: the array that they are in has room for the whole lines.
+        # Copied, because the array in which they are has the size of all lines.
         data = self.read.pieces[: edges[-1]].copy()
         buffers = [there.buffers()[1], pa.py_buffer(edges), pa.py_buffer(data)]
         return pa.Array.from_buffers(pa.binary(), len(self.codes), buffers)
@@ -196,7 +196,7 @@ class _RequestBlock:
 
 
 def _bytes_of_lines(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    """Return the bytes of strings, and the start of each; a null has no bytes.
+    """Return the bytes of all strings in a row, and where each starts; a null has no bytes.
 
     The array is always read-only: for a writable one, numba would compile again.
     """
@@ -215,7 +215,7 @@ def _known_request_numbers(numbers: Ints) -> pa.Array:
 
 
 def _scattered_values(some: pa.Array, where: npt.NDArray[np.bool_]) -> pa.Array:
-    """Spread the values of some rows over all; null elsewhere."""
+    """Put the values of the marked rows into a column for all rows; the others are null."""
     return some.take(pa.array(np.cumsum(where) - 1, mask=~where))
 
 
@@ -232,12 +232,12 @@ _FETCHED = _request_columns(
     [*(name for name in REQUEST_COLUMNS if name != "session"), "client_id", "asked_session", "given_session"]
 )
 FETCHES = Query(f"SELECT {', '.join(_FETCHED.names)} FROM rows WHERE kind = '{FOLLOWER_FETCH}'", _FETCHED)
-"""Query of the followers' fetches."""
+"""Query on all requests that selects the followers' fetches."""
 HASHES = Query(
     f"SELECT {', '.join(('line_hash', *_SAME_LINE))} FROM rows WHERE line_hash IS NOT NULL",
     _request_columns(("line_hash", *_SAME_LINE)),
 )
-"""Columns of requests by which `refuse_duplicate_requests` finds duplicates."""
+"""Query that selects the columns by which `refuse_duplicate_requests` finds duplicates."""
 
 
 def refuse_duplicate_requests(engine: Engine, requests: Rows, hashes: Rows) -> Rows | None:

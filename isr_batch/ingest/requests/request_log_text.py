@@ -1,4 +1,4 @@
-"""Convert the text lines of request logs before Kafka 2.8 to JSON, as far as the scanner needs it.
+"""Convert request log lines of Kafka before 2.8 from text to JSON, with the members that the scanner reads.
 
 ===============  ========================================================================================
 release          what a line holds
@@ -69,7 +69,7 @@ def _listed_in_text(match: re.Match[str]) -> str:
 Step = tuple[re.Pattern[str] | str, str | Callable[[re.Match[str]], str]]
 _LISTED = _request_text_pattern(r"([\w.-]+)-(\d+)=(\d+)")
 _NO_TAGS: Step = (",_tagged_fields={}", "")
-# A pattern costs some ten times as much as a text, and a template for the groups of a match as much again.
+# Replacing by a pattern takes some ten times as long as replacing a text, and as much again with groups in the result.
 _ASKED: tuple[Step, ...] = (
     _NO_TAGS,
     (_request_text_pattern(r",rack_id=.*$"), "}"),  # the last member, and whatever a user made of it
@@ -152,7 +152,7 @@ def request_text_as_json(text: str) -> tuple[str, str | None]:
             return "", _NO_SESSION_EPOCH
         if has_answer:
             answered = _replaced_in_text(response, _ANSWERED)
-            if api == PRODUCE_API:  # whose answer has called it index since 2.8
+            if api == PRODUCE_API:  # responses since 2.8 name it index
                 answered = answered.replace("partition=", "index=")
     header = _header_of_text_line(said.partition(_MESSAGE)[0]) if api == FETCH else ""
     json = f'{{"requestHeader":{{"requestApiKey":{api}{header}}},"request":{asked},"response":{answered},{durations}}}'
@@ -160,7 +160,7 @@ def request_text_as_json(text: str) -> tuple[str, str | None]:
 
 
 def _header_of_text_line(text: str) -> str:
-    """Extract API version, correlation id and client id; only for fetches, which are matched across lines."""
+    """Extract a fetch's API version, correlation id and client id as JSON; they link the requests of a follower."""
 
     def value(pattern: re.Pattern[str], quote: str = "") -> str:
         found = pattern.search(text)
@@ -185,7 +185,7 @@ def _replaced_in_text(text: str, steps: tuple[Step, ...]) -> str:
 
 
 def _old_fetch(said: str) -> str:
-    """Convert a request of 0.9 to 0.10.1, with one topic entry per partition."""
+    """Convert a fetch request of 0.9 to 0.10.1 to JSON; each partition gets its own topic entry."""
     whole = _OLD_ASKED.match(said)
     listed = _OLD_PARTITIONS_ASKED.fullmatch(whole[3]) if whole else None
     if not whole or not listed:

@@ -1,4 +1,4 @@
-"""Summaries of the request logs for the other tables: few rows, aggregated from all requests."""
+"""Summaries of all requests that other tables need: lines per file, and times in which a broker was inactive."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -29,14 +29,14 @@ _BUCKETS = arrow_columns(
     "last_done_us BIGINT"
 )
 _LATE, _EARLY = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-"""Replaces an unknown instant in a minimum or maximum."""
+"""Values that stand in for an unknown instant in a minimum and in a maximum."""
 _PAUSES = arrow_columns(
     "broker_id INT, first_us BIGINT, last_us BIGINT, done_us BIGINT, process INT, before_us BIGINT, "
     "process_before INT, before_done_us BIGINT, is_last BOOLEAN, waiting_since_us BIGINT"
 )
 
 
-# Requests are of 2010 and later, so that a quotient need not be rounded down.
+# All times are positive (2010 or later), so integer division rounds down.
 _DAYS = " || ".join(
     f"list(DISTINCT CAST({us} // {_DAY_US} AS INTEGER)) FILTER (completed_us IS NOT NULL)"
     for us in ("handled_us", "processed_us")
@@ -51,11 +51,11 @@ FILES = Query(
     """,
     _BY_FILE,
 )
-"""Query of the input of `requests_by_file`."""
+"""Query on all requests whose result `requests_by_file` takes."""
 
 
 def requests_by_file(engine: Engine, sql: ArrowSql, files: Rows) -> pa.Table:
-    """Count the lines of each file by outcome.
+    """Count the lines of each request log file by outcome, with first and last time.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ BUCKETS = Query(
     """,
     _BUCKETS,
 )
-"""Query of the input of `request_pauses`."""
+"""Query on all requests whose result `request_pauses` takes."""
 
 
 def request_pauses(
@@ -184,7 +184,7 @@ def beginnings_of_requests(by_file: pa.Table) -> dict[int, int]:
 
 
 def ends_of_requests(by_file: pa.Table) -> dict[int, int]:
-    """Find the end of each broker's request log, as `beginnings_of_requests` its start."""
+    """Find the end of each broker's request log; ``by_file`` is the result of `requests_by_file`."""
     return _summary_by_broker(by_file, "last_us", max)
 
 

@@ -15,7 +15,8 @@ _AFTER_SILENCE_US = 500_000
 _ONE_CHECK_US = 500_000
 _PHASE_SPREAD_MS = 100
 _TOGETHER_US = 100_000
-"""Followers that waited for the same leader send their next requests within this time of each other."""
+"""Followers that waited for the same leader send their next requests within this time, in microseconds, of each
+other."""
 _NONE = pa.table({name: pa.array([], pa.int64()) for name in ("broker_id", "from_us", "until_us")})
 
 
@@ -45,7 +46,7 @@ def broker_silences(sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, s
     signs : pa.Table
         Result of `isr_batch.ingest.requests.coverage.request_number_signs`.
     """
-    # With an empty table of silences, because late checks are determined before silences are known.
+    # The table of silences is empty here: which checks were late must be known before silences can be found.
     checks = checks_seen(sources, _NONE)
     return sources.sql(
         f"""
@@ -250,7 +251,7 @@ def check_phases(sql: ArrowSql, checks: pa.Table) -> pa.Table:
 
 
 def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
-    """List the checks with the time at which each was due: broker_id, kind, at_us, end_us.
+    """List the checks that dropped followers: broker_id, kind, at_us (when it was due), end_us (when it ran).
 
     The check right after a silence is the first one that was due in it; the broker then catches up on the others. If no
     line shows when checks are due, that check may have been due at any time since the silence began.
@@ -277,7 +278,7 @@ def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
 def broker_events(sources: ParsedLogs, silent: pa.Table, checks: pa.Table) -> pa.Table:
     """Build the columns of broker_events: broker_id, kind, at_us, end_us; ``checks`` is from `check_events`.
 
-    States are those of the metadata log; without it, those that the brokers log of themselves.
+    Fencing and shutdowns come from the metadata log; without it, from what brokers log about themselves.
     """
     return sources.sql(
         """

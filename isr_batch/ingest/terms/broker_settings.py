@@ -74,6 +74,6 @@ def broker_settings(
 
 
 def _checks_per_lag_time(release: list[int] | None) -> int:
-    """Look up how often a release checks the ISR per lag time; an unknown release is treated as the newest."""
+    """Return how often isr-expiration runs per lag time in a release; an unknown release is treated as the newest."""
     rules = [rule for since, rule in RELEASED_RULES if release is not None and release >= list(since)]
     return (rules or [RELEASED_RULES[-1][1]])[-1].checks_per_lag_time

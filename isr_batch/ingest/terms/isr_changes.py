@@ -20,10 +20,11 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 _RECORD_EARLY_US, _RECORD_LATE_US = 1_000_000, 5_000_000
 _LATE_ANSWER_US = 1_000_000
-"""The time of the controller's record replaces that of a missing answer only if it came this long after the shrink; for
-a usual answer, which takes milliseconds, the median of other answers is as precise."""
+"""If the response to a shrink is not logged, the time of the controller's record is used only if it is this many
+microseconds after the shrink; a usual response takes milliseconds, for which the median of other responses is as
+precise."""
 _TICKS_US = 60_000_000
-"""Longer than any controller election; a controller that is down for longer is a separate outage."""
+"""If the metadata log has no record for this long, in microseconds, it ended: no controller election takes longer."""
 _CHANGE = "topic, partition_id, leader_epoch, leader_id, at_us, isr_before, isr_after, source_file, source_line"
 _POSITION = "(CAST(made_again_by(again_us, at_us) AS BIGINT) << 32) + partition_epoch"
 _STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, source_line"
@@ -78,7 +79,7 @@ def isr_shrinks_in_read_logs(
     ends_us: Mapping[int, int],
     gone: Collection[int] = (),
 ) -> pa.Table:
-    """Select the shrinks of `isr_shrinks_by_term` in the time that the logs cover which are read now.
+    """Select the shrinks of `isr_shrinks_by_term` that lie in the time of the logs that are read now.
 
     Server and request logs rotate separately, so the file with a Shrinking line may already be deleted although the
     requests of that time are still there.
@@ -104,7 +105,7 @@ def isr_shrinks_in_read_logs(
 
 
 def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table:
-    """Add leader_id, at_us and leader_epoch to the lines of a leader."""
+    """Add to lines of leaders the term in which each was logged: leader_id, at_us and leader_epoch."""
     return sql(
         """
         SELECT l.* EXCLUDE (broker_id, stamp_us), broker_id AS leader_id, stamp_us AS at_us,
@@ -141,7 +142,7 @@ def isr_changes_recorded_until(sources: ParsedLogs, log_ends_us: int) -> int | N
 def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
     sources: ParsedLogs, shrinks: pa.Table, terms: pa.Table, begun: pa.Table, files: pa.Table, *, controller_known: bool
 ) -> pa.Table:
-    """Build the columns of observed_isr_changes; times are still microseconds.
+    """Make the rows of table observed_isr_changes; times are still microseconds.
 
     ``begun`` has the terms that began before the log, with isr_at_start, to which the first logged change applies.
     ``files`` has one row per log file, with kind, broker_id, first_us and last_us.
@@ -241,7 +242,7 @@ def _with_maker(sources: ParsedLogs, changes: pa.Table, files: pa.Table, control
 
 
 def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.Table:
-    """Select the changes without a line in a leader's log. The controller's record may be as late as the response."""
+    """Select the changes of the metadata log without a Shrinking or Expanding line in a leader's log."""
     late_us = f"greatest(l.at_us + {_RECORD_LATE_US}, coalesce(l.answered_us, 0))"
     return sql(
         f"""
@@ -301,7 +302,7 @@ def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) 
 
 
 def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Table:
-    """Insert the ISR at the start of each stretch of the log before the first state after it."""
+    """Add the ISR at the start of each stretch of a leader's log as a state, for comparison with the first change."""
     return sql(
         """
         SELECT * REPLACE (2 * position AS position) FROM history

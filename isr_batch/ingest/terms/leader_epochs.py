@@ -129,7 +129,7 @@ def term_starts(sources: ParsedLogs) -> pa.Table:
     ``new_leader_id`` is -1 if it is not logged, and null after a deletion, when the broker knows nothing about
     followers.
     """
-    # The zkVersion is the partition epoch; but a value here would say that every ISR change is logged with its epoch.
+    # The zkVersion is the partition epoch, but a value here would mean that every ISR change is logged with its epoch.
     return sources.sql(
         f"""
         WITH logged AS (

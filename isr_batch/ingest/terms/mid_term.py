@@ -1,4 +1,4 @@
-"""Infer terms that began before the log: leader, start of coverage, ISR, log end offset and high watermark.
+"""Infer the terms that began before the log, and their state where it begins: ISR, log end offset, high watermark.
 
 The functions take small tables, whose rows are dicts: terms, lines about ISRs, and first fetches of followers. Each
 result has its source: ``logged`` (an earlier line or record, with no gap in between), ``snapshot`` (a listing made by
@@ -18,13 +18,14 @@ Partition = tuple[str, int]
 LOGGED, SNAPSHOT, INFERRED = "logged", "snapshot", "inferred"
 UNKNOWN_EPOCH = -1
 LONG_BEFORE_US = 1_000_000
-"""A leader that served fetches of its epoch this long before the line that begins the epoch had started it earlier."""
+"""If a leader served fetches of an epoch this many microseconds before the line that begins it, the epoch had begun
+earlier."""
 SEEN_OFTEN = 3
 """Number of successful fetches that prove a leader epoch although no line names it."""
 
 
 class Begun(NamedTuple):
-    """A term in progress at ``stamp_us``, the first time at which the log covers it."""
+    """A term that began before the log; ``stamp_us`` is the first time at which the log covers it."""
 
     broker_id: int
     topic: str
@@ -35,7 +36,7 @@ class Begun(NamedTuple):
 
 
 class IsrReport(NamedTuple):
-    """A line or record about a partition's ISR: the ISR before it (None: not in the line) and after it."""
+    """A line or record that names a partition's ISR: the ISR before it (None: not in the line) and after it."""
 
     at_us: int
     before: tuple[int, ...] | None
@@ -44,12 +45,12 @@ class IsrReport(NamedTuple):
 
 
 def partition_of(row: Row) -> Partition:
-    """Return the key of a partition: topic and partition number."""
+    """Return a row's topic and partition number, by which evidence is looked up."""
     return row["topic"], row["partition_id"]
 
 
 def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetched: Iterable[Row]) -> bool:
-    """Whether the log may have terms whose beginning is not logged; a complete log has none."""
+    """Whether some terms may have begun before the log; False if it is complete."""
     if not all(stretch.from_start for stretch in stretches):
         return True
     logged = {(row["broker_id"], *partition_of(row), row["leader_epoch"]) for row in starts if row["leads"]}
@@ -67,7 +68,7 @@ def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetche
 
 
 class Signs(NamedTuple):
-    """Evidence for terms; rows are dicts.
+    """Evidence in the logs about terms, from which those without a logged start are inferred; rows are dicts.
 
     Parameters
     ----------
@@ -94,7 +95,7 @@ class Signs(NamedTuple):
 
 
 class OfPartition(NamedTuple):
-    """Evidence for the terms of one partition on one broker.
+    """The part of `Signs` about one partition on one broker.
 
     ``asked`` has the fetches of one stretch only; ``lines`` have times and leader epochs.
     """
@@ -139,7 +140,7 @@ def terms_in_progress(stretches: Iterable[Stretch], signs: Signs) -> list[Begun]
 
 
 def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int, str]]:
-    """Find the terms without a logged beginning in one stretch of a partition: time, leader epoch and source."""
+    """Find a partition's terms without a logged start in one stretch of a leader's log: time, epoch and source."""
     boundaries = of_key.boundaries
     begin_us = stretch.first_us
     started = [us for us in of_key.restarts if us <= begin_us]
@@ -174,7 +175,7 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
         found.append((begin_us if begins_here else at_us, epoch, INFERRED))
     if not found and not stretch.from_start:
         found += _by_other_evidence(stretch, limit_us, [us for us, _ in of_key.lines], of_key.led)
-    # If no fetch names the epoch, a line of the leader may.
+    # If no fetch names the leader epoch, a line of the leader may name it.
     named = [epoch for us, epoch in of_key.lines if begin_us <= us < limit_us and epoch >= 0]
     epoch_named = named[0] if named else UNKNOWN_EPOCH
     return sorted((us, epoch_named if epoch == UNKNOWN_EPOCH else epoch, source) for us, epoch, source in found)
@@ -193,7 +194,7 @@ def is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -
 
 
 def _epoch_before(boundaries: Sequence[Row], at_us: int, epoch: int) -> bool:
-    """Whether a line before a time names an earlier term of the partition on this broker."""
+    """Whether a line before ``at_us`` names an earlier leader epoch of the partition on this broker."""
     return any(row["stamp_us"] < at_us and row["leader_epoch"] < epoch for row in boundaries)
 
 
@@ -217,7 +218,7 @@ def _by_other_evidence(
 
 
 class Led(NamedTuple):
-    """A term, limited to the time that the log covers; ``assigned`` includes the leader."""
+    """A term, cut to the time that its leader's request log covers; ``assigned`` are its replicas with the leader."""
 
     start_us: int
     end_us: int
@@ -251,17 +252,18 @@ def mid_term_isr(
     last = reports[upto - 1] if upto else None
     if last and last.source != SNAPSHOT and any(b < term.start_us and e > last.at_us for b, e in holes):
         last = None
-    # Only the next change shows the ISR before it, and only in some kinds of lines.
+    # Only the first change after the start shows the ISR at the start, and only if its line has the ISR before it.
     following = reports[upto].before if upto < len(reports) and reports[upto].at_us <= term.end_us else None
     guess = {f for f in term.assigned if f == term.leader or seems_in.get(f, False)}
     if last is None and following is None:
         return sorted(guess), INFERRED
     if last and following:
-        # Shrinks are always logged, but expands are not: a replica that is only in the next list may have joined later.
+        # Shrinks are always logged, expands are not: a replica that is only in the next logged ISR may have joined
+        # after the start.
         agreed, doubtful = set(last.after) & set(following), set(following) - set(last.after)
     else:
-        # Replicas in the list that the high watermark had passed were dropped after the snapshot, or joined only before
-        # the line.
+        # Replicas in the ISR of a snapshot or line that the high watermark had passed at the start were not members
+        # then: they were dropped after the snapshot, or joined only before the line.
         listed = set(last.after if last else following or ())
         passed = {f for f in listed if seems_in.get(f) is False and f != term.leader}
         doubtful = passed if last is None or last.source == SNAPSHOT else set()
@@ -275,7 +277,7 @@ def mid_term_isr(
 
 
 class FirstFetch(NamedTuple):
-    """A follower's first fetch in a stretch, and the high watermarks that the leader had sent by then.
+    """A follower's first fetch in a stretch of the log, and the high watermarks that the leader had sent by then.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Collect the input of `mid_term` for terms that began before the log, and fill in its results.
+"""Collect from the logs what `mid_term` needs about terms that began before them, and fill in its results.
 
 Only small data is collected to the driver: terms, lines about ISRs, and one row per follower of a partition.
 """
@@ -92,7 +92,7 @@ def _fetches_counted_mid_term(sql: ArrowSql, parts: pa.Table, topics: pa.Table) 
 
 
 def as_followers(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Turn the counted fetches into the followers of each term, as `FOLLOWERS`."""
+    """Turn the result of `followers_seen_mid_term` into a table of terms' followers, with columns as of `FOLLOWERS`."""
     sets: dict[tuple[int, str, int, int], set[int]] = defaultdict(set)
     for row in seen:
         sets[row["broker_id"], row["topic"], row["partition_id"], row["leader_epoch"]].add(row["replica_id"])
@@ -108,7 +108,7 @@ def as_begun(begun: Iterable[Begun]) -> pa.Table:
 def vouched_for(
     led: Iterable[dict[str, Any]], stretches: Sequence[Stretch], evidence: PartitionEvidence
 ) -> list[dict[str, Any]]:
-    """Limit each term to the time that its leader's request log covers.
+    """Cut each term to the time that its leader's request log covers.
 
     Returns
     -------
@@ -336,7 +336,7 @@ def _held_by_follower(
 
 
 def _first_fetches(sql: ArrowSql, fetched: pa.Table, term: pa.Table) -> pa.Table:
-    """Aggregate the first fetches of each follower in each term.
+    """Summarise each follower's first fetches in each term.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Find min.insync.replicas of topics over time, from brokers' lines about changes, or from the controller's records.
+"""Find the min.insync.replicas of topics over time, by brokers' lines about changes, or the controller's records.
 
 If no line or record with a time names a topic's setting, it is taken from a listing, from the line about the creation
 of its log, or from the broker's setting, in this order.
@@ -13,7 +13,7 @@ from isr_batch.broker_lines.server_log import min_isr_of_logs
 from isr_batch.lake.arrow_sql import ArrowSql
 
 _SOON_US = 5_000_000
-"""A leader's term may begin this long before the leader prints the settings of a new topic."""
+"""A leader's term may begin this many microseconds before the leader prints the settings of a new topic."""
 
 
 def min_isr_settings(

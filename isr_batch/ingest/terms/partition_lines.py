@@ -48,7 +48,7 @@ class PartitionEvidence:
         return before[-1] if before and reaches else None
 
     def members_at(self, key: Partition, at_us: int) -> set[int]:
-        """Find the ISR at a time by the controller's records; for followers that never fetched, by the next line."""
+        """Find the ISR at a time by the controller's records, and by the next line for followers that never fetched."""
         record = self.by_records(key, at_us)
         if record:
             return set(record.after)
@@ -67,7 +67,7 @@ class PartitionEvidence:
 
 
 class Earlier(NamedTuple):
-    """Evidence from outside the logs of this ingest.
+    """Evidence about partitions that is not in the brokers' logs of this ingest.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def _add_metadata_records(evidence: PartitionEvidence, sources: ParsedLogs) -> N
 
 
 def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: int) -> None:
-    """Add a listing for partitions without other evidence, because it has no time."""
+    """Use a listing for a partition without other evidence; since it has no time, it comes last."""
     key = partition.topic, partition.partition_id
     evidence.replicas.setdefault(key, (list(partition.replicas), SNAPSHOT))
     if not evidence.led[key]:

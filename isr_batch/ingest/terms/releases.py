@@ -1,4 +1,4 @@
-"""Find the Kafka release of each leader, and the source of that."""
+"""Find the Kafka release of each leader, and where it is from: logged, given, or bounded by fetch versions."""
 
 import re
 from typing import Any
@@ -14,12 +14,13 @@ FETCH_OF_RELEASE = (
     (18, "4.1"), (17, "3.9"), (16, "3.7"), (14, "3.5"), (13, "3.1"), (12, "2.7"), (11, "2.3"), (10, "2.1"), (8, "2.0"),
     (7, "1.1"), (4, "0.11"), (3, "0.10.1"), (2, "0.10.0"),
 )  # fmt: skip
-"""Version of a follower's Fetch, and the first release whose followers send it (MetadataVersion.fetchRequestVersion;
-before 3.2 ReplicaFetcherThread). The inter-broker protocol may hold it back: the release is this one or later."""
+"""Versions of followers' Fetch requests, each with the first release whose followers send it
+(MetadataVersion.fetchRequestVersion; before 3.2 ReplicaFetcherThread). The inter-broker protocol may hold it back: the
+release is this one or later."""
 
 
 def with_releases(led: list[dict[str, Any]], oldest: str | None, release: str | None) -> None:
-    """Fill in the release of each leader and its source; changes the rows in place.
+    """Fill in, in place, the Kafka release of the leader of each term, and its source.
 
     A logged release may come from the leader's own process, another process of the same broker, or another broker.
     ``oldest`` is the release by the followers' fetches, ``release`` the one that the operator gives.

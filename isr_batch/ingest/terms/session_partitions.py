@@ -90,7 +90,7 @@ def _went_on(
     fetchers: Mapping[int, int],
     others: Sequence[Mapping[str, Any]],
 ) -> dict[str, list[tuple[int, int, int]]]:
-    """Find the partitions of a session's last request in earlier logs; empty if the session is ambiguous."""
+    """Find the partitions of a session that was opened in earlier logs, by its last request; empty if ambiguous."""
     pair = opened["broker_id"], opened["replica_id"]
     before = [each for each in held if (each["leader_id"], each["replica_id"]) == pair]
     if sum((each["broker_id"], each["replica_id"]) == pair for each in others) > 1:
@@ -125,4 +125,4 @@ def _opened_before(engine: Engine, sessions: Rows) -> list[dict[str, Any]]:
 
 
 _LATE_US = 1_000_000
-"""A fetch may have been handled this long before the first line of the log, because it is logged at completion."""
+"""A fetch may have been handled this many microseconds before the log's first line, as it is logged at completion."""

@@ -43,7 +43,7 @@ def commit(
         When another process writes to the same files.
     """
     for attempt in range(RETRIES + 1):
-        to.was_written()  # read the log again, because another process may have committed
+        to.was_written()  # the log is read again: another process may have committed
         there = to.log()
         renew_constraints(table, there)
         actions = list(actions_on(there))
@@ -71,7 +71,7 @@ def renew_constraints(table: Table, there: DeltaTable) -> None:
 
 
 def added(file: FileOfWorker, table: Table, *, moved: bool = False) -> AddAction:
-    """Return the action that adds a file; ``moved`` if its rows come from removed files."""
+    """Return the Delta log's action that adds a file; ``moved``: its rows come from removed files, no data changes."""
     instants = {column.name for column in table.columns if column.type == "TIMESTAMP"}
     least, most = ({name: _instant_in_commit(value, up) if name in instants else value for name, value in of.items()}
                    for of, up in ((file.least, 0), (file.most, 999)))  # fmt: skip
@@ -81,7 +81,7 @@ def added(file: FileOfWorker, table: Table, *, moved: bool = False) -> AddAction
 
 
 def removed(file: Mapping[str, Any], *, moved: bool = False) -> RemoveAction:
-    """Return the action that removes a file; ``moved`` if its rows are in an added file."""
+    """Return the Delta log's action that removes a file; ``moved``: its rows are in an added file, no data changes."""
     of = {name.removeprefix("partition."): value for name, value in file.items() if name.startswith("partition.")}
     return RemoveAction(file["path"], not moved, now_ms(), file["size_bytes"], of or None)
 

@@ -1,4 +1,4 @@
-"""The first commit of a Delta table in a folder, on S3 or on HDFS, written without Spark.
+"""Create Delta tables without Spark, in a folder, on S3 or on HDFS: write the first commit.
 
 Spark takes a second to create a table. deltalake takes some milliseconds, but refuses constraints with functions that
 it does not know (``size``, ``array_contains``). The commit is a file of three lines, as Delta's protocol describes it
@@ -68,7 +68,7 @@ def _write_commit_once(path: Path, text: str) -> None:
 
 
 def _writers(table: Table) -> dict[str, Any]:
-    """Return the writer features of the protocol that Spark would write for the same table."""
+    """Return the writer version and features that a table's first commit declares, the same as Spark would declare."""
     if table.change_feed:
         constraints = ["checkConstraints"] if table.constraints else []
         return {"minWriterVersion": 7, "writerFeatures": [*constraints, "invariants", "changeDataFeed", "appendOnly"]}
@@ -76,13 +76,13 @@ def _writers(table: Table) -> dict[str, Any]:
 
 
 def _type(name: str) -> str | dict[str, Any]:
-    """Convert the type of a column to the format of a Delta log."""
+    """Convert a column's type to the form in which a Delta log has it."""
     if name.startswith("ARRAY<"):
         return {"type": "array", "elementType": _type(name[6:-1]), "containsNull": True}
     if name.startswith("MAP<"):
         key, value = name[4:-1].split(", ")
         return {"type": "map", "keyType": _type(key), "valueType": _type(value), "valueContainsNull": True}
-    if name.startswith("STRUCT<"):  # with fields of plain types
+    if name.startswith("STRUCT<"):  # a struct, whose fields have plain types
         members = (member.split(": ") for member in name[7:-1].split(", "))
         fields = [{"name": of, "type": _type(is_), "nullable": True, "metadata": {}} for of, is_ in members]
         return {"type": "struct", "fields": fields}

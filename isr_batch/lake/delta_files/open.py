@@ -1,4 +1,4 @@
-"""Access to a Delta table without Spark: its log, and its data files."""
+"""Read a Delta table without Spark: its log, and its data files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
@@ -17,7 +17,7 @@ Days = tuple[str, str]
 
 
 class DirectTable:
-    """A table that delta-rs can access.
+    """A table that delta-rs can read and commit to without Spark.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class DirectTable:
             return False
 
     def log(self) -> deltalake.DeltaTable:
-        """Read the newest version of the log.
+        """Return the newest version of the table's Delta log.
 
         It is cached until this process writes to the table (`was_written`); in a local folder, until anyone does.
         """
@@ -58,16 +58,16 @@ class DirectTable:
             return self._log
 
     def was_written(self) -> None:
-        """Drop the cached log."""
+        """Forget the cached Delta log, because this process has written to the table."""
         self._is_old = True
 
     def data_files(self, days: Days | None = None) -> list[dict[str, Any]]:
-        """List the data files, as `data_files` does."""
+        """List the table's data files, as the function `data_files` does."""
         return data_files(self.log(), days)
 
     @property
     def size_bytes(self) -> int:
-        """Size of all data files."""
+        """Return the size of all data files of the table, in bytes."""
         return sum(int(file["size_bytes"]) for file in self.data_files())
 
     def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:

@@ -24,15 +24,15 @@ from isr_batch.lake.delta_files.stores import Store
 
 ROWS_AT_ONCE: Final = 1 << 17
 HELD_BYTES: Final = 1 << 25
-"""Bytes of row groups that a worker caches. A replica set's rows are in one row group per day, which often also has the
-rows of the next replica set."""
+"""Maximum size of the row groups that a worker caches, in bytes. A replica set's rows are in one row group per day,
+which often also has the rows of the next replica set."""
 
 PLACE: Final = pa.struct([("path", pa.string()), ("row", pa.int64())])
 """Location of a row: the path of its file within the table, and the number of the row in the file, from 0."""
 OPEN_FILES: Final = 64
 """Maximum number of files that a worker keeps open."""
 Group = tuple[str, int]
-"""A file, and the number of one of its row groups."""
+"""A row group: the path of its file, and its number in the file."""
 File = Mapping[str, Any]
 """A data file, as `DirectTable.data_files` lists it."""
 
@@ -86,7 +86,7 @@ def some_rows_of(store: Store, file: File, schema: pa.Schema) -> Iterator[pa.Tab
 def rows_of_groups(
     store: Store, path: str, columns: Sequence[str], share: tuple[int, int], rows_at_once: int
 ) -> Iterator[pa.RecordBatch]:
-    """Read columns of every n-th row group of a file, with names as dictionaries; ``share`` is the first group and n.
+    """Read columns of every n-th row group of a file, text as dictionaries; ``share``: first group, n.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def rows_of_groups(
         groups = list(range(share[0], file.num_row_groups, share[1]))
         there = [name for name in columns if name in file.schema_arrow.names]
         for batch in file.iter_batches(rows_at_once, groups, there, use_threads=False):
-            missing = pa.nulls(batch.num_rows)  # the column was added to the table later
+            missing = pa.nulls(batch.num_rows)  # this file is older than the column
             arrays = [batch.column(name) if name in there else missing for name in columns]
             yield pa.RecordBatch.from_arrays(arrays, list(columns))
 
@@ -133,12 +133,12 @@ def _partition_name(field: pa.Field) -> str:
 
 
 def _value_of_partition(file: File, field: pa.Field) -> pa.Scalar:
-    """Return the value of a column that is not in the file: its partition value, or null."""
+    """Return the value of a column that is not stored in a file: the file's partition value, or null."""
     return pa.scalar(file[_partition_name(field)], pa.string()).cast(field.type)
 
 
 class FileRows:
-    """Reads columns of rows, given the locations of the rows.
+    """Reads the columns of rows whose locations (file and number of the row) are given.
 
     Parameters
     ----------

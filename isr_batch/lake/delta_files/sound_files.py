@@ -22,18 +22,18 @@ FORMAT: Final = ds.ParquetFileFormat(
     coerce_int96_timestamp_unit="us",
 )
 CHUNK: Final = 1 << 16
-"""Bytes per checksum; Hadoop writes one per 512 bytes, and reads any size."""
+"""Number of bytes per checksum; Hadoop writes one per 512 bytes, and reads any size."""
 _MAGIC, _HEAD = b"crc\0", 8
 _TAIL: Final = 8
-"""Bytes of the footer's length and of Parquet's magic number, with which a file ends."""
+"""Number of bytes at the end of a Parquet file that have the footer's length and the magic number."""
 
 
 class UnsoundFileError(pa.ArrowInvalid):  # type: ignore[misc]
-    """A file no longer has the content that was written."""
+    """Raised if a file no longer has the content that was written."""
 
 
 def checksums_beside(file: Path) -> Path:
-    """Return the path of the checksums of a local file."""
+    """Return the path of the file that has the checksums of a local file."""
     return file.with_name(f".{file.name}.crc")
 
 

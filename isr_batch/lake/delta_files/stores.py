@@ -25,20 +25,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Setting = Callable[[str], str | None]
-"""Returns a setting of Hadoop's configuration by name, or None."""
+"""A function that looks up a setting of Hadoop's configuration by name; None if it is not set."""
 
 WITHOUT: Final = "--timelines none replays without timelines; `isr-batch timeline` computes those of one partition"
 S3: Final = ("s3", "s3a", "s3n")
-"""Schemes of S3 addresses in Spark."""
+"""Schemes of addresses on S3, as Spark has them."""
 _AZURE: Final = ("abfs", "abfss")
 _HDFS: Final = ("hdfs", "viewfs")
 DIRECT: Final = (*S3, *_HDFS)
-"""Schemes for which delta-rs reads and commits all small tables, not only timelines; tested with real servers."""
+"""Schemes for which all small tables, not only timelines, are read and committed with delta-rs instead of Spark; tested
+with real servers."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """The store of a table, and how to access it.
+    """Where a table's folder is, and how this process accesses it without Spark.
 
     Attributes
     ----------
@@ -75,7 +76,7 @@ class Store:
         return True
 
     def table(self) -> deltalake.DeltaTable:
-        """Read the table's Delta log.
+        """Return the newest version of the table's Delta log.
 
         Raises
         ------
@@ -98,11 +99,11 @@ class Store:
             ) from error
 
     def files_of_log(self) -> object:
-        """Return what differs after each change of the log in a local folder; None elsewhere, as it costs a request."""
+        """Return a value that changes with a local folder's Delta log; None elsewhere, where it would be a request."""
         log = Path(self.uri, "_delta_log")
         if not self.is_folder or not log.is_dir():
             return None
-        folder = log.stat()  # a table that was made again may have the same names
+        folder = log.stat()  # a table that was deleted and made again may have equal names
         return folder.st_ino, folder.st_mtime_ns, sorted(file.name for file in log.iterdir())
 
     def files(self) -> "FileSystem":
@@ -130,13 +131,13 @@ def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
 
 
 def log_store(spark: "SparkSession", scheme: str) -> str | None:
-    """Return the class name of the multi-writer log store, if one is configured; Delta's own allows one writer."""
+    """Return the class of a configured log store for several writers; None for Delta's own, which allows one."""
     name = spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None)
     return None if name and name.endswith(".S3SingleDriverLogStore") else name
 
 
 def store_of(location: str, setting: Setting) -> Store:
-    """Translate an address of Spark's, and Hadoop's settings for it, for delta-rs.
+    """Translate an address that Spark uses, with Hadoop's settings for it, into a `Store` for delta-rs.
 
     Parameters
     ----------
@@ -151,7 +152,7 @@ def store_of(location: str, setting: Setting) -> Store:
         When delta-rs cannot access the address.
     """
     if "%" in location:
-        raise UsageError(f"this process has no access to a path with a %: {location}", f"rename it; {WITHOUT}")
+        raise UsageError(f"delta-rs cannot open a path with a %: {location}", f"rename it; {WITHOUT}")
     if location.startswith("file:"):
         return Store(re.sub("^file:/+", "/", location))
     address = urlsplit(location)

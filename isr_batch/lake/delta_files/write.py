@@ -28,19 +28,20 @@ REPORTS = pa.schema([("file", pa.string())])
 """Schema of a task's reports: each is a `FileOfWorker` as JSON."""
 
 GROUP_BYTES = 1 << 25
-"""Bytes of rows that a task collects for a day before it checks and writes them."""
+"""Size, in bytes, of the rows of a day that a task collects before it checks and writes them."""
 BINARIES_BYTES = 1 << 20
 """Size in bytes of a row group of a table with binaries (`isr_batch.lake.delta_files.read`)."""
 BINARIES_OF_FILE = 1 << 28
-"""Largest size in bytes of a file of such a table, because readers by location hold the metadata of all its row groups
-in memory."""
+"""Largest size in bytes of a file with binaries: readers by location hold the metadata of all its row groups in
+memory."""
 BYTES_WAITING = 1 << 27
-"""Bytes of rows that a task collects for all days, so that its memory does not grow with its share of the log."""
+"""Maximum size, in bytes, of the rows that a task collects for all days, so that its memory does not grow with its
+share of the log."""
 
 DAY = "event_date"
-"""Partition column of the tables."""
+"""The column by which tables are partitioned."""
 _BITS: Final = "runs"
-"""Integer column with few distinct values, which is worth a dictionary."""
+"""The integer column for which a Parquet dictionary pays off, because it has few distinct values."""
 
 
 @dataclass(frozen=True)
@@ -135,13 +136,13 @@ def rows_a_group(table: Table, rows: pa.Table) -> int:
 
 
 def skipped_by(table: Table) -> list[str]:
-    """Return the columns with statistics: those that the contract names, or else all instants that are never null."""
+    """Return the columns with a minimum and maximum per file: those that the contract names, or all non-null times."""
     instants = [column.name for column in table.columns if column.type == "TIMESTAMP" and not column.nullable]
     return list(table.skipped_by) or instants
 
 
 class TaskFiles:
-    """The open files of a task, one per day.
+    """The files that a task is writing, one per day.
 
     Parameters
     ----------
@@ -157,7 +158,8 @@ class TaskFiles:
 
     def __init__(self, table: Table, store: Store, where: str, sql: ArrowSql) -> None:
         self.table, self.store, self.where, self.sql = table, store, where, sql
-        # A row with a null in a NOT NULL column is counted as broken, and its file is not committed.
+        # Columns are nullable here: a row with a null in a NOT NULL column is counted as broken, and its file not
+        # committed.
         self.schema = pa.schema([field.with_nullable(True) for field in arrow_schema(table)])
         self.waiting: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
         self.bytes_waiting: defaultdict[int, int] = defaultdict(int)
@@ -165,7 +167,7 @@ class TaskFiles:
         self.full: list[FileOfWorker] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows with the contract's columns."""
+        """Add rows, with the columns of the table's contract."""
         days = np.asarray(batch.column(DAY).cast(pa.int32()).fill_null(0))
         for day in np.unique(days).tolist():
             rows = batch.filter(pa.array(days == day)) if (days[0], days[-1]) != (day, day) else batch
@@ -186,7 +188,7 @@ class TaskFiles:
             self.full.append(self.files.pop(day).close())
 
     def close(self) -> Iterator[FileOfWorker]:
-        """Close the files."""
+        """Write the remaining rows and close the files; yield each."""
         for day in list(self.waiting):
             self._write(day)
         yield from self.full
@@ -195,7 +197,7 @@ class TaskFiles:
 
 
 class DayFile:
-    """An open file with rows of one day.
+    """A data file that is being written, with rows of one day.
 
     Parameters
     ----------
@@ -230,7 +232,7 @@ class DayFile:
             self.writer.write_table(rows.select(self.stored.names), row_group_size=rows_a_group(self.table, rows))
 
     def close(self) -> FileOfWorker:
-        """Close the file."""
+        """Finish the file, and return its report."""
         with self._abandoned_if_failed():
             self.writer.close()
         write_checksums(self.store, self.path)
@@ -255,7 +257,7 @@ class DayFile:
 
     def abandon(self) -> None:
         """Abandon an incomplete file without writing its footer, because a full disk has no space for it."""
-        self.writer.is_open = False  # if not, the destructor writes the footer, and hides the error
+        self.writer.is_open = False  # otherwise its destructor would write a footer
 
 
 def _plain_statistic(value: Any) -> Any:  # noqa: ANN401 number or bytes

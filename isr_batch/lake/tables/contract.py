@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True)
 class Column:
-    """A column: name, Spark type, meaning, and whether its value may be null."""
+    """A column of a contract: name, Spark type, meaning, and whether its value may be null."""
 
     name: str
     type: str
@@ -32,7 +32,7 @@ def columns(ddl: str) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table: its columns in order, constraints by name, and the columns that lay it out on disk."""
+    """The contract of a table: its columns in order, constraints by name, and the columns that lay it out on disk."""
 
     name: str
     comment: str
@@ -46,27 +46,24 @@ class Table:
 
     @property
     def column_names(self) -> list[str]:
-        """Names in table order."""
+        """Names of the columns, in order."""
         return [column.name for column in self.columns]
 
     @property
     def schema_ddl(self) -> str:
-        """Names and types as ``spark.createDataFrame`` and ``cast`` accept them."""
+        """Names and types of the columns as DDL, which ``spark.createDataFrame`` and ``cast`` accept."""
         return ", ".join(f"{column.name} {column.type}" for column in self.columns)
 
 
 def key_columns(*names: str) -> tuple[Column, ...]:
     """Return key columns by name, with the type and the meaning that they have in every contract."""
     known = {
-        "cluster_id": ("STRING", "cluster, by the name that the ingest was given or found"),
+        "cluster_id": ("STRING", "name of the cluster, as the ingest was given it or found it in the names of folders"),
         "topic": ("STRING", "topic name; its id if no log has the name"),
         "partition_id": ("INT", "partition number within the topic"),
         "leader_epoch": ("INT", "Kafka's leader epoch, which identifies one term of one leader"),
-        "leader_id": (
-            "INT",
-            "broker that leads the partition in this term; the row comes from its log and has its clock",
-        ),
-        "broker_id": ("INT", "broker"),
+        "leader_id": ("INT", "broker that leads the partition in this term; times in the row are by its clock"),
+        "broker_id": ("INT", "id of the broker"),
     }
     return tuple(Column(name, *known[name], nullable=False) for name in names)
 

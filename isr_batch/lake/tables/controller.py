@@ -12,24 +12,25 @@ CONTROLLER_RECORDS = Table(
                 -- the state; for kind listed, when the first term begins
             record_offset BIGINT -- offset in the metadata log, which orders records of the same time; null for kinds
                 -- noted and listed
-            kind STRING NOT NULL -- partition (the state of a partition that a record leaves), cleared
+            kind STRING NOT NULL -- kind of record: partition (the state of a partition after a record), cleared
                 -- (CLEAR_ELR_RECORD: no replica is eligible until the ISR changes), min_isr (min.insync.replicas is
                 -- set), elr_version, metadata_version (a feature's level), unclean_restart (a broker registers again
-                -- without a controlled shutdown before: it may have lost records), noted (the state in a
-                -- leader's own log), min_isr_in_force (a broker has this min.insync.replicas of a
-                -- topic from now on), listed (the state that kafka-topics --describe printed, at an unknown time)
+                -- without a controlled shutdown before: it may have lost records), noted (the state in a leader's own
+                -- log), min_isr_in_force (a broker has this min.insync.replicas of a topic from now on), listed (the
+                -- state that kafka-topics --describe printed, at an unknown time)
             topic STRING -- topic; null for all topics, or, for kind min_isr, for all topics without their own setting
             partition_id INT -- partition; null for all partitions
             broker_id INT -- for unclean_restart and min_isr_in_force, the broker; for noted, the leader
             value INT -- level of the feature, or min.insync.replicas (null if it is no longer set)
             leader_id INT -- for partition, noted and listed: the leader, or -1 for a partition without a leader
-            leader_epoch INT -- Kafka's leader epoch
-            assigned ARRAY<INT> -- assigned replicas, in the order in which an election prefers them
-            isr ARRAY<INT> -- in-sync replicas
-            elr ARRAY<INT> -- eligible leader replicas (KIP-966): replicas outside the ISR that have every committed
-                -- record
+            leader_epoch INT -- Kafka's leader epoch after the record
+            assigned ARRAY<INT> -- assigned replicas after the record, in the order in which an election prefers them
+            isr ARRAY<INT> -- in-sync replicas after the record
+            elr ARRAY<INT> -- eligible leader replicas (KIP-966) after the record: replicas outside the ISR that have
+                -- every committed record
             last_known_elr ARRAY<INT> -- the last known leader, while the partition has none
-            leader_recovery_state INT -- 1 since an unclean election, until the leader has recovered
+            leader_recovery_state INT -- Kafka's LeaderRecoveryState: 1 since an unclean election, until the leader has
+                -- recovered
             election STRING -- where the record changes the leader, the kind of replica elected: in_sync (a member of
                 -- the ISR), eligible (an eligible leader replica, the ISR being empty; clean as well),
                 -- last_known_leader (the last leader, when ISR and ELR were empty; unclean), unclean (a replica that

@@ -11,31 +11,34 @@ SHRINK_EVIDENCE = Table(
         *columns("""
             replica_id INT NOT NULL -- replica that left
             change_time TIMESTAMP NOT NULL -- timestamp of the line
-            made_by STRING NOT NULL -- leader (it logged a Shrinking line), controller (the ISR lost the replica without
-                -- such a line), or unknown (the leader's server.log does not cover the time)
-            isr_before ARRAY<INT> NOT NULL -- in-sync replicas before
-            isr_after ARRAY<INT> NOT NULL -- in-sync replicas after
-            high_watermark BIGINT -- high watermark; brokers print it since 2.2
-            leader_log_end_offset BIGINT -- leader's log end offset; brokers print it since 2.2
-            follower_log_end_offset BIGINT -- follower's log end offset as the leader knew it; brokers print it since
-                -- 2.2; null if unknown
-            records_behind BIGINT -- leader_log_end_offset minus follower_log_end_offset
-            last_caught_up_time_ms BIGINT -- Kafka's lastCaughtUpTimeMs; brokers print it since 3.6; null if unknown
+            made_by STRING NOT NULL -- which broker removed the replica: leader (it logged a Shrinking line), controller
+                -- (the ISR lost the replica without such a line), or unknown (the leader's server.log does not cover
+                -- the time)
+            isr_before ARRAY<INT> NOT NULL -- in-sync replicas before the shrink
+            isr_after ARRAY<INT> NOT NULL -- in-sync replicas after the shrink
+            high_watermark BIGINT -- high watermark that the Shrinking line prints, since Kafka 2.2
+            leader_log_end_offset BIGINT -- leader's log end offset that the Shrinking line prints, since Kafka 2.2
+            follower_log_end_offset BIGINT -- follower's log end offset as the leader knew it, which the Shrinking line
+                -- prints since Kafka 2.2; null if unknown
+            records_behind BIGINT -- number of records that the follower lacked: leader_log_end_offset minus
+                -- follower_log_end_offset
+            last_caught_up_time_ms BIGINT -- Kafka's lastCaughtUpTimeMs, which the Shrinking line prints since Kafka
+                -- 3.6; null if unknown
             lag_ms BIGINT -- change_time minus last_caught_up_time_ms: only a longer lag time would have kept the
                 -- replica at this check
             replica_lag_time_max_ms BIGINT -- lag time of the leader, which it printed at its start, or which a file
                 -- next to the logs sets; null if unknown
-            returned_ms BIGINT -- time until the replica was back in the ISR; null if the log does not show its return,
-                -- or if the ISR write failed
-            returned_source STRING -- exact (a line shows the return), or at_most (a later line shows the replica in the
-                -- ISR)
+            returned_ms BIGINT -- time from the shrink until the replica was back in the ISR; null if the log does not
+                -- show its return, or if the ISR write failed
+            returned_source STRING -- whether returned_ms is exact (a line shows the return) or at_most (a later line
+                -- shows the replica in the ISR)
             min_insync_replicas INT -- min.insync.replicas, printed when the topic's log was created, or at the leader's
                 -- start
             under_min_isr BOOLEAN -- whether isr_after is under min ISR, according to min_insync_replicas or the
                 -- leader's own log line
-            under_min_isr_ms BIGINT -- time until the ISR had min_insync_replicas members again; null if the log does
-                -- not show it
-            under_min_isr_source STRING -- exact or at_most, as in returned_source
+            under_min_isr_ms BIGINT -- time from the shrink until the ISR had min_insync_replicas members again; null if
+                -- the log does not show it
+            under_min_isr_source STRING -- whether under_min_isr_ms is exact or at_most (an upper bound)
             write_outcome STRING -- outcome of the ISR write: done or failed; null if no line shows it
             retry BOOLEAN NOT NULL -- true if the leader repeats a shrink whose ISR write had failed
             failing_ms BIGINT -- for the first of several failed writes: time until the last one, in which the leader
@@ -54,10 +57,11 @@ SHRINK_EVIDENCE = Table(
                 -- null for a retry, for a replica that did not lag, and if made_by is unknown
             suspect_broker INT -- broker id of the suspect; for link_or_follower, the follower's; null for the
                 -- controller
-            strength STRING NOT NULL -- strength of the evidence against the suspect: strong, weak or none
-            spurious STRING NOT NULL -- strength of the evidence that the follower should not have been dropped
-            reason STRING NOT NULL -- why this suspect, in a sentence
-            evidence_lines ARRAY<STRING> NOT NULL -- the lines that support it, as file:line
+            strength STRING NOT NULL -- how strong the evidence against the suspect is: strong, weak or none
+            spurious STRING NOT NULL -- how strong the evidence is that the follower should not have been dropped:
+                -- strong, weak or none
+            reason STRING NOT NULL -- why the suspect is suspected, in a sentence
+            evidence_lines ARRAY<STRING> NOT NULL -- log lines that support the reason, as file:line
             after_event STRING -- event that the shrink followed within two lag times: topic_created, restart (of leader
                 -- or replica) or election
             after_event_ms BIGINT -- time from that event to the shrink

@@ -28,8 +28,10 @@ FETCH_LOG = Table(
                 -- because the fetch session is older than the log and has not listed the partition yet; if the response
                 -- then had no records, the offset was the leader's log end
             leader_log_end_offset BIGINT -- leader's log end offset at handled_time; null if the input does not show it
-            leader_leo_source STRING -- source of leader_log_end_offset: logged, appends or inferred
-            high_watermark BIGINT -- high watermark in the response; null if the response did not list the partition
+            leader_leo_source STRING -- where leader_log_end_offset is from: logged (in a response), appends (the
+                -- table), or inferred from the offsets of followers' fetches
+            high_watermark BIGINT -- high watermark in the leader's response; null if the response did not list the
+                -- partition
             error_code INT NOT NULL -- Kafka error code of the partition; 0: the leader accepted the fetch; -1: the
                 -- epochs diverged; -2: records were sent from an offset that no line names
             run_length INT NOT NULL -- number of consecutive identical fetches that this row represents; the view
@@ -48,7 +50,7 @@ FETCH_LOG = Table(
         "instants_in_order": "arrival_time <= handled_time AND handled_time <= processed_time "
         "AND processed_time <= released_time AND released_time <= completed_time",
         "offset_from_0": "fetch_offset >= 0",
-        # Spelt so that no part of it can be null, which would pass.
+        # Written so that no part of the condition can be null: a constraint that is null would accept the row.
         "run_told": "run_length = 1 AND later_by IS NULL "
         "OR run_length > 1 AND later_by IS NOT NULL AND size(later_by) = 6 * (run_length - 1)",
         "run_in_order": "if(run_length = 1, last_handled_time = handled_time, last_handled_time > handled_time)",
@@ -97,18 +99,19 @@ FETCH_SEGMENTS = Table(
         *SET,
         *columns("""
             segment_number INT NOT NULL -- number of the segment among those packed together for the replica set, from 0
-            first_time TIMESTAMP NOT NULL -- time of its first event: the arrival of a fetch, or an append
-            last_time TIMESTAMP NOT NULL -- time of its last event
-            format_version INT NOT NULL -- format of the binaries
-            events BIGINT NOT NULL -- number of fetches and appends; each fetch of a run counts
-            fetches BIGINT NOT NULL -- number of fetches
+            first_time TIMESTAMP NOT NULL -- time of the first event in the segment: the arrival of a fetch, or an
+                -- append
+            last_time TIMESTAMP NOT NULL -- time of the last event in the segment
+            format_version INT NOT NULL -- version of the binary columns' format
+            events BIGINT NOT NULL -- number of fetches and appends in the segment; each fetch of a run counts
+            fetches BIGINT NOT NULL -- number of fetches in the segment
             checksum BIGINT NOT NULL -- CRC-32 of the binaries, one after the other
         """),
         *(Column(name, "BINARY", comment) for name, comment in PACKED.items()),
         Column(
             "quiet",
             "BINARY",
-            "its quiet stretch, which a replay may skip; udfs/batches/quiet_rows.py has the format",
+            "quiet stretch of the segment, which a replay may skip; udfs/batches/quiet_rows.py has the format",
         ),
         Column(
             "packed_from", "STRING", "hash of the names of the data files that the day was packed from", nullable=False
@@ -128,14 +131,18 @@ OBSERVED_ISR_CHANGES = Table(
             change_time TIMESTAMP NOT NULL -- timestamp of the leader's line or the controller's record; without either,
                 -- of the first line that shows the changed ISR
             kind STRING NOT NULL -- shrink or expand
-            replica_id INT NOT NULL -- replica that left or joined
-            isr_before ARRAY<INT> NOT NULL -- in-sync replicas before
-            isr_after ARRAY<INT> NOT NULL -- in-sync replicas after
-            high_watermark BIGINT -- as printed by the leader's shrink line
-            leader_log_end_offset BIGINT -- as printed by the leader's shrink line
-            follower_log_end_offset BIGINT -- as printed by the leader's shrink line; -1 if the follower had not fetched
-            last_caught_up_time_ms BIGINT -- as printed by the leader's shrink line
-            made_by STRING NOT NULL -- leader or controller
+            replica_id INT NOT NULL -- replica that left the ISR (shrink) or joined it (expand)
+            isr_before ARRAY<INT> NOT NULL -- in-sync replicas before the change
+            isr_after ARRAY<INT> NOT NULL -- in-sync replicas after the change
+            high_watermark BIGINT -- high watermark that the leader's Shrinking line prints; null before Kafka 2.2, and
+                -- for other changes
+            leader_log_end_offset BIGINT -- leader's log end offset that the leader's Shrinking line prints; null before
+                -- Kafka 2.2, and for other changes
+            follower_log_end_offset BIGINT -- dropped follower's log end offset that the leader's Shrinking line prints;
+                -- -1 if the follower had not fetched; null before Kafka 2.2, and for other changes
+            last_caught_up_time_ms BIGINT -- lastCaughtUpTimeMs of the dropped follower that the leader's Shrinking line
+                -- prints; null before Kafka 3.6, and for other changes
+            made_by STRING NOT NULL -- which broker changed the ISR: leader or controller
             answered_time TIMESTAMP -- when the leader logged the response to its ISR write; null without such a line
         """),
         *SOURCE,
@@ -151,12 +158,14 @@ OBSERVED_ISR_CHANGES = Table(
 
 BROKER_EVENTS = Table(
     "broker_events",
-    "An event of a broker as a whole",
+    "An event that concerns a broker as a whole: a start, a silence, a check of ISRs, a fencing",
     (
         *key_columns("cluster_id", "broker_id"),
         *columns("""
-            event_time TIMESTAMP NOT NULL -- when it happened or began
-            end_time TIMESTAMP NOT NULL -- end of a silence; for a check, when it ran
+            event_time TIMESTAMP NOT NULL -- when the event happened, or when a silence began; for a check, when it was
+                -- due
+            end_time TIMESTAMP NOT NULL -- when a silence ended; for a check, when it ran; for other kinds, the same as
+                -- event_time
             kind STRING NOT NULL -- started; silent (the broker did nothing although a request waited, or although its
                 -- followers fetched from other brokers); quiet (no follower fetched from it, and the reason is
                 -- unknown); check (a run of isr-expiration, due at event_time, that ran at end_time); fenced, unfenced
@@ -179,10 +188,10 @@ PLANTED_FAULTS = Table(
         Column("what", "STRING", "kind of fault", nullable=False),
         *key_columns("broker_id"),
         *columns("""
-            from_time TIMESTAMP NOT NULL -- when the fault begins
-            until_time TIMESTAMP NOT NULL -- when the fault is over
-            expected_cause STRING -- primary cause of the shrinks that it should lead to; empty if it should lead to
-                -- none
+            from_time TIMESTAMP NOT NULL -- start of the fault
+            until_time TIMESTAMP NOT NULL -- end of the fault
+            expected_cause STRING -- primary cause that the replay must give to the shrinks during the fault; empty if
+                -- the fault must not lead to any shrink
         """),
         DATE,
     ),
@@ -197,7 +206,7 @@ QUARANTINE = Table(
         *key_columns("cluster_id"),
         *columns("""
             source_file STRING NOT NULL -- file, relative to the ingested folder
-            source_line BIGINT -- line in that file, from 1; null for a whole file
+            source_line BIGINT -- line in that file, from 1; null if the file as a whole was refused
             reason STRING NOT NULL -- what is wrong, as one of a fixed set of texts
             detail STRING -- further detail, such as the wrong value
             raw STRING -- the line itself, cut to 500 characters
@@ -213,21 +222,21 @@ INGESTED_FILES = Table(
     (
         *key_columns("cluster_id"),
         *columns("""
-            source_file STRING NOT NULL -- file, as in the other tables
+            source_file STRING NOT NULL -- path of the log file, as in the other tables
             kind STRING NOT NULL -- request, server, state-change, metadata, gc, snapshot or properties
-            broker_id INT -- broker that wrote it; null for the metadata log
-            size_bytes BIGINT NOT NULL -- size on disk
-            content_bytes BIGINT NOT NULL -- size unpacked
+            broker_id INT -- broker that wrote the file; null for the metadata log
+            size_bytes BIGINT NOT NULL -- size of the file on disk
+            content_bytes BIGINT NOT NULL -- size of the file's content when unpacked
             content_hash STRING NOT NULL -- SHA-256 of the unpacked content, in hex
-            lines BIGINT NOT NULL -- lines in it
-            first_time TIMESTAMP -- least timestamp of its lines; null if no line has one
-            last_time TIMESTAMP -- greatest timestamp of its lines; null if no line has one
-            days MAP<DATE, TIMESTAMP> -- UTC days that it covers; for each, when the lake's rows of that day last
+            lines BIGINT NOT NULL -- number of lines in the file
+            first_time TIMESTAMP -- least timestamp of the file's lines; null if no line has one
+            last_time TIMESTAMP -- greatest timestamp of the file's lines; null if no line has one
+            days MAP<DATE, TIMESTAMP> -- UTC days that the file covers; for each, when the lake's rows of that day last
                 -- changed
-            first_hashes ARRAY<BIGINT> -- hashes of its first 64, 128, 256, ... bytes, by which a shorter copy is
-                -- recognized
-            code_version STRING NOT NULL -- version of isr-batch that read it
-            ingest_run STRING NOT NULL -- run that wrote this row
+            first_hashes ARRAY<BIGINT> -- hashes of the first 64, 128, 256, ... bytes of the content, by which a shorter
+                -- copy of the file is recognized
+            code_version STRING NOT NULL -- version of isr-batch that read the file
+            ingest_run STRING NOT NULL -- run_id of the ingest that wrote this row
         """),
     ),
     {"kind_known": "kind IN ('request', 'server', 'state-change', 'metadata', 'gc', 'snapshot', 'properties')"},
@@ -242,8 +251,8 @@ KEPT_LINES = Table(
         *key_columns("cluster_id"),
         *columns("""
             kind STRING NOT NULL -- server, state-change, properties or request
-            broker_id INT NOT NULL -- broker that wrote it
-            source_file STRING NOT NULL -- file, as in the other tables
+            broker_id INT NOT NULL -- broker that wrote the line
+            source_file STRING NOT NULL -- path of the log file, as in the other tables
             source_line BIGINT NOT NULL -- line in that file, from 1
             stamp_us BIGINT -- timestamp of the line, in microseconds since 1970; for a request, when an io thread took
                 -- it; null for settings
@@ -261,16 +270,16 @@ SESSION_ENDS = Table(
     (
         *key_columns("cluster_id"),
         *columns("""
-            source_file STRING NOT NULL -- file, as in the other tables
-            broker_id INT NOT NULL -- leader that wrote it
+            source_file STRING NOT NULL -- path of the request log, as in the other tables
+            broker_id INT NOT NULL -- leader that wrote the request log
             replica_id INT NOT NULL -- follower that fetched
-            client_id STRING -- client.id of its fetcher thread
-            session BIGINT NOT NULL -- id of the session; 0 for a fetch without a session
+            client_id STRING -- client.id of the follower's fetcher thread
+            session BIGINT NOT NULL -- id of the fetch session; 0 for a fetch without a session
             error_code INT -- Kafka error code of the response as a whole
-            arrival_us BIGINT -- arrival, in microseconds since 1970
-            completed_us BIGINT NOT NULL -- completion, in microseconds since 1970
+            arrival_us BIGINT -- when the session's last request arrived, in microseconds since 1970
+            completed_us BIGINT NOT NULL -- when the session's last request was completed, in microseconds since 1970
             source_line BIGINT NOT NULL -- line in that file, from 1
-            number BIGINT -- epoch of the session; the correlation id for a fetch without a session
+            number BIGINT -- session epoch of the last request; for a fetch without a session, the correlation id
         """),
     ),
 )

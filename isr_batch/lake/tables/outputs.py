@@ -39,15 +39,15 @@ SHOWN_ERROR_MS = 100
 _CHANGE = columns("""
     change_time TIMESTAMP NOT NULL -- when the rule changed the ISR
     kind STRING NOT NULL -- shrink, expand, or relinquish (the leader gave up leadership)
-    replica_id INT NOT NULL -- replica that left or joined; the leader itself for a relinquish
-    isr_before ARRAY<INT> NOT NULL -- in-sync replicas before
-    isr_after ARRAY<INT> NOT NULL -- in-sync replicas after
+    replica_id INT NOT NULL -- replica that left or joined the ISR; for a relinquish, the leader
+    isr_before ARRAY<INT> NOT NULL -- in-sync replicas before the change, under this rule
+    isr_after ARRAY<INT> NOT NULL -- in-sync replicas after the change, under this rule
     high_watermark BIGINT -- high watermark under this rule, before the change
     leader_log_end_offset BIGINT -- leader's log end offset at change_time
     follower_log_end_offset BIGINT -- follower's log end offset as the leader knew it; -1 before its first fetch
     last_caught_up_time_ms BIGINT -- Kafka's lastCaughtUpTimeMs under this rule
     lag_ms BIGINT -- change_time minus last_caught_up_time_ms; null if the follower was never caught up
-    made_by STRING NOT NULL -- rule, or controller (fencing, shutdown, reassignment)
+    made_by STRING NOT NULL -- what caused the change: rule, or controller (fencing, shutdown, reassignment)
     time_error_ms BIGINT -- for a shrink by the rule, the uncertainty of change_time, which comes from the log's
         -- timestamps and the leader's delays: a whole check period if no line shows when checks were due. Null for
         -- other changes
@@ -96,15 +96,16 @@ SHRINK_VERDICTS = Table(
             true_lag_ms BIGINT -- time since the leader's log last ended where the follower's log ends at change_time; 0
                 -- if it still does
             verdict STRING NOT NULL -- spurious, genuine, excluded (not made by the lag rule) or unknown
-            primary_cause STRING NOT NULL -- first cause in causes, which decides the verdict
+            primary_cause STRING NOT NULL -- first of causes, which decides the verdict
             causes ARRAY<STRING> NOT NULL -- every cause that holds: caught_up, keeping_pace, slow_leader, unacked_only
                 -- (spurious); controller (excluded); follower_stopped, follower_slow (genuine); unknown
-            leader_held_ms BIGINT -- time that the follower's fetches spent inside the leader since it was last caught
-                -- up; null if the input has only one instant per fetch
-            leader_silent_ms BIGINT -- time in which the leader handled no request since the follower was last caught
-                -- up, as inferred; null if for some of this time no follower fetched from the leader and the reason is
-                -- unknown
-            restored_time TIMESTAMP -- when the follower was back in the ISR; null if the log ends before
+            leader_held_ms BIGINT -- time that the follower's fetches spent inside the leader, from
+                -- last_caught_up_time_ms to change_time; null if the input has only one instant per fetch
+            leader_silent_ms BIGINT -- time from last_caught_up_time_ms to change_time in which the leader handled no
+                -- request, as inferred; null if for some of this time no follower fetched from the leader and the
+                -- reason is unknown
+            restored_time TIMESTAMP -- when the follower was back in the ISR under this rule; null if the log ends
+                -- before
         """),
         DATE,
     ),
@@ -149,21 +150,22 @@ REPLAY_CHECK = Table(
         *SET,
         *RULE,
         *columns("""
-            replica_id INT NOT NULL -- replica that left or joined
+            replica_id INT NOT NULL -- replica that left or joined the ISR
             kind STRING NOT NULL -- shrink or expand
             status STRING NOT NULL -- matched, missing (only logged), extra (only replayed), or unknown: the change has
                 -- no counterpart, but the request log does not cover its time, or began less than a lag time and a
                 -- check period before
             observed_time TIMESTAMP -- change_time of the logged change; null if extra
             replayed_time TIMESTAMP -- change_time of the replayed change; null if missing
-            time_error_ms DOUBLE -- replayed_time minus observed_time
-            last_caught_up_error_ms BIGINT -- lastCaughtUpTimeMs of the replay minus the logged one
-            observed_follower_log_end_offset BIGINT -- as the broker printed it
-            replayed_follower_log_end_offset BIGINT -- as the replay had it
-            observed_leader_log_end_offset BIGINT -- as the broker printed it
-            replayed_leader_log_end_offset BIGINT -- as the replay had it
-            observed_high_watermark BIGINT -- as the broker printed it
-            replayed_high_watermark BIGINT -- as the replay had it
+            time_error_ms DOUBLE -- replayed_time minus observed_time; null without both
+            last_caught_up_error_ms BIGINT -- lastCaughtUpTimeMs of the replay minus the logged one; null without both
+            observed_follower_log_end_offset BIGINT -- follower's log end offset that the broker logged
+            replayed_follower_log_end_offset BIGINT -- follower's log end offset at the replayed change, as the leader
+                -- knew it
+            observed_leader_log_end_offset BIGINT -- leader's log end offset that the broker logged
+            replayed_leader_log_end_offset BIGINT -- leader's log end offset at the replayed change
+            observed_high_watermark BIGINT -- high watermark that the broker logged
+            replayed_high_watermark BIGINT -- high watermark at the replayed change
             note STRING -- why a change has no counterpart, if that is known
         """),
         DATE,
@@ -191,8 +193,8 @@ RULE_DISAGREEMENTS = Table(
                 -- with parameters if a rule was replayed with several sets of them
             rules_against ARRAY<STRING> NOT NULL -- replayed rules that have the follower in the ISR at that time and do
                 -- not make the shrink
-            causes MAP<STRING, STRING> NOT NULL -- primary cause by rule, for rules_for
-            verdicts MAP<STRING, STRING> NOT NULL -- verdict by rule, for rules_for
+            causes MAP<STRING, STRING> NOT NULL -- primary cause of the shrink under each of rules_for
+            verdicts MAP<STRING, STRING> NOT NULL -- verdict on the shrink under each of rules_for
         """),
         DATE,
     ),
@@ -212,10 +214,10 @@ RUN_LOG = Table(
     input_table_versions MAP<STRING, BIGINT> -- Delta versions of the input tables after the run
     code_version STRING NOT NULL -- version of isr-batch
     config_hash STRING NOT NULL -- hash of the resolved settings, as `isr-batch config show` prints it
-    rows_in BIGINT -- rows or log lines read
-    rows_out BIGINT -- rows written
-    rows_quarantined BIGINT -- lines or rows refused
-    seconds DOUBLE NOT NULL -- wall-clock time
+    rows_in BIGINT -- rows or log lines that the command read
+    rows_out BIGINT -- rows that the command wrote
+    rows_quarantined BIGINT -- lines or rows that the command refused
+    seconds DOUBLE NOT NULL -- wall-clock time of the run
     status STRING NOT NULL -- done or failed
     exit_code INT NOT NULL -- exit code of the command
     message STRING -- error message; null if done
@@ -229,8 +231,8 @@ REPLAY_STATE = Table(
     (
         *SET,
         *columns("""
-            runs STRING NOT NULL -- hash of the rules, their parameters and the code
-            line STRING NOT NULL -- hash of the day's input and of all input before it
+            runs STRING NOT NULL -- hash of the rules that are replayed together, their parameters and the code
+            line STRING NOT NULL -- input fingerprint: hash of the day's input and of all input before it
             assigned ARRAY<INT> NOT NULL -- replicas of the set's last term
             params ARRAY<STRING> NOT NULL -- params_json of each run in that term
             state BINARY NOT NULL -- zlib of the bytes that udfs/kernel/snapshot.py describes
@@ -248,9 +250,10 @@ REPLAYED_DAYS = Table(
         *columns("""
             rule STRING NOT NULL -- rule that was replayed
             runs STRING NOT NULL -- hash of the rules that were replayed together, their parameters and the code
-            line STRING NOT NULL -- hash of the day's input and of all input before it
-            run_id STRING NOT NULL -- the run in run_log
-            replayed_time TIMESTAMP NOT NULL -- when it was done
+            line STRING NOT NULL -- input fingerprint: hash of the day's input and of all input before it, at the time
+                -- of the replay
+            run_id STRING NOT NULL -- run_id of the replay in run_log
+            replayed_time TIMESTAMP NOT NULL -- when all results of the day were written
         """),
         DATE,
     ),
@@ -261,13 +264,13 @@ RUN_LEASE = Table(
     "The lease that allows one run at a time to write results. A run adds a row when it takes the lease, at each "
     "heartbeat, and when it gives the lease back",
     columns("""
-    turn BIGINT NOT NULL -- number of the lease, from 1
-    run_id STRING NOT NULL -- the run in run_log
-    host STRING NOT NULL -- where its driver runs: name of the machine, its boot id, PID namespace and start time of the
-        -- process, separated by bars
-    pid BIGINT NOT NULL -- process id of its driver
+    turn BIGINT NOT NULL -- number of the lease, from 1; each lease has the next number
+    run_id STRING NOT NULL -- run_id, in run_log, of the run that holds this lease
+    host STRING NOT NULL -- where the run's driver runs: name of the machine, its boot id, PID namespace and start time
+        -- of the process, separated by bars
+    pid BIGINT NOT NULL -- process id of the run's driver
     taken_time TIMESTAMP NOT NULL -- when the row was written
-    given_back BOOLEAN NOT NULL -- true if the run gives the lease back
+    given_back BOOLEAN NOT NULL -- true if the run gives the lease back with this row
 """),
 )
 

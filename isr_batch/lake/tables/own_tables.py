@@ -1,4 +1,4 @@
-"""Tables of clusters whose fetches come from a table: the sources, and facts derived from each day."""
+"""Tables about clusters whose fetches come from a user's own table: mappings, sources, and summaries of days."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, SET, Column, Table, columns, key_columns
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
@@ -10,16 +10,17 @@ MAPPED_CLUSTERS = Table(
     (
         *key_columns("cluster_id"),
         *columns("""
-            mapped STRING NOT NULL -- columns that the mapping has, as JSON: one list for each of fetches, appends,
+            mapped STRING NOT NULL -- columns that the mapping has, as JSON, with a list for each of fetches, appends,
                 -- epochs and changes. All sources of a cluster are read with the same columns
-            replica_lag_time_max_ms BIGINT NOT NULL -- lag time of terms for which the tables have none
-            lag_time_is_given BOOLEAN NOT NULL -- whether that lag time is from the mapping; if not, it is Kafka's
+            replica_lag_time_max_ms BIGINT NOT NULL -- replica.lag.time.max.ms of terms for which the tables give none
+            lag_time_is_given BOOLEAN NOT NULL -- true if replica_lag_time_max_ms is from the mapping, false if it is
+                -- Kafka's default
+            min_insync_replicas INT NOT NULL -- min.insync.replicas of terms for which the tables give none
+            min_isr_is_given BOOLEAN NOT NULL -- true if min_insync_replicas is from the mapping, false if it is Kafka's
                 -- default
-            min_insync_replicas INT NOT NULL -- min.insync.replicas of terms for which the tables have none
-            min_isr_is_given BOOLEAN NOT NULL -- whether that value is from the mapping; if not, it is Kafka's default
-            broker_version STRING -- Kafka version for terms for which the tables have none; null if the mapping has
+            broker_version STRING -- Kafka version of terms for which the tables give none; null if the mapping gives
                 -- none either
-            ingest_run STRING NOT NULL -- run that wrote this row
+            ingest_run STRING NOT NULL -- run_id of the ingest that wrote this row
         """),
     ),
 )
@@ -56,12 +57,15 @@ FETCH_DAYS = Table(
         *columns("""
             span_number INT NOT NULL -- number, from 0, of the span of this day in which the leader served the
                 -- partition; a span ends when another leader serves it
-            replica_id INT NOT NULL -- follower; in a row for appends, the leader
-            first_time TIMESTAMP NOT NULL -- arrival of its first fetch
-            last_time TIMESTAMP NOT NULL -- completion of its last fetch
-            first_offset BIGINT -- fetch offset of its first fetch; null for appends
-            fetches BIGINT NOT NULL -- number of fetches, or of appends
-            made_from STRING NOT NULL -- hash of the names of the data files that the day was derived from
+            replica_id INT NOT NULL -- follower that fetched; in a row about appends, the leader
+            first_time TIMESTAMP NOT NULL -- arrival of the follower's first fetch in the span; in a row about appends,
+                -- the first append
+            last_time TIMESTAMP NOT NULL -- completion of the follower's last fetch in the span; in a row about appends,
+                -- the last append
+            first_offset BIGINT -- fetch offset of the follower's first fetch in the span; null in a row about appends
+            fetches BIGINT NOT NULL -- number of fetches in the span; in a row about appends, of appends
+            made_from STRING NOT NULL -- hash of the names of the data files of fetches and appends from which this row
+                -- was derived
         """),
         DATE,
     ),
@@ -77,12 +81,12 @@ INGESTED_SOURCES = Table(
         *columns("""
             source STRING NOT NULL -- path or table name, as given to `ingest table` or named in the mapping
             item STRING NOT NULL -- file of the source, or the source itself if it is a table
-            version STRING NOT NULL -- size and modification time of a file, or version of a table; empty if it has no
-                -- version
-            became STRING NOT NULL -- table that its rows are in: fetch_log, append_log, given_terms or
+            version STRING NOT NULL -- how a change of the item is recognized: size and modification time of a file, or
+                -- version of a table; empty if it has none
+            became STRING NOT NULL -- table of the lake that has the item's rows: fetch_log, append_log, given_terms or
                 -- observed_isr_changes
             read_as STRING NOT NULL -- hash of the mapping, its `where`, and the requested days
-            ingest_run STRING NOT NULL -- run that read it
+            ingest_run STRING NOT NULL -- run_id of the ingest that read the item
         """),
     ),
 )

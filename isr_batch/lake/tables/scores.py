@@ -1,4 +1,4 @@
-"""Tables of the ledger: accuracy and cost of each rule. docs/verdicts-reasoning.md has the definitions."""
+"""Tables with the accuracy and cost of each rule: ledger and scores. docs/verdicts-reasoning.md defines the figures."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Column, Table, columns, key_columns
 
@@ -20,31 +20,36 @@ PARTITION_SCORES = Table(
         DATE,
         *_count_columns(
             exposure_us="time of this day that the leader's term covers, in microseconds like all times in this table",
-            under_min_isr_us="time with fewer in-sync replicas than min.insync.replicas, or than there are replicas",
-            at_min_isr_us="time with exactly that number of in-sync replicas",
+            under_min_isr_us="time with fewer in-sync replicas than min.insync.replicas (or than the partition has "
+            "replicas, if that is less)",
+            at_min_isr_us="time with exactly min.insync.replicas in-sync replicas",
             leader_alone_us="time with the leader alone in the ISR; eligible_leaders names the broker that could "
             "replace it",
             under_replicated_us="time with a replica outside the ISR",
             high_watermark_stalled_us="time with the high watermark below the log end",
             loss_exposed_us="time in which a clean election could lose acknowledged records",
-            loss_records_max="most acknowledged records that a clean election would lose",
+            loss_records_max="largest number of acknowledged records that a clean election would lose",
             isr_writes="ISR writes that the rule causes; one write may remove several followers",
             refused_appends="acks=all appends that min.insync.replicas refuses",
-            acknowledged_appends="accepted acks=all appends that the high watermark reached on this day",
+            acknowledged_appends="acks=all appends that were accepted and then reached by the high watermark on this "
+            "day",
             never_acknowledged="accepted acks=all appends that had waited for more than a lag time when the term ended",
-            acks_all_latency_max_us="longest time that an acknowledged acks=all append waited; 0 if there was none",
+            acks_all_latency_max_us="longest time from an acks=all append until the high watermark reached it; 0 if "
+            "there was none",
             high_watermark_decreases="how often the high watermark decreased",
             members_below_high_watermark="how often the log end of an ISR member fell below the high watermark",
             passed_within_lag_time="how often the high watermark passed a follower whose true lag was within the lag "
             "time",
-            leader_outside_isr="states with the leader outside the ISR",
-            isr_outside_assignment="states with a replica in the ISR that is not assigned",
+            leader_outside_isr="number of states in which the leader was not in the ISR, which never should be",
+            isr_outside_assignment="number of states in which the ISR had a replica that is not assigned, which never "
+            "should be",
         ),
         *columns("""
-            first_violation_time TIMESTAMP -- when the first of the five invariants above was violated; null if none was
-            first_violation STRING -- name of the column that counts this violation
-            acks_all_latencies ARRAY<STRUCT<latency_ms: DOUBLE, appends: BIGINT>> -- acknowledged acks=all appends by
-                -- latency, in buckets no wider than a sixteenth of the latency
+            first_violation_time TIMESTAMP -- when the first of the five invariants above (high_watermark_decreases to
+                -- isr_outside_assignment) was violated; null if none was
+            first_violation STRING -- name of the column that counts the violation at first_violation_time
+            acks_all_latencies ARRAY<STRUCT<latency_ms: DOUBLE, appends: BIGINT>> -- number of acks=all appends that the
+                -- high watermark reached, by latency, in buckets no wider than a sixteenth of the latency
         """),
     ),
     {**KEY_CHECKS, "exposure_covers": "exposure_us >= greatest(under_min_isr_us + at_min_isr_us, leader_alone_us)"},
@@ -60,14 +65,16 @@ REPLICA_SCORES = Table(
         Column("replica_id", "INT", "follower", nullable=False),
         DATE,
         *_count_columns(
-            judged_us="time in which the rule's answers about the follower count, in microseconds: for a member of "
-            "the ISR, from a lag time after the start of the term at the latest, for others from their first fetch on",
+            judged_us="time, in microseconds, in which the rule's answer to `is the follower in sync?` is scored: for "
+            "a member of the ISR, from a lag time after the start of the term at the latest, for others from their "
+            "first fetch on",
             agreed_us="time in which the rule agreed with the rule true-lag on whether the follower is in sync: "
             "right by lag",
             misses="genuine failures that the rule left in the ISR for more than 1.5 lag times",
             agreed_by_blame_us="time in which the rule was right by blame: all but the time from a spurious shrink "
             "until the follower is back, and the time after a miss",
-            early="spurious shrinks, not by a slow leader, of a follower that was then silent for a lag time",
+            early="spurious shrinks, not caused by a slow leader, after which the follower was silent for a lag time: "
+            "it had died",
         ),
     ),
     {**KEY_CHECKS, "agreed_within_judged": "greatest(agreed_us, agreed_by_blame_us) <= judged_us"},
@@ -76,7 +83,7 @@ REPLICA_SCORES = Table(
 
 _SCORES = (
     *_measure_columns(
-        exposure_partition_hours="partition-hours that the log covers: the denominator of rates",
+        exposure_partition_hours="partition-hours that leaders' terms cover: the denominator of rates",
         exposure_follower_hours="follower-hours in which the rule's decisions are scored",
     ),
     *_count_columns(
@@ -87,23 +94,26 @@ _SCORES = (
         unknown="shrinks with verdict unknown, because the logs do not show enough",
         possible="shrinks of any verdict that are possible, not certain, such as those that depend on when the check "
         "ran",
-        caught_up="shrinks with this cause; a shrink may have several, so that these columns do not add up",
-        keeping_pace="shrinks with this cause",
-        slow_leader="shrinks with this cause",
-        unacked_only="shrinks with this cause",
-        follower_stopped="shrinks with this cause, which excludes others",
-        follower_slow="shrinks with this cause, which excludes others",
-        early="spurious shrinks, not by a slow leader, of a follower that was then silent for a lag time: it had died",
+        caught_up="shrinks with cause caught_up (spurious); a shrink may have several causes, so that these columns "
+        "do not add up",
+        keeping_pace="shrinks with cause keeping_pace (spurious)",
+        slow_leader="shrinks with cause slow_leader (spurious)",
+        unacked_only="shrinks with cause unacked_only (spurious)",
+        follower_stopped="shrinks with cause follower_stopped (genuine), which excludes other causes",
+        follower_slow="shrinks with cause follower_slow (genuine), which excludes other causes",
+        early="spurious shrinks, not caused by a slow leader, after which the follower was silent for a lag time: it "
+        "had died",
         expands="expands that the rule makes",
         relinquishes="how often the leader gives up leadership",
-        timely="genuine shrinks within 1.5 lag times",
+        timely="genuine shrinks within 1.5 lag times of the failure",
         misses="genuine failures that led to no shrink, or to one after more than 1.5 lag times",
     ),
     *_measure_columns(
-        mistakes_per_partition_day="spurious shrinks per exposure",
-        mistakes_per_partition_day_low="lower end of its 95 % interval, by bootstrap over groups of one broker pair "
-        "and hour",
-        mistakes_per_partition_day_high="upper end of that interval; 3 / exposure if no shrink was spurious",
+        mistakes_per_partition_day="spurious shrinks per partition-day of exposure",
+        mistakes_per_partition_day_low="lower end of the 95 % interval of mistakes_per_partition_day, by bootstrap "
+        "over groups of one broker pair and hour",
+        mistakes_per_partition_day_high="upper end of the 95 % interval of mistakes_per_partition_day; 3 / exposure "
+        "if no shrink was spurious",
         mistake_interval_ms_p50="time between mistakes on one follower of one partition, median",
         mistake_duration_ms_p50="time from a spurious shrink until the follower is back, median",
         mistake_duration_ms_p99="time from a spurious shrink until the follower is back, 99th percentile",
@@ -115,31 +125,33 @@ _SCORES = (
         detection_ms_p50="time from a genuine failure to its shrink, median",
         detection_ms_p99="time from a genuine failure to its shrink, 99th percentile",
         detection_ms_max="time from a genuine failure to its shrink, maximum",
-        precision="by blame: genuine / (genuine + spurious)",
-        precision_by_lag="by lag: share of the genuine and spurious shrinks with a true lag above the lag time",
-        recall="by blame: timely / (timely + misses)",
+        precision="share of the judged shrinks that are right by blame: genuine / (genuine + spurious)",
+        precision_by_lag="share of the genuine and spurious shrinks that are right by lag: with a true lag above the "
+        "lag time",
+        recall="share of the genuine failures that are detected in time: timely / (timely + misses)",
     ),
     *_count_columns(
-        flaps="shrinks undone within the rule's lag time",
+        flaps="shrinks whose follower was back in the ISR within the rule's lag time",
         isr_changes="all changes of the ISR",
-        metadata_writes="metadata records or znodes written for these changes",
+        metadata_writes="metadata records (or znodes, with ZooKeeper) written for the ISR changes",
         notifications="notifications that a broker before 3.0 would have sent, throttled by its limits of 2.5 s, 5 s "
         "and 60 s",
-        isr_write_requests="requests that carry these writes. Since 2.7 a broker has one AlterPartition request in "
-        "flight, and the next one carries all changes that have waited; before 2.7 each change was a ZooKeeper "
-        "write. The response is assumed to take 5 ms, or the parameter isr_write_latency_ms",
-        isr_write_requests_peak_per_second="most requests that one broker sends within a second; null without requests",
-        isr_writes_in_request_max="most partitions in one request; null without requests",
+        isr_write_requests="requests from brokers that carry the ISR writes. Since 2.7 a broker has one "
+        "AlterPartition request in flight, and the next one carries all changes that have waited; before 2.7 each "
+        "change was a ZooKeeper write. The response is assumed to take 5 ms, or the parameter isr_write_latency_ms",
+        isr_write_requests_peak_per_second="largest number of ISR write requests that one broker sends within a "
+        "second; null without requests",
+        isr_writes_in_request_max="largest number of partitions in one ISR write request; null without requests",
         refused_appends="acks=all appends that min.insync.replicas refuses",
-        never_acknowledged="acks=all appends never acknowledged",
+        never_acknowledged="acks=all appends that were accepted and never acknowledged",
     ),
     *_measure_columns(
         under_min_isr_seconds="time with fewer in-sync replicas than min.insync.replicas",
         at_min_isr_seconds="time with exactly min.insync.replicas in-sync replicas",
         leader_alone_seconds="time with the leader alone in the ISR; eligible_leaders names the broker that could "
         "replace it",
-        leader_alone_with_heir_seconds="part of that time in which an eligible leader replica could replace it; null "
-        "in experiments",
+        leader_alone_with_heir_seconds="part of leader_alone_seconds in which an eligible leader replica could "
+        "replace the leader; null in experiments",
         offline_if_leader_dies_seconds="time in which no replica could lead if the leader died; null if it is "
         "unknown for part of the time; in experiments, whose clusters have no ELR, the time with the leader alone",
         under_replicated_seconds="time with a replica outside the ISR: the integral of Kafka's "
@@ -151,11 +163,12 @@ _SCORES = (
         loss_exposed_seconds="time in which a clean election could lose acknowledged records",
         unclean_needed_seconds="time in which no replica could lead cleanly if the leader died, and one could "
         "uncleanly; null if partly unknown; in experiments, the time with the leader alone",
-        high_watermark_frozen_seconds="time in which a rule that freezes the high watermark under min.insync.replicas "
-        "hid records from consumers; null for other rules, in sweeps, in experiments, and where it never was under it",
-        visibility_age_ms_max="largest age of the oldest hidden record",
-        visibility_age_ms_mean="its mean over that time",
-        hidden_record_seconds="sum over the hidden records of how long each was hidden",
+        high_watermark_frozen_seconds="time in which a high watermark that the rule freezes under min.insync.replicas "
+        "hid records from consumers; null for rules that do not freeze it, in sweeps, in experiments, and if the ISR "
+        "never was under it",
+        visibility_age_ms_max="largest age of the oldest record that a frozen high watermark hid from consumers",
+        visibility_age_ms_mean="mean age of the oldest hidden record over high_watermark_frozen_seconds",
+        hidden_record_seconds="sum, over the records that a frozen high watermark hid, of how long each was hidden",
     ),
     *_count_columns(
         loss_records_max="most acknowledged records that a clean election would lose",
@@ -168,9 +181,11 @@ _SCORES = (
         "null where an active replica's log end is unknown",
         high_watermark_decreases="how often the high watermark decreased, which it never should",
         isr_members_below_high_watermark="how often the log end of an ISR member was below the high watermark",
-        lag_guarantee_violations="how often the high watermark passed a follower with a true lag within the lag time",
-        leader_outside_isr="states with the leader outside the ISR",
-        isr_outside_assignment="states with a replica in the ISR that is not assigned",
+        lag_guarantee_violations="how often the high watermark passed a follower whose true lag was within the lag "
+        "time",
+        leader_outside_isr="number of states in which the leader was not in the ISR, which never should be",
+        isr_outside_assignment="number of states in which the ISR had a replica that is not assigned, which never "
+        "should be",
     ),
     Column("first_violation", "STRING", "first violated invariant, with its partition and time"),
 )
@@ -218,14 +233,15 @@ EXPERIMENT_RESULTS = Table(
     "Results of a rule in a simulated scenario, with the rule in the loop: one row per cell of an experiment's grid",
     (
         *columns("""
-            experiment STRING NOT NULL -- name of its file
+            experiment STRING NOT NULL -- name of the experiment's file
             scenario STRING NOT NULL -- name of the scenario
             seed BIGINT NOT NULL -- seed of the random numbers; the same seed gives the same result
         """),
         *RULE,
         *columns("""
-            simulated_hours DOUBLE NOT NULL -- from the first event to the last
-            last_change_seconds DOUBLE -- from the start to the last change of an ISR; null if there was none
+            simulated_hours DOUBLE NOT NULL -- simulated time from the first event to the last
+            last_change_seconds DOUBLE -- simulated time from the start to the last change of an ISR; null if there was
+                -- none
             under_replicated_partitions DOUBLE -- Kafka's UnderReplicatedPartitions, averaged over time
             shrink_interval_ms_p50 DOUBLE -- time between shrinks of one follower of one partition, median
         """),
@@ -239,9 +255,11 @@ _CLASS = Column(
     "topic_class", "STRING", "topic class, as the grid defines it; `all` if the grid defines none", nullable=False
 )
 _FOLLOWER_DAY = _measure_columns(
-    mistakes_per_follower_day="spurious shrinks per follower-day of exposure; null if that is 0",
-    mistakes_per_follower_day_low="lower end of its 95 % interval: the lower one of Poisson interval and bootstrap",
-    mistakes_per_follower_day_high="upper end of its 95 % interval: the higher one of the two",
+    mistakes_per_follower_day="spurious shrinks per follower-day of exposure; null without exposure",
+    mistakes_per_follower_day_low="lower end of the 95 % interval of mistakes_per_follower_day: the lower one of "
+    "Poisson interval and bootstrap",
+    mistakes_per_follower_day_high="upper end of the 95 % interval of mistakes_per_follower_day: the higher one of "
+    "Poisson interval and bootstrap",
 )
 _NEVER_REMOVED = Column("never_removed", "BIGINT", "misses that were not followed by a shrink")
 _UNKNOWN_SHARE = Column("unknown_share", "DOUBLE", "unknown shrinks / all shrinks of the rule; null if it makes none")
@@ -274,21 +292,21 @@ SWEEP_ADVICE = Table(
         RULE[0],
         *columns("""
             other_params_json STRING NOT NULL -- parameters except the lag time, as JSON with sorted keys
-            answer STRING NOT NULL -- recommended, not enough data, or none fits
-            recommended_lag_time_max_ms BIGINT -- smallest lag time that fits; null if none does
-            why STRING NOT NULL -- the answer in a sentence
+            answer STRING NOT NULL -- kind of advice: recommended, not enough data, or none fits
+            recommended_lag_time_max_ms BIGINT -- smallest lag time within both budgets; null if none is
+            why STRING NOT NULL -- the advice in a sentence, with its figures
         """),
         *_measure_columns(
             mistakes_per_follower_day_budget="largest allowed value of mistakes_per_follower_day_high",
             detection_ms_p99_budget="largest allowed value of detection_ms_p99",
-            needed_follower_hours="follower-hours after which the mistakes would fit the budget if there were no "
-            "further ones",
+            needed_follower_hours="follower-hours of log after which the mistakes would be within the budget if no "
+            "further mistake occurred",
         ),
         *columns("""
             replica_lag_time_max_ms BIGINT NOT NULL -- lag time that the figures below are for: the recommended one, or
                 -- the one that comes nearest to the budgets
         """),
-        *_measure_columns(exposure_follower_hours="follower-hours in which the rule's answers count"),
+        *_measure_columns(exposure_follower_hours="follower-hours in which the rule's decisions are scored"),
         *_count_columns(spurious="shrinks with verdict spurious: the mistakes"),
         *_FOLLOWER_DAY,
         *_count_columns(genuine="shrinks with verdict genuine"),

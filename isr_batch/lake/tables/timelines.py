@@ -15,8 +15,8 @@ _RUNS = columns("""
     runs BIGINT NOT NULL -- bit mask: bit b is set if the row belongs to the run with number b
 """)
 _NTH = columns("""
-    nth INT -- orders rows of the same instant: the row with the largest value has the final state; -1: the row repeats
-        -- a state that began earlier
+    nth INT -- order of rows with the same time: the row with the largest nth has the final state; -1: the row repeats a
+        -- state that began earlier
 """)
 _LAG = columns("""
     lag_ms BIGINT -- lag at this instant as this rule defines it: time since last_caught_up_time_ms, or 0 while the rule
@@ -27,10 +27,11 @@ _LAG = columns("""
 _REPLICA = columns("""
     replica_id INT NOT NULL -- follower
     time TIMESTAMP NOT NULL -- when the state changed
-    follower_log_end_offset BIGINT -- as the leader knew it; -1 before its first fetch
+    follower_log_end_offset BIGINT -- follower's log end offset as the leader knew it; -1 before the follower's first
+        -- fetch
     lag_messages BIGINT -- leader's log end offset minus the follower's
     last_caught_up_time_ms BIGINT -- Kafka's lastCaughtUpTimeMs under this rule
-    in_isr BOOLEAN NOT NULL -- whether the follower is in the ISR
+    in_isr BOOLEAN NOT NULL -- whether the follower is in the ISR under this rule
 """)
 _PARTITION = columns("""
     time TIMESTAMP NOT NULL -- when the state changed
@@ -62,7 +63,7 @@ PARTITION_STATES = Table(
     ("topic", "partition_id", "time", "run_set"),
 )
 TIMELINES = {"replica": REPLICA_STATES, "partition": PARTITION_STATES}
-"""By kind of result."""
+"""The table of each kind of timeline, by the kind of a kernel's result."""
 
 RULE_RUNS = Table(
     "rule_runs",
@@ -76,8 +77,8 @@ RULE_RUNS = Table(
         *RULE,
         *columns("""
             lag_time_ms BIGINT NOT NULL -- replica.lag.time.max.ms of the run
-            caught_up_by STRING -- which instant of a fetch at the log end becomes lastCaughtUpTimeMs: arrival, handled,
-                -- processed, completed
+            caught_up_by STRING -- which instant of a fetch at the log end becomes lastCaughtUpTimeMs under the rule:
+                -- arrival, handled, processed, completed
             no_lag_while STRING -- when the rule's lag is 0 instead of the time since lastCaughtUpTimeMs: never; at log
                 -- end, at high watermark, has all acknowledged, lacks nothing
         """),

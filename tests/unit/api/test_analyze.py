@@ -207,7 +207,7 @@ def test_saved_and_opened(by_tables: isr_batch.Analysis[Any], tmp_path: Path) ->
     assert "The replay agrees with the brokers on " in answer
     assert opened.answer() == answer
     assert opened.report(tmp_path / "report.html").stat().st_size > 100_000
-    with pytest.raises(UsageError, match="already"):
+    with pytest.raises(UsageError, match="this analysis is read from"):
         opened.save(tmp_path / "other")
     with pytest.raises(NoInputError, match="has no tables"):
         isr_batch.open(tmp_path / "none")

@@ -169,7 +169,7 @@ def test_missing_logs_are_named() -> None:
     assert missing_logs([*both, *late], {1, 2, 3, 4, 5}, {1, 2, 3, 5}) == [
         "server.log of broker 4 is missing, and only it shows which replicas the leader dropped.",
         (
-            "server.log of broker 5 only has lines of WARN and ERROR, but leaders log "
+            "server.log of broker 5 only has lines at WARN and ERROR, but leaders log "
             "which replicas they drop at INFO: "
             "set the logger kafka.cluster.Partition to INFO."
         ),

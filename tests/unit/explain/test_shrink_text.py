@@ -140,8 +140,8 @@ def test_facts_that_the_rule_could_not_see() -> None:
     assert cause(nothing, "unknown") == "yes unknown it has not fetched in this term, which is 60,000 ms old"
     assert any(line.startswith("log end offset: follower unknown, leader 9") for line in nothing)
     assert any("not caught up in this term" in line for line in lines(last_caught_up_time_ms=0))
-    assert any("that is within the limit" in line for line in lines(lag_ms=4000))
-    assert not any("that is within the limit" in line for line in lines(lag_ms=4001))
+    assert any("that is within the lag time" in line for line in lines(lag_ms=4000))
+    assert not any("that is within the lag time" in line for line in lines(lag_ms=4001))
 
 
 def test_other_runs_are_grouped() -> None:
