@@ -60,8 +60,8 @@ class LogsOfCommand:
 
     def warnings(self, lake: "Lake") -> dict[str, list[str]]:
         """List for each cluster what makes its results doubtful or poorer, as `look` does."""
+        from isr_batch.ingest.broker_logs import warnings_of_unread_lines
         from isr_batch.ingest.folder.folder_warnings import folder_warnings
-        from isr_batch.ingest.kafka_logs.quarantine import warnings_of_unread_lines
 
         return {
             name: [*folder_warnings(found), *warnings_of_unread_lines(lake, name)]

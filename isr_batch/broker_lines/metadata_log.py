@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from isr_batch.broker_lines.log_sql import RAW_CHARACTERS
 from isr_batch.lake.arrow_sql import ArrowSql, quoted
-from udfs.request_log.requests import LAST_US
+from udfs.request_log.fields import LAST_US
 
 _RECORD = r"^\| offset: (\d+) .*?CreateTime: (\d+) .*payload: (\{.*\})"
 _NUMBERS = (

@@ -11,11 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from isr_batch.broker_lines.log_sql import log_sql
+from isr_batch.broker_lines.unread import UNREAD_ISR, UNREAD_SHRINK
 from isr_batch.errors import QualityGateError, UsageError
 from isr_batch.evidence.broker_troubles import broker_troubles, write_broker_troubles
 from isr_batch.evidence.evidence_table import evidence_rows, write_evidence_table
 from isr_batch.ingest.engine.engine import Engine, ingest_engine_for
 from isr_batch.ingest.engine.in_spark import InSpark, packets_at_once
+from isr_batch.ingest.folder.folder_warnings import unread_sentence
 from isr_batch.ingest.folder.log_folder import REQUEST, LogFolder
 from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.ingested_files import (
@@ -302,3 +304,11 @@ def require_clean_broker_logs(lake: Lake, cluster_id: str, counts: RunCounts, ma
 
 _SHOWN = 300
 """Maximum number of characters of a refused line that a message shows."""
+
+
+def warnings_of_unread_lines(lake: Lake, cluster_id: str) -> list[str]:
+    """Warn about the lines on an ISR in the logs of a cluster that nothing reads."""
+    columns = ("source_file", "source_line", "raw")
+    reasons = [UNREAD_ISR.reason, UNREAD_SHRINK.reason]
+    rows = read_columns(lake, QUARANTINE.name, columns, {"cluster_id": cluster_id, "reason": reasons}).to_pylist()
+    return unread_sentence(sorted((row["source_file"], row["source_line"], row["raw"]) for row in rows))

@@ -14,6 +14,9 @@ MARK = b" Completed request:"
 NULL = -(1 << 63)
 """Number that represents a null or missing value."""
 
+FIRST_US, LAST_US = 1_262_304_000_000_000, 4_102_444_800_000_000
+"""Accepted times, from 2010, the year before Kafka was published, to 2100."""
+
 SKIPPED, INT, LONG, DOUBLE, STRING, OBJECT, ARRAY = range(7)
 """Types of members. The target of `OBJECT` and `ARRAY` is a context; that of other types is a slot, or a column."""
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from udfs.jit import entry, inlined, kernel
 from udfs.request_log import fields as f
-from udfs.request_log.fields import MARK, NULL
+from udfs.request_log.fields import FIRST_US, LAST_US, MARK, NULL
 from udfs.request_log.json_line import FoundInJsonLine, read_json_line
 from udfs.request_log.pieces import write_name_piece, write_signed_piece, write_unsigned_piece
 from udfs.request_log.words import BYTES, filled_with, word_without
@@ -16,9 +16,6 @@ FETCH, PRODUCE_API = 1, 0
 FETCH_VERSIONS, PRODUCE_VERSIONS = (4, 18), (3, 13)
 MAX_OFFSET = 1 << 53
 """Largest accepted offset, which a million records per second would reach in 285 years."""
-
-FIRST_US, LAST_US = 1_262_304_000_000_000, 4_102_444_800_000_000
-"""Accepted times, from 2010, the year before Kafka was published, to 2100."""
 
 MAX_TOTAL_MS = 86_400_000
 """Longest accepted duration: one day. A paused broker may have requests of hours; a wrong duration would shift a whole

@@ -5,18 +5,14 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from isr_batch.broker_lines.kinds import GC, METADATA, SERVER, STATE_CHANGE
-from isr_batch.broker_lines.unread import UNREAD_ISR, UNREAD_SHRINK, unreadable_lines
+from isr_batch.broker_lines.unread import unreadable_lines
 from isr_batch.ingest.engine.engine import Engine, Rows
 from isr_batch.ingest.engine.in_spark import Query
 from isr_batch.ingest.folder.broker_ids import Refused
-from isr_batch.ingest.folder.folder_warnings import unread_sentence
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
 from isr_batch.ingest.requests.request_log import FILE, REFUSED
 from isr_batch.lake import sizes
-from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_sql import ArrowSql
-from isr_batch.lake.lake import Lake
-from isr_batch.lake.tables.inputs import QUARANTINE
 
 ROWS = pa.schema([
     ("source_file", pa.string()), ("source_line", pa.int64()), ("reason", pa.string()), ("detail", pa.string()),
@@ -63,14 +59,6 @@ def refused_lines(sql: ArrowSql, lines: LinesOfInterest) -> pa.Table:
         records=lines.records,
         unreadable=unreadable_lines(sql, lines.server, lines.state_changes),
     ).cast(pa.schema([pa.field("log", pa.string()), *ROWS]))
-
-
-def warnings_of_unread_lines(lake: Lake, cluster_id: str) -> list[str]:
-    """Warn about the lines on an ISR in the logs of a cluster that nothing reads."""
-    columns = ("source_file", "source_line", "raw")
-    reasons = [UNREAD_ISR.reason, UNREAD_SHRINK.reason]
-    rows = read_columns(lake, QUARANTINE.name, columns, {"cluster_id": cluster_id, "reason": reasons}).to_pylist()
-    return unread_sentence(sorted((row["source_file"], row["source_line"], row["raw"]) for row in rows))
 
 
 REFUSED_REQUESTS = Query(

@@ -15,14 +15,13 @@ from isr_batch.lake.arrow_sql import quoted
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.own_tables import GIVEN_TERMS
+from udfs.request_log.fields import FIRST_US, LAST_US
 
 RAW_CHARACTERS: Final = 500
 UNKNOWN_CLUSTER: Final = "unknown"
 """Name of the cluster in quarantine if a row's own cluster name could not be read."""
 NO_EPOCH: Final = 0
 """Leader epoch given to all rows if the mapping has none."""
-FIRST_US, LAST_US = 1_262_304_000_000_000, 4_102_444_800_000_000
-"""Accepted times, from 2010 to 2100: Kafka did not exist before, and a later time indicates a wrong unit."""
 REFUSED: Final = ("reason", "detail", "raw")
 TIMES: Final = {
     FETCH_LOG.name: "handled_time", APPEND_LOG.name: "append_time", GIVEN_TERMS.name: "start_time",

@@ -23,7 +23,7 @@ from udfs.batches.partitions_read import REQUEST_COLUMNS
 from udfs.batches.sessions import INSTANTS
 from udfs.request_log import cut, json_line
 from udfs.request_log import requests as scan
-from udfs.request_log.fields import MARK, NULL
+from udfs.request_log.fields import FIRST_US, LAST_US, MARK, NULL
 from udfs.request_log.unpacked import unescaped
 
 FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER = "follower fetch", "other fetch", "produce", "other"
@@ -134,7 +134,7 @@ class _RequestBlock:
                 size += len(parts[-1])
             elif self.cut.stamp_us[i] == NULL:
                 self.codes[i] = scan.NO_STAMP
-            elif not scan.FIRST_US <= self.cut.stamp_us[i] <= scan.LAST_US:
+            elif not FIRST_US <= self.cut.stamp_us[i] <= LAST_US:
                 self.codes[i] = scan.TIME
             else:
                 self.codes[i] = len(self.reasons)
