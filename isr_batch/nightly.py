@@ -16,7 +16,7 @@ from isr_batch.lake.tables.timelines import Timelines
 from isr_batch.phrases import count_of
 from isr_batch.replay.days import fingerprints, run_of_days
 from isr_batch.replay.packing import pack_stale_days
-from isr_batch.replay.replay import ready_to_replay, replay
+from isr_batch.replay.replay import replay
 from isr_batch.replay.timeline_tables import take_out_unnamed
 from isr_batch.scoring.disagreements import write_disagreements
 from isr_batch.scoring.eligible_leaders import Elr, write_eligible_leaders
@@ -100,7 +100,7 @@ def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: st
     They are if neither the input tables nor the settings nor the code have changed since.
     """
     derive_tables(lake)
-    ready_to_replay(lake)
+    pack_stale_days(lake)
     run_id = run_of_days(lake, window, runs, fingerprints(lake))
     return run_id is not None and is_still_valid(lake, run_id, command, config_hash)
 
