@@ -5,12 +5,13 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from isr_batch.ingest.own_table.derived_tables import derive_tables
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lease import leased
 from isr_batch.lake.maintain import maintain_tables
 from isr_batch.lake.run_log import Run, RunCounts, is_still_valid
 from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
-from isr_batch.lake.tables.outputs import OUTPUT_TABLES, RULE_DISAGREEMENTS
+from isr_batch.lake.tables.outputs import OUTPUT_TABLES, REPLAYED_DAYS, RULE_DISAGREEMENTS
 from isr_batch.lake.tables.scores import RULE_SCORES, RULE_SCORES_BY_BROKER
 from isr_batch.lake.tables.timelines import Timelines
 from isr_batch.phrases import count_of
@@ -99,6 +100,8 @@ def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: st
 
     They are if neither the input tables nor the settings nor the code have changed since.
     """
+    if not read_columns(lake, REPLAYED_DAYS.name, ["run_id"]).num_rows:
+        return False
     derive_tables(lake)
     pack_stale_days(lake)
     run_id = run_of_days(lake, window, runs, fingerprints(lake))
