@@ -102,8 +102,9 @@ def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: st
     """
     if not read_columns(lake, REPLAYED_DAYS.name, ["run_id"]).num_rows:
         return False
-    derive_tables(lake)
-    pack_stale_days(lake)
+    with leased(lake):
+        derive_tables(lake)
+        pack_stale_days(lake)
     run_id = run_of_days(lake, window, runs, fingerprints(lake))
     return run_id is not None and is_still_valid(lake, run_id, command, config_hash)
 
