@@ -117,7 +117,7 @@ class Facts:
         found: set[str] = set()
         for name, columns in (
             ("observed_isr_changes", ("change_time",)), ("shrink_evidence", ("change_time",)),
-            ("broker_events", ("event_time", "end_time")),
+            ("broker_events", ("event_time", "end_time")), ("leader_epochs", ("start_time", "end_time")),
             ("coverage", ("from_time", "until_time")), ("controller_records", ("record_time",)),
             ("broker_troubles", ("from_time", "until_time")),
         ):  # fmt: skip
