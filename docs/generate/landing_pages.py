@@ -29,7 +29,7 @@ with mixed ones | [confusion](confusion.md) |
 | the same faults | the broker that an answer points at, with all logs and with some missing | kind by kind of fault | \
 [answers](answers.md) |
 | replays of recorded brokers | the evidence of `server.log` alone with the verdict of the replay | by release | \
-[server.log alone](server-log-only.md#how-often-it-is-right) |
+[server.log alone](server-log-only.md#how-often-the-evidence-is-right) |
 | your brokers | each ISR change that they logged with the replayed one, in every `run` and `validate` | table \
 `replay_check` | [every night](every-night.md) |
 

@@ -315,8 +315,8 @@ SEEN: Final = {
         "high-watermark",
         ("kafka-3.7", "no-shrink-under-min-isr"),
         "At the triangles, the leader hands leadership to broker 2, which is dead and not fenced yet: first "
-        "when it would drop broker 2, and again a lag time later (3). In this log that is no help, because "
-        "the leader is not at fault.",
+        "when it would drop broker 2, and again a lag time later (3). In this log, "
+        "the transfer does not help, because the leader is not at fault.",
     ),
     "fluss-0.9": Seen(
         "troubles",

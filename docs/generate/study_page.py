@@ -78,11 +78,11 @@ mistakes per fault in the first picture by your own rates.
 
 """
 _WEEK: Final = """
-Mistakes and misses are per week and 1,000 partitions. Detection is the true lag of a genuine shrink: the mean over
-genuine shrinks of the median of their simulation. *Unavailable* is the time per week and partition in which acks=all
-producers had to wait: under min.insync.replicas, or with a stalled high watermark beyond what quiet clusters have.
-Where both may hold at once, the longer of them is taken, so it is a lower bound. Intervals are a bootstrap over the
-seeds of each kind of fault.
+Mistakes and misses are per week and 1,000 partitions. Detection is the true lag of a genuine shrink: the median of
+each simulation, averaged over simulations with their numbers of genuine shrinks as weights. *Unavailable* is the time
+per week and partition in which acks=all producers had to wait: under min.insync.replicas, or with a stalled high
+watermark beyond what quiet clusters have. Where both may hold at once, the longer of them is taken, so it is a lower
+bound. Intervals are a bootstrap over the seeds of each kind of fault.
 
 """
 _CHECK: Final = """
