@@ -96,8 +96,8 @@ def of_the_scanner(rounds: int) -> Section:
     count = block.num_rows
     load_kernels()
     contestants = [
-        Contestant("cut into lines and scanned, with the fields that an ingest needs", _scanned(block)),
-        Contestant("the same, and made into Arrow rows", lambda: request_log.parse_requests(block)),
+        Contestant("it is cut from the text and scanned for the fields that an ingest needs", _scanned(block)),
+        Contestant("it is cut, scanned and made into Arrow rows", lambda: request_log.parse_requests(block)),
     ]
     if importlib.util.find_spec("simdjson"):
         contestants.append(Contestant("pysimdjson, parsed and no value taken", _parsed(text)))
