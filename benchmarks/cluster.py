@@ -290,9 +290,9 @@ def _two_from_one(found: Found, rows: Mapping[str, int]) -> Section:
     return Section(
         "Two workers, as predicted from one",
         f"""The model has two parameters, fitted to both logs on one worker, without timelines: {of_models}. The model
-        predicts that two workers take the fixed time, and half of the rest. It applies to other machines if a further
-        row takes no more CPU of two executors (JVM and Python) than of one, which both arrangements check, and if
-        executors do not wait for each other, which only the arrangement in turns can check on this machine.""",
+        predicts that two workers take the fixed time, and half of the executor time. It applies to other machines if a
+        further row takes no more CPU of two executors (JVM and Python) than of one, which both arrangements check, and
+        if executors do not wait for each other, which only the arrangement in turns can check on this machine.""",
         (
             "how the workers run", "rows", "one worker (s)", "two workers, predicted (s)", "two workers, measured (s)",
             "measured / predicted", "busier worker's share of task time", "one worker (CPU s per M rows)",

@@ -7,8 +7,8 @@ from typing import Final
 DOCS: Final = Path(__file__).parents[1]
 MADE: Final = "<!-- made by `python -m docs.generate.documents --write` -->\n"
 _CHECKED: Final = """\
-The results of a replay can only be trusted if they were compared with something. Three independent witnesses check every rule, and the logs of
-your own brokers check every replay.
+The results of a replay can only be trusted if they were compared with something. Three independent witnesses check
+every rule, and the logs of your own brokers check every replay.
 
 | compared with | what is compared | result | page |
 | --- | --- | --- | --- |
