@@ -93,7 +93,19 @@ on, producers use acks=1.
 
 Each picture below is a replay of one of these two logs. A dashed line is a limit of the rule, and a tick on it is an
 ISR check. The curve is the lag as the rule computes it; the picture of `true-lag` has the real lag.
+
+In tables of parameters, a meaning such as *true: 2.4.0 to 2.6.3* says that with the value `true` the rule decides as
+these releases did.
 """
+
+
+_STATUS: Final = {
+    "proposed": "Proposed for Kafka, in no release",
+    "rejected": "Proposed for Kafka and rejected, in no release",
+    "elsewhere": "A rule of another system or of a fork of Kafka, in no release of Kafka",
+    "reference": "A reference to compare other rules with, in no release of Kafka",
+}
+"""What `Rule.in_force` of a rule without a release means."""
 
 
 def tables() -> str:
@@ -148,7 +160,7 @@ def rules() -> str:
 
 
 def _rule(rule: Rule) -> str:
-    status = f"In force: {rule.in_force}" if rule.kind == "released" else f"In no release of Kafka ({rule.in_force})"
+    status = _STATUS.get(rule.in_force, f"In force in Kafka {rule.in_force}")
     lines = [f"## {rule.id}\n", f"{status}. Source: {rule.source}.\n", rule.doc.strip() + "\n"]
     lines.append(f"{fill(rule.series, 110)}\n")
     lines.append(f"![{rule.id} in one of the two logs](images/rules/{rule.id}.svg)\n")
@@ -170,10 +182,14 @@ def _numbered(says: str) -> str:
 
 def _params(params: Mapping[str, Param]) -> Iterator[str]:
     if params:
-        yield from ("| parameter | default | what |", "| --- | --- | --- |")
+        yield from (
+            "| parameter | values | default | meaning of the parameter, or of its values |",
+            "| --- | --- | --- | --- |",
+        )
     for name, param in params.items():
-        default = "the broker's or topic's" if param.default is None else param.name_of(param.default)
-        yield f"| `{name}` | {default} | {_cell(param.says)} |"
+        default = "not set" if param.default is None else param.name_of(param.default)
+        values = ", ".join(f"`{choice}`" for choice in param.choices) or "a number"
+        yield f"| `{name}` | {values} | {default} | {_cell(param.says)} |"
 
 
 def _cell(text: str) -> str:
