@@ -47,9 +47,9 @@ class Jobs:
         return self._told[master, lake]
 
 
-NOTE = f"""`replay` with {len(ALL_RULES)} rules, from rows that it packs first, in separate processes, one after the
-other, each warmed up by a small replay. Peaks of resident memory are those of a single Python worker, and of
-the JVM. Decisions were not compared in this measurement."""
+NOTE = f"""`replay` ran with {len(ALL_RULES)} rules, from rows that it packed first. Each measurement had a separate
+process, warmed up by a small replay. Peaks of resident memory are those of a single Python worker, and of the JVM.
+ISR changes were not compared in this measurement."""
 
 
 def longer(jobs: Jobs, log: Measured, shorter: Measured) -> list[Section]:
@@ -61,10 +61,10 @@ def longer(jobs: Jobs, log: Measured, shorter: Measured) -> list[Section]:
         HEADINGS,
         [_row("the log, local[2]", log[1], usual), _row("a shorter log, local[2]", shorter[1], short)],
         [
-            ("rows of the log relative to the shorter one", log[1] / shorter[1]),
-            ("the log relative to the shorter one, time", usual["best"] / short["best"]),
-            ("the log relative to the shorter one, peak memory of a worker", usual["worker"] / short["worker"]),
-            ("the log relative to the shorter one, peak memory of the JVM", usual["jvm"] / short["jvm"]),
+            ("number of rows of the log relative to the shorter log", log[1] / shorter[1]),
+            ("replay time of the log relative to the shorter log", usual["best"] / short["best"]),
+            ("peak memory of a worker with the log, relative to the shorter log", usual["worker"] / short["worker"]),
+            ("peak memory of the JVM with the log, relative to the shorter log", usual["jvm"] / short["jvm"]),
         ],
     )
     model = ExecutorModel.fitted(Timed(log[1], usual["best"]), Timed(shorter[1], short["best"]))
@@ -86,20 +86,23 @@ def cores_and_skew(jobs: Jobs, log: Measured, half: Measured, alone: Measured) -
     usual, one_core, hot, single = found.values()
     return Section(
         "Cores and skew",
-        f"""{NOTE} Each replica set is replayed by one task. Therefore a single partition uses one core, and a second
-        one for the JVM next to its Python; so does local[1]. In the last row of the table, the single partition has
-        {alone[1] / log[1]:.0f} times as many rows as the log.""",
+        f"""{NOTE} Each replica set is replayed by one task. Therefore the replay of a single partition keeps one core
+        busy in Python, and at most a second one in the JVM; so does a replay with local[1]. In the last row
+        of the table, the single partition has {alone[1] / log[1]:.0f} times as many rows as the log.""",
         HEADINGS,
         [_row(name, cases[name][1][1], figures) for name, figures in found.items()],
         [
-            ("two cores relative to one, time", usual["best"] / one_core["best"]),
-            ("half of the rows in one partition, time per row relative to no skew", hot["row"] / usual["row"]),
+            ("replay time with two cores relative to one core", usual["best"] / one_core["best"]),
+            ("time per row if half of the rows are in one partition, relative to no skew", hot["row"] / usual["row"]),
             (
-                "half of the rows in one partition, peak memory of a worker relative to no skew",
+                "peak memory of a worker if half of the rows are in one partition, relative to no skew",
                 hot["worker"] / usual["worker"],
             ),
-            ("one partition alone, time per row relative to no skew", single["row"] / usual["row"]),
-            ("one partition alone, peak memory of a worker relative to no skew", single["worker"] / usual["worker"]),
+            ("time per row of one partition alone, relative to no skew", single["row"] / usual["row"]),
+            (
+                "peak memory of a worker with one partition alone, relative to no skew",
+                single["worker"] / usual["worker"],
+            ),
         ],
     )
 
@@ -141,21 +144,21 @@ def first_use(rounds: int) -> Section:
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(Path(folder) / "run")}
         runs = [_seconds_of_a_run(Path(folder) / name, environment) for name in ("first", "second")]
     told = {
-        "Spark's session, until it has answered something": session,
-        "kernels of the replay, nothing compiled before": [cold],
-        "kernels of the replay, machine code on disk": warm,
-        "`isr-batch run` on data/samples, nothing compiled before": runs[:1],
-        "`isr-batch run` on data/samples, again": runs[1:],
+        "Spark's session, from its start to its first result": session,
+        "the replay's kernels, compiled because no machine code is on disk": [cold],
+        "the replay's kernels, loaded from machine code on disk": warm,
+        "`isr-batch run` on data/samples, the first time, with kernels compiled": runs[:1],
+        "`isr-batch run` on data/samples, the second time": runs[1:],
     }
     return Section(
         "First use",
         """Each measurement ran in a separate process. Kernels are compiled once per machine, and loaded
         after that; `run` ingests, replays and reports.""",
-        ("what", "wall time, best (s)", "wall time, median (s)", "times measured"),
+        ("what was measured", "wall time, best (s)", "wall time, median (s)", "times measured"),
         [[what, f"{min(s):.1f}", f"{np.median(s):.1f}", str(len(s))] for what, s in told.items()],
         [
-            ("kernels loaded from disk relative to compiled, time", min(warm) / cold),
-            ("`isr-batch run` on the samples, second by first", runs[1] / runs[0]),
+            ("time to load kernels from disk, relative to compiling them", min(warm) / cold),
+            ("`isr-batch run` on the samples: time of the second execution relative to the first", runs[1] / runs[0]),
         ],
     )
 

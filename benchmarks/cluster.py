@@ -238,7 +238,7 @@ def _stores_and_clusters(found: Found, rows: Mapping[str, int]) -> Section:
         the rest, as if it were a separate machine at half speed. ISR changes and verdicts (by number and
         checksum) and the number of rows of all tables are the same in all cases.""",
         (
-            "case",
+            "Spark's master and the store",
             "rows",
             "timelines",
             "wall time (s)",
@@ -268,7 +268,7 @@ def _two_from_one(found: Found, rows: Mapping[str, int]) -> Section:
     table, ratios, fits = [], [], []
     for name, one, two in (("sharing the cores", ONE, TWO), ("in turns", ONE_IN_TURNS, TWO_IN_TURNS)):
         model = _model(found[one], rows)
-        fits.append(f"{name}: {model}")
+        fits.append(f"for workers {name} they are {model}")
         for log in LOGS:
             took, of_one = found[two][log, "none"], found[one][log, "none"]
             predicted = model.seconds(rows[log], 2)
@@ -289,10 +289,10 @@ def _two_from_one(found: Found, rows: Mapping[str, int]) -> Section:
     of_models = "; ".join(fits)
     return Section(
         "Two workers, as predicted from one",
-        f"""The model has two parameters, fitted to both logs on one worker, without timelines. {of_models}. The model
-        predicts that two workers take the fixed time, and half of the rest. It applies to other machines if a further
-        row takes no more CPU of two executors (JVM and Python) than of one, which both arrangements check, and if
-        executors do not wait for each other, which only the arrangement in turns can check on this machine.""",
+        f"""The model has two parameters, fitted to both logs on one worker, without timelines: {of_models}. The model
+        predicts that two workers take the fixed time, and half of the executor time. It applies to other machines if a
+        further row takes no more CPU of two executors (JVM and Python) than of one, which both arrangements check, and
+        if executors do not wait for each other, which only the arrangement in turns can check on this machine.""",
         (
             "how the workers run", "rows", "one worker (s)", "two workers, predicted (s)", "two workers, measured (s)",
             "measured / predicted", "busier worker's share of task time", "one worker (CPU s per M rows)",

@@ -16,7 +16,7 @@ from udfs.rules import ALL_RULES, BASELINE
 
 ALL = f"{len(ALL_RULES)} rules"
 WARM_ROWS = 1_000_000
-HEADINGS = ("way", "wall time, best (s)", "wall time, median (s)", "M rows/s", "M rows/s per core", "CPU time (s)")
+HEADINGS = ("program", "wall time, best (s)", "wall time, median (s)", "M rows/s", "M rows/s per core", "CPU time (s)")
 
 
 @dataclass
@@ -93,8 +93,8 @@ def against_the_floor(given: Given, rounds: int) -> Section:
         f"""This table has replays of {given.rows:,} fetches and appends with local[{cores()}], in a Spark session
         in which each way had already run on a small log of up to {WARM_ROWS:,} rows. The figures are wall time,
         and CPU time of all processes. *isr-batch* is `isr_batch.replay.replay.replay`: it writes timelines,
-        changes, verdicts and the ledger into six tables, from segments that the ingest has packed. *Not packed
-        yet* is the same from rows, which the replay packs first. *Compared and scored as well* is everything
+        changes, verdicts and the ledger into six tables, from segments that the ingest has packed. *Not packed yet*
+        is the same replay, but it has to pack rows into segments first. *Compared and scored as well* is everything
         that the command `isr-batch replay` does in its session. *Spark that only moves rows* computes nothing:
         it reads the rows, shuffles and sorts them by set and time, and passes them to Python and back. *DuckDB*
         sorts in {cores()} processes that are already running, with the partitions in {script.shares} shares;

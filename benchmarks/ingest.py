@@ -70,18 +70,21 @@ def of_a_long_log(count: int, folder: Path) -> Section:
         gigabytes of text the driver ingests it without Spark; here both ingest both sizes. *Packing* makes the
         segments that a replay reads; its figure comes from the difference as well.""",
         (
-            "way",
+            "how the log is ingested",
             "lines",
             "half of the lines (CPU s)",
             "all lines (CPU s)",
-            "a further line (CPU µs)",
-            "packing a further line (CPU µs)",
+            "time per further line (CPU µs)",
+            "packing, per further line (CPU µs)",
             "10 GB of log text (CPU min)",
             "worker's peak memory (MiB)",
             "peak memory of the JVM or driver (MiB)",
         ),
         rows,
-        [(f"a further line {name}, by plain in the driver", each / base) for name, each in further.items()][1:],
+        [
+            (f"ingest of a further line {name}, relative to plain text in the driver", each / base)
+            for name, each in further.items()
+        ][1:],
     )
 
 
@@ -93,8 +96,8 @@ def of_the_scanner(rounds: int) -> Section:
     count = block.num_rows
     load_kernels()
     contestants = [
-        Contestant("cut into lines and scanned, with the fields that an ingest needs", _scanned(block)),
-        Contestant("the same, and made into Arrow rows", lambda: request_log.parse_requests(block)),
+        Contestant("it is cut from the text and scanned for the fields that an ingest needs", _scanned(block)),
+        Contestant("it is cut, scanned and made into Arrow rows", lambda: request_log.parse_requests(block)),
     ]
     if importlib.util.find_spec("simdjson"):
         contestants.append(Contestant("pysimdjson, parsed and no value taken", _parsed(text)))
@@ -104,7 +107,7 @@ def of_the_scanner(rounds: int) -> Section:
         "Lines of a request log, in memory",
         f"""{count:,} lines of {len(text) / count / 1000:.1f} kB, one thread, its CPU time. pysimdjson is measured where
         it is installed; the product does not use it.""",
-        ("way", "a line, best round (CPU µs)", "a line, median round (CPU µs)"),
+        ("what is done with a line", "time per line, best round (CPU µs)", "time per line, median round (CPU µs)"),
         [[c.name, *(f"{seconds / count * 1e6:.2f}" for seconds in (c.best, c.median))] for c in contestants],
         [(f"{c.name}, by pysimdjson's bare parse", c.best / bare) for c in contestants[:-1]] if bare else [],
     )

@@ -142,7 +142,7 @@ def measure(plan: Plan, rounds: int) -> list[Section]:
         kinds of rows. *With Arrow at both ends* is `replay_batches`, which reads record batches and returns results
         in the form in which files store them. The C++ loop only has kafka-3.7; for other rules, only times are
         compared.""",
-        ["way", "M rows/s, best round", "M rows/s, median round", "a row, best round (ns)"],
+        ["replayed by", "M rows/s, best round", "M rows/s, median round", "time per row, best round (ns)"],
         [[name, *rate(c, number), f"{1e9 * c.best / number:.0f}"] for name, c in by_name.items()],
         [
             ("one rule (kafka-3.7), time relative to the C++ loop", one.best / hand.best),
@@ -151,7 +151,7 @@ def measure(plan: Plan, rounds: int) -> list[Section]:
                 fused.best / hand.best / len(ALL_RULES),
             ),
             (
-                f"all {len(ALL_RULES)} rules in one pass, relative to all of them one after the other",
+                f"all {len(ALL_RULES)} rules in one pass, time relative to all of them one after the other",
                 fused.best / singles,
             ),
             ("Arrow at both ends, all rules, relative to the kernel alone", arrow_fused.best / fused.best),
@@ -180,12 +180,12 @@ def _parameter_sets(plan: Plan, rounds: int) -> Section:
             "parameter sets in one pass",
             "M rows/s, best round",
             "M rows/s, median round",
-            "a further set, relative to one set",
+            "time of a further set, relative to one set",
         ],
         [[c.name, *rate(c, number), f"{share[c.name]:.0%}" if c.name in share else ""] for c in contestants],
         [
             (
-                f"a further parameter set, of {SETS_OF_PARAMETERS[-1]}, relative to the first pass",
+                f"a further parameter set, of {SETS_OF_PARAMETERS[-1]}, time relative to the first pass",
                 share[str(SETS_OF_PARAMETERS[-1])],
             )
         ],

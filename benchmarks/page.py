@@ -61,9 +61,10 @@ def write(page: Path, sections: Sequence[Section], command: str, data: str, took
         ),
         "",
         _wrapped(
-            """All ways in a table were measured in turn in one run. Unless the text says otherwise, a time only counts
-            if the way made the same ISR changes under `kafka-3.7`, by number and checksum, as a loop written by hand
-            in C++. Absolute times depend on this machine; ratios should hold on others."""
+            """The rows of a table were measured in turns in one execution of the benchmark. Unless the text says
+            otherwise, a time is only shown if the program made the same ISR changes under `kafka-3.7`, compared by
+            number and checksum, as a loop written by hand in C++. Absolute times depend on
+            this machine; ratios should hold on others."""
         ),
     ]
     if ratios := [f"| {what} | {ratio:.2f} |" for section in sections for what, ratio in section.ratios]:

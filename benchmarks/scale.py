@@ -46,7 +46,9 @@ ROWS_AT_A_TIME = 1 << 20
 INSTANTS = {"first_time": "first_us", "last_time": "last_us"}
 CASES = {
     "kafka-3.7": ["kafka-3.7"],
-    "rules that know quiet stretches": [rule for rule in ALL_RULES if REGISTRY[rule].acts_in_quiet is not always_acts],
+    "rules that can skip quiet stretches": [
+        rule for rule in ALL_RULES if REGISTRY[rule].acts_in_quiet is not always_acts
+    ],
     "all rules": ["all"],
 }
 
@@ -57,10 +59,10 @@ def measure(plan: Plan, folder: Path) -> Section:
     found = {name: _in_a_process(folder, rules) for name, rules in CASES.items()}
     return Section(
         f"{rows:,} rows in one go",
-        """`replay --timelines none` by Spark on two cores, from packed segments, in a new session. CPU
-        seconds of Spark's Python workers (which read segments, replay them and write results), of the JVM
-        (which sorts segment locations) and of the driver; peaks of resident memory of a worker and of the JVM, in MiB.
-        Decisions were not compared in this measurement.""",
+        """`isr-batch replay --timelines none` replayed the log by Spark on two cores, from packed segments, in a new
+        session. CPU seconds are those of Spark's Python workers (which read segments, replay them and write results),
+        of the JVM (which sorts segment locations) and of the driver. Peak memory is the resident memory of one
+        worker, and of the JVM. ISR changes were not compared in this measurement.""",
         (
             "rules",
             "wall time (s)",

@@ -58,30 +58,54 @@ or one without the other |
 offsets. Columns that are never null are marked with *.
 """
 _RULES_SAID: Final = """\
-Kafka's releases, then proposals for Kafka, rules of other systems and forks, and references; each in order of time. All
-are measured against the clairvoyant `true-lag`. `isr-batch rules show kafka-3.7` prints one of these
-with its code, and [add a rule](add-a-rule.md) shows how to add one.
+This page lists the rules of Kafka's releases, then proposals for Kafka, rules of other systems and forks, and reference
+rules; each group in order of time. All are compared with `true-lag`, which knows the real lag of each follower, as no
+broker can. `isr-batch rules show kafka-3.7` prints the functions of a rule with their code, and
+[add a rule](add-a-rule.md) shows how to add one.
 """
 _ALL_SAID: Final = """\
-The picture shows one follower that has seven troubles, one after the other, and when each rule has it out of the ISR.
-Orange and brown mark spurious shrinks, blue all others.
+The picture shows one follower that has seven troubles, one after the other, and for each rule the times in which the
+follower is out of the ISR. Orange and brown mark spurious shrinks, blue all others.
 
 ![When each rule drops the same follower](images/rules/all.svg)
 
 1. A burst: 10,000 records are appended at once, and the follower needs six seconds to read them.
-2. One batch behind: there is an append every 100 ms, and the follower fetches as often. Each of its fetches asks for
-the log end that the fetch before found.
-3. Idle: there is no append. The follower has everything, and the leader answers its fetch only after 22 s.
-4. The follower is dead. It lacks nothing until an append at 84 s, and is back at 97 s.
-5. The follower fetches every second, but gets no record for 28 s.
-6. The leader is silent for 13 s. When it wakes up, it handles an append, then its check, then the fetch that waited.
-7. The leader takes 22 s to read for a fetch at the log end. From 131 s on, all producers use acks=all.
+2. One batch behind: there is an append every 100 ms, and the follower fetches as often. The offset of each of its
+fetches is the log end at its previous fetch.
+3. Idle: there is no append. The follower has every record, and the leader responds to its fetch only after 22 s.
+4. Dead: the follower stops at 66 s and is back at 97 s. It lacks nothing until an append at 84 s.
+5. No records: the follower fetches every second, but gets no record for 28 s.
+6. Silent leader: the leader handles no request for 13 s. When it wakes up, it handles an append, then its check, then
+the fetch that waited.
+7. Slow leader: the leader needs 22 s to read its log for a fetch from the log end.
 
-The lag time is 10 s. Some rules differ less in whom they drop than in when records become visible. A second log, with
-two followers and three troubles, shows that. Each picture below is a replay of one of these two logs. A dashed line is
-a limit of the rule, and a tick on it is an ISR check. The curve is the lag as the rule computes it; the picture of
-`true-lag` has the real lag. Texts below the pictures refer to the troubles by their numbers.
+From 131 s on, before troubles 6 and 7, all producers use acks=all. The lag time is 10 s in both logs.
+
+Some rules drop the same followers, but differ in when records become visible to consumers. A second log with two
+followers, brokers 2 and 3, and min.insync.replicas = 2 shows that. An ISR change takes the controller 3 s. The log has
+three troubles:
+
+1. Broker 3 is dead from 5 to 36 s. All producers use acks=all; from 10 to 30 s they wait for a response and append
+nothing.
+2. The controller removes broker 3 at 50.5 s because it is shutting down. Broker 3 still fetches until 54 s. From 50 s
+on, producers use acks=1.
+3. Broker 2 is dead as well, from 75 to 112 s, so that the leader is alone in the ISR, unless the rule keeps broker 2.
+
+Each picture below is a replay of one of these two logs. A dashed line is a limit of the rule, and a tick on it is an
+ISR check. The curve is the lag as the rule computes it; the picture of `true-lag` has the real lag.
+
+In tables of parameters, a meaning such as *true: 2.4.0 to 2.6.3* says that with the value `true` the rule decides as
+these releases did.
 """
+
+
+_STATUS: Final = {
+    "proposed": "Proposed for Kafka, in no release",
+    "rejected": "Proposed for Kafka and rejected, in no release",
+    "elsewhere": "A rule of another system or of a fork of Kafka, in no release of Kafka",
+    "reference": "A reference to compare other rules with, in no release of Kafka",
+}
+"""What `Rule.in_force` of a rule without a release means."""
 
 
 def tables() -> str:
@@ -136,7 +160,7 @@ def rules() -> str:
 
 
 def _rule(rule: Rule) -> str:
-    status = f"In force: {rule.in_force}" if rule.kind == "released" else f"In no release of Kafka ({rule.in_force})"
+    status = _STATUS.get(rule.in_force, f"In force in Kafka {rule.in_force}")
     lines = [f"## {rule.id}\n", f"{status}. Source: {rule.source}.\n", rule.doc.strip() + "\n"]
     lines.append(f"{fill(rule.series, 110)}\n")
     lines.append(f"![{rule.id} in one of the two logs](images/rules/{rule.id}.svg)\n")
@@ -146,11 +170,11 @@ def _rule(rule: Rule) -> str:
 
 
 def _numbered(says: str) -> str:
-    """Call numbers in brackets what they are: "(1)" and "(3 to 7)" are numbers in the picture."""
+    """Say what numbers in brackets are: "(1)" is "(trouble 1)", "(3 to 7)" is "(troubles 3 to 7)"."""
     return re.sub(
         r"\((\d)(?:(, | to )(\d))?\)",
         lambda found: (
-            f"(numbers {found[1]}{found[2].replace(',', ' and')}{found[3]})" if found[3] else f"(number {found[1]})"
+            f"(troubles {found[1]}{found[2].replace(',', ' and')}{found[3]})" if found[3] else f"(trouble {found[1]})"
         ),
         says,
     )
@@ -158,10 +182,14 @@ def _numbered(says: str) -> str:
 
 def _params(params: Mapping[str, Param]) -> Iterator[str]:
     if params:
-        yield from ("| parameter | default | what |", "| --- | --- | --- |")
+        yield from (
+            "| parameter | values | default | meaning of the parameter, or of its values |",
+            "| --- | --- | --- | --- |",
+        )
     for name, param in params.items():
-        default = "the broker's or topic's" if param.default is None else param.name_of(param.default)
-        yield f"| `{name}` | {default} | {_cell(param.says)} |"
+        default = "not set" if param.default is None else param.name_of(param.default)
+        values = ", ".join(f"`{choice}`" for choice in param.choices) or "a number"
+        yield f"| `{name}` | {values} | {default} | {_cell(param.says)} |"
 
 
 def _cell(text: str) -> str:

@@ -7,8 +7,8 @@ from typing import Final
 DOCS: Final = Path(__file__).parents[1]
 MADE: Final = "<!-- made by `python -m docs.generate.documents --write` -->\n"
 _CHECKED: Final = """\
-A replay is only worth something if it can be compared. Three independent witnesses check every rule, and the logs of
-your own brokers check every run.
+The results of a replay can only be trusted if they were compared with something. Three independent witnesses check
+every rule, and the logs of your own brokers check every replay.
 
 | compared with | what is compared | result | page |
 | --- | --- | --- | --- |
@@ -20,16 +20,17 @@ difference; fetches compared for `kafka-3.7`: {witnesses.md|kafka-3.7|fetches co
 [witnesses](witnesses.md#each-rule) |
 | recorded brokers, of 0.10.1 to 4.4.0 | the shrinks in their logs with those that a replay makes | \
 {witnesses.md|data/samples|drops replayed} of {witnesses.md|data/samples|drops logged} in the samples; older releases \
-match less well | [recorded clusters](witnesses.md#recorded-clusters) |
+match less often | [recorded clusters](witnesses.md#recorded-clusters) |
 | faults that were planted | the cause of each shrink of simulated fleets | cause right for \
 {confusion.md#One fault at a time|all|cause right} with single faults, for {confusion.md#Mixed fleets|all|cause right} \
 with mixed ones | [confusion](confusion.md) |
-| faults that were injected into real brokers | every recorded shrink, with the fault at that time | shrink by shrink \
-| [recorded shrinks](recorded-shrinks.md) |
-| the same faults | the broker that an answer points at, with all logs and with some missing | kind by kind of fault | \
-[answers](answers.md) |
-| replays of recorded brokers | the evidence of `server.log` alone with the verdict of the replay | by release | \
-[server.log alone](server-log-only.md#how-often-it-is-right) |
+| faults that were injected into real brokers | every recorded shrink, with the fault at that time | a list \
+of all shrinks | [recorded shrinks](recorded-shrinks.md) |
+| faults that were injected into real brokers | the broker that an answer points at, with all logs and with some \
+missing | how often it is right, by kind of fault | [answers](answers.md) |
+| replays of recorded brokers | the evidence of `server.log` alone with the verdict of the replay | precision and \
+recall by release | \
+[server.log alone](server-log-only.md#how-often-the-evidence-is-right) |
 | your brokers | each ISR change that they logged with the replayed one, in every `run` and `validate` | table \
 `replay_check` | [every night](every-night.md) |
 
@@ -47,9 +48,10 @@ Times are compared only if the results equal those of a hand-written C++ loop.
 rows | \
 {benchmarks-delta.md|isr-batch, 22 rules, relative to Spark that only moves rows|ratio of the best \
 rounds} | [from Delta to Delta](benchmarks-delta.md) |
-| the same replay, from rows that are not packed yet | \
+| replay of 22 rules from rows that are not packed yet: time relative to the same Spark job \
+| \
 {benchmarks-delta.md|isr-batch, 22 rules, not packed yet, relative to Spark that only moves rows|ratio of \
-the best rounds} | the same |
+the best rounds} | [from Delta to Delta](benchmarks-delta.md) |
 | replay of one rule in memory: time relative to a hand-written C++ loop for that rule | \
 {benchmarks.md|one rule (kafka-3.7), time relative to the C++ loop|ratio of the best rounds} | \
 [kernel](benchmarks.md) |
@@ -61,19 +63,19 @@ the best rounds} | the same |
 | replay of 200 million rows with all timelines, 15 rules | \
 {benchmarks-200m.md|isr-batch, 15 rules|wall time, best (s)} s | \
 [200 million rows](benchmarks-200m.md) |
-| time for four times as many rows | \
-{benchmarks-scaling.md|the log relative to the shorter one, time|ratio of the best rounds} times | \
+| replay time of a log with four times as many rows | \
+{benchmarks-scaling.md|replay time of the log relative to the shorter log|ratio of the best rounds} times | \
 [scaling, skew, first use](benchmarks-scaling.md) |
 | replay of a lake on S3 with all timelines: time relative to a lake in a local folder | \
 {benchmarks-cluster.md|local[2], S3 relative to a local folder, 1,874,035 rows, timelines all: time|ratio of \
 the best rounds} | [S3, HDFS, two workers](benchmarks-cluster.md) |
 | ingest of a table of your own: CPU time per further row | \
-{benchmarks-tables.md|a further row, microseconds of CPU: `ingest table`: new rows found, written, summaries of days, \
-terms, segments|ratio of the best rounds} µs | [tables of fetches](benchmarks-tables.md) |
+{benchmarks-tables.md|CPU µs per further row: `ingest table` finds and writes new rows, summaries of days, terms \
+and segments|ratio of the best rounds} µs | [tables of fetches](benchmarks-tables.md) |
 """
 _DECISIONS: Final = """\
-Decisions that could have gone another way, each with its reason and what was rejected. Figures behind them are in
-`docs/measurements`.
+These pages have the decisions that could have gone another way, each with its reason and what was rejected. Figures
+behind them are in `docs/measurements`.
 
 | | decision |
 | --- | --- |

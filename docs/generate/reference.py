@@ -34,8 +34,8 @@ _SETTINGS_SAID: Final = """\
 ```
 """
 _CODES_SAID: Final = """\
-A scheduler should retry codes 6 and 70 and those of signals, and alert an operator on the other codes
-([reasons](killed-and-concurrent.md)).
+A scheduler should start the command again after codes 6 and 70 and after the codes of signals (130, 137, 143), and
+alert an operator after all other codes but 0 ([reasons](killed-and-concurrent.md)).
 
 | code | when |
 | --- | --- |

@@ -182,157 +182,164 @@ SEEN: Final = {
     "kafka-0.8": Seen(
         "troubles",
         ("kafka-0.9",),
-        "The dashed lines are the two limits of the rule. It drops a follower that takes six seconds to read a "
-        "burst (1), and keeps one that gets nothing for half a minute, since it lacks fewer than 4000 records (5).",
+        "The dashed lines are the two limits of the rule. It drops a follower that takes six seconds to read "
+        "a burst (1). It keeps a follower that fetches but gets no record for 28 s, because that follower "
+        "lacks fewer than 4000 records (5).",
     ),
     "kafka-0.9": Seen(
         "troubles",
         ("kafka-0.8", "kafka-0.10.2"),
-        "A burst makes no difference (1). A follower that keeps pace one batch behind is never at the log end, so "
-        "its lag grows past the limit, and the next check drops it (2).",
+        "The follower is not dropped for the burst (1). A follower that keeps pace one batch behind is never "
+        "at the log end, so its lag grows past the limit, and the next check drops it (2).",
     ),
     "kafka-0.10.2": Seen(
         "troubles",
         ("kafka-0.9", "kafka-2.1"),
-        "A follower that is one batch behind is in sync (2). But on an idle partition only fetches renew the time "
-        "at which a follower was caught up. So a follower whose response is delayed is dropped although it has the "
-        "whole log (3), and so is a dead follower that lacks nothing (4).",
+        "A follower that is one batch behind stays in the ISR (2). But on an idle partition only fetches "
+        "renew the time at which a follower was last caught up. So the rule drops a follower whose response "
+        "is delayed, although it has the whole log (3), and a dead follower that lacks nothing (4).",
     ),
     "kafka-2.1": Seen(
         "troubles",
         ("kafka-0.10.2",),
-        "The time since it was caught up exceeds the limit by far, but the follower stays while it lacks nothing (3, "
-        "4). With the append at 84 s, all of that time becomes lag at once: the follower is dropped a second later, "
-        "nine seconds before the lag time is over for the new records.",
+        "A follower that lacks nothing stays in the ISR, although the time since it was last caught up "
+        "exceeds the limit by far (3, 4). With the append at 84 s, all of that time becomes lag at once: the "
+        "dead follower is dropped a second later, nine seconds before the lag time is over for the new "
+        "records.",
     ),
     "kafka-2.7": Seen(
         "high-watermark",
         ("kafka-2.1", "kafka-3.3"),
-        "Here the controller needs 3 s for a change of the ISR. Its response to the shrink does not move the high "
-        "watermark. No append does either, because every producer waits for the high watermark; so it is stalled "
-        "for twelve more seconds, until 30 s (1). A broker that is shutting down joins the ISR again, and the high "
-        "watermark then waits for it (2).",
+        "The controller needs 3 s for a change of the ISR. Its response to the shrink does not move the high "
+        "watermark. No append moves it either, because every producer waits for the high watermark; so it is "
+        "stalled for twelve more seconds, until 30 s (1). Broker 3, which is shutting down, joins the ISR "
+        "again, and the high watermark then waits for it (2).",
     ),
     "kafka-3.3": Seen(
         "high-watermark",
         ("kafka-2.7", "kafka-3.7"),
-        "The controller's response moves the high watermark (1). A broker that is shutting down does not join the ISR "
-        "again, but the high watermark still waits for it for a lag time (2). While the leader is alone, the high "
-        "watermark advances (3).",
+        "The controller's response to the shrink moves the high watermark (1). Broker 3, which is shutting "
+        "down, does not join the ISR again, but the high watermark still waits for it for a lag time (2). "
+        "While the leader is alone in the ISR, the high watermark advances (3).",
     ),
     "kafka-3.7": Seen(
         "high-watermark",
         ("kafka-3.3",),
-        "The high watermark does not wait for a broker that may not join (2). While the leader is alone, which is "
-        "below min.insync.replicas = 2, the high watermark is stalled until broker 2 is back in the ISR, also for "
-        "acks=1 (3).",
+        "The high watermark does not wait for broker 3, which is shutting down and may not join the ISR (2). "
+        "While the leader is alone in the ISR, which is below min.insync.replicas = 2, the high watermark is "
+        "stalled until broker 2 is back in the ISR, although producers use acks=1 (3).",
     ),
     "kafka-10853-acked": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "This is the price of the rule: all producers wait for acks, so no record that the dead broker 3 lacks is "
-        "ever acknowledged. The broker stays in the ISR, and the high watermark is stalled until it is back (1). "
-        "With acks=1, the dead broker 2 is dropped as under today's rule (3).",
+        "This shows the price of the rule: all producers wait for acks, so no record that the dead broker 3 "
+        "lacks is ever acknowledged. Broker 3 stays in the ISR, and the high watermark is stalled until it is "
+        "back (1). With acks=1, the dead broker 2 is dropped as under kafka-3.7 (3).",
     ),
     "kafka-10853-hw": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "The dead broker's log end is the high watermark, so the high watermark never passes it: nothing is dropped "
-        "and no record is committed, whatever the acks (1, 3).",
+        "The high watermark waits for the dead broker, so it never passes the log end of that broker. "
+        "Therefore the rule drops neither broker and no record is committed, with acks=all (1) and acks=1 "
+        "(3).",
     ),
     "kafka-4485-design": Seen(
         "troubles",
         ("kafka-0.9", "kafka-0.10.2"),
-        "It decides like kafka-0.10.2, but does not wait for a check: a follower leaves in the millisecond in "
-        "which its line crosses the limit.",
+        "The rule decides as kafka-0.10.2 does, but does not wait for a check: a follower leaves the ISR in "
+        "the millisecond in which its lag crosses the limit.",
     ),
     "kip-16-catch-up-time": Seen(
         "troubles",
         ("kafka-0.8", "kafka-0.9"),
-        "A follower needs little time to catch up with the burst (1), or if it is one batch behind (2). A follower "
-        "that does not fetch, or does not move, gives no new estimate, and the time since the last estimate keeps "
-        "growing (3 to 7).",
+        "A follower is estimated to need little time to catch up, both with the burst (1) and when it is one "
+        "batch behind (2). A follower that does not fetch, or gets no record, gives no new estimate. Then lag "
+        "is the last estimate plus the time since, which keeps growing (3 to 7).",
     ),
     "kip-501-pending": Seen(
         "troubles",
         ("kafka-3.7",),
-        "The fetch at 160 s asks for the log end, and the leader takes 22 s to answer it. All that time it is "
-        "pending, so the follower is in sync (7). While the leader pauses, the fetch waits in the socket, where no "
-        "rule sees it (6).",
+        "The follower fetches from the log end at 160 s, and the leader takes 22 s to respond. All that time "
+        "the fetch is pending, so the follower stays in the ISR (7). While the leader is silent, the fetch "
+        "waits in the socket, where no rule can see it (6).",
     ),
     "kip-501-relinquish": Seen(
         "troubles",
         ("kafka-3.7", "kip-501-pending"),
-        "At each triangle the leader gives up leadership, half a second after a fetch arrived and was not "
-        "completed. It also does so for the delayed response, although the follower lacked nothing (3).",
+        "At each triangle the leader gives up leadership, half a second after the arrival of a fetch that is "
+        "still not completed. It also does so when the partition is idle and the response is delayed, "
+        "although the follower lacks nothing (3).",
     ),
     "shulou-braked": Seen(
         "troubles",
         ("kafka-3.7",),
-        "The follower is back at 97 s, so no follower is dropped until 157 s. Therefore it stays when the leader "
-        "wakes up (6), and also while it gets nothing for half a minute (5).",
+        "The rule drops no follower within 60 s of a write of the ISR. The dead follower is back in the ISR "
+        "at 97 s, so none is dropped until 157 s. Therefore the follower stays when it gets no record for 28 "
+        "s (5), and when the silent leader wakes up (6).",
     ),
     "kafka-19996-expand": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "The high watermark is stalled at the log end of the dead broker 2. Under today's rule, the first fetch of "
-        "broker 2 after 37 s lets it join, 370 records behind (3). Under this rule it joins with its second fetch, "
-        "which asks for the log end.",
+        "The high watermark is stalled at the log end of broker 2, which is dead for 37 s. Under kafka-3.7, "
+        "the first fetch of broker 2 after that lets it join the ISR, 370 records behind. Under this rule it "
+        "joins with its second fetch, which is from the log end (3).",
     ),
     "phi-accrual": Seen(
         "troubles",
         ("kafka-3.7",),
-        "A follower that is alive but gets no record is not silent, so it stays (5). A dead one is silent (4). So "
-        "is a follower whose leader pauses or is slow to read, because its fetches are not handled (6, 7).",
+        "A follower that is alive but gets no record is not silent, so it stays in the ISR (5). A dead "
+        "follower is silent (4). A follower whose leader is silent or slow to read is silent as well, because "
+        "the leader does not handle its fetches (6, 7).",
     ),
     "peer-outlier": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "If only one follower is dead, it is an outlier, and is dropped as under today's rule (1). Once broker 2 is "
-        "the only follower in the ISR, it cannot be compared with another, and today's rule decides (3).",
+        "If only one follower is dead, it is an outlier, and is dropped as under kafka-3.7 (1). Once broker 2 "
+        "is the only follower in the ISR, it cannot be compared with another, and the rule decides as "
+        "kafka-3.7 does (3).",
     ),
     "leader-health": Seen(
         "troubles",
         ("kafka-3.7", "kip-501-pending"),
-        "When the leader wakes up, its check is 12 s late. This is a sign of bad health, so the followers have 20 s "
-        "instead of 10 (6). While the leader reads for 22 s, no fetch is completed, so it does not know yet that it "
-        "is slow (7).",
+        "When the silent leader wakes up, its check is 12 s late. This is a sign of bad health, so followers "
+        "have 20 s instead of 10 until they are dropped (6). While the slow leader reads for 22 s, no fetch "
+        "is completed, so the leader does not know yet that it is slow (7).",
     ),
     "no-shrink-under-min-isr": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "If the dead broker 2 left, the ISR would have one member, and two are required. So broker 2 stays. The "
-        "high watermark is stalled anyway, because it waits for broker 2 (3).",
+        "If the dead broker 2 left, the ISR would have one member, and two are required. So broker 2 stays in "
+        "the ISR. The high watermark is stalled anyway, because it waits for broker 2 (3).",
     ),
     "transfer-at-min-isr": Seen(
         "high-watermark",
         ("kafka-3.7", "no-shrink-under-min-isr"),
-        "At the triangles, the leader hands over to broker 2, which is dead and not fenced yet, and again a lag "
-        "time later (3). In this log the leader is not at fault.",
+        "At the triangles, the leader hands leadership to broker 2, which is dead and not fenced yet: first "
+        "when it would drop broker 2, and again a lag time later (3). In this log, "
+        "the transfer does not help, because the leader is not at fault.",
     ),
     "fluss-0.9": Seen(
         "troubles",
         ("kafka-3.7",),
-        "The first check of the term is at 0 s, and the follower has not fetched yet: it is dropped, and is back with "
-        "its first fetch. From then on the rule decides as today's.",
+        "The first check of the term is at 0 s, before the follower's first fetch: the rule drops the "
+        "follower, which is back with its first fetch. From then on the rule decides as kafka-3.7 does.",
     ),
     "any-fetch": Seen(
         "troubles",
         ("kafka-3.7",),
-        "A follower that fetches and gets no record stays (5). A dead one leaves (4), and so does one whose fetch the "
-        "leader has not handled or not recorded (6, 7).",
+        "A follower that fetches and gets no record stays in the ISR (5). A dead follower leaves it (4), and "
+        "so does a follower whose fetch the leader has not handled yet (6) or not recorded yet (7).",
     ),
     "majority": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "One of three replicas may be dead or shut down without a delay (1, 2). If two of three are dead, nothing is "
-        "committed, because there is no ISR that could shrink (3).",
+        "While one of the three replicas is dead or shuts down, records are committed without a delay (1, 2). "
+        "If two of the three are dead, nothing is committed, because there is no ISR that could shrink (3).",
     ),
     "true-lag": Seen(
         "troubles",
         ("kafka-3.7",),
-        "It drops the follower where the follower has lacked a record for more than the lag time, and nowhere else "
-        "(4, 5).",
+        "The rule drops the follower where it has lacked a record for more than the lag time (4, 5), and nowhere else.",
     ),
 }
 

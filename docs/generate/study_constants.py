@@ -18,10 +18,10 @@ from isr_batch.lake.lake_engine import INSTANTS
 AS_THEY_ARE: Final = "as they are"
 CONSTANTS: Final = {
     AS_THEY_ARE: (1.0, 0.1),
-    "alive: within half the lag time": (0.5, 0.1),
-    "alive: within twice the lag time": (2.0, 0.1),
-    "ordinary work: a twentieth": (1.0, 0.05),
-    "ordinary work: a fifth": (1.0, 0.2),
+    "alive means a fetch within half the lag time": (0.5, 0.1),
+    "alive means a fetch within twice the lag time": (2.0, 0.1),
+    "ordinary work is up to a twentieth of the lag time": (1.0, 0.05),
+    "ordinary work is up to a fifth of the lag time": (1.0, 0.2),
 }
 """Shares of the lag time: a follower that fetched within the first is alive; less than the second is ordinary work."""
 _TERM: Final = ("cluster_id", "topic", "partition_id", "leader_epoch", "leader_id")

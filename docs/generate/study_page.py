@@ -43,41 +43,46 @@ _INTRODUCTION: Final = """\
 
 <!-- made by `python -m docs.generate.study` -->
 
-All {rules} rules over {recorded}, {stories}, and {hours:,.0f} simulated hours under each rule. A mistake is a
-spurious shrink. *By lag* and *by blame* are [two truths](verdicts.md#by-blame-not-by-lag): a follower that only its
-slow leader delays is behind by lag, and not to blame. Brackets are 95 % intervals.
+This study compares all {rules} rules on {recorded}, {stories}, and {hours:,.0f} simulated hours under each rule. A
+mistake is a spurious shrink. Mistakes are counted by [two standards](verdicts.md#by-blame-not-by-lag), lag and blame:
+*by lag*, dropping a follower is a mistake if its true lag is within the lag time; *by blame*, if its delay is not its
+own fault. Brackets are 95 % intervals.
 
-Which rules are on the frontier, so that no other has both fewer mistakes by blame and the other figure as low?
-References are left out.
+The table names the rules on the *frontier* of two figures in the simulated clusters, mistakes by blame and another: no
+other rule is at least as good in both of them and better in one. Reference rules are left out.
 
 """
 _EQUAL: Final = """
 In both kinds of clusters, the mistakes of {rules} cannot be distinguished from those of `{baseline}`: the interval
-of the difference has 0.
+of the difference contains 0.
 """
 _RECORDED: Final = """\
 ## Recorded faults
 
-{exposure:,.0f} partition-hours of planted faults: brokers stopped, slowed, cut off, restarted. Releases:
-{releases}. Intervals are a bootstrap over the pairs of brokers of each recording. The last two columns count the
-stories, of {stories}, in which the rule makes a mistake and in which it misses a failure, with the rule in the
-loop.
+The recordings have {exposure:,.0f} partition-hours in all. Faults were planted in them: brokers were stopped, slowed,
+cut off and restarted. The brokers ran these releases: {releases}. Intervals are a bootstrap over the pairs of brokers
+of each recording. *Right by blame* and *right by lag* are the share of time in which the rule's answer, follower in
+the ISR or not, is right. A *miss* is a follower that failed and was left in the ISR. The last two columns are not
+from the recordings: they count the stories, of {stories}, in which the rule makes a mistake and in which it misses a
+failure, with the rule in the loop (the simulated leader applies it).
 
 """
 _SIMULATED: Final = """
 ## Simulated clusters
 
-The rule is in the loop. Each kind of fault was simulated alone, {seeds} times {hours:g} h under each rule with the
-same random numbers, on three brokers with {partitions} partitions. The results per fault are then weighted by how
-often the brokers of a partition have such a fault. **These rates are assumed**; for others, start from the first
-picture.
+Simulated leaders apply the rule, and producers and followers react to it. Each kind of fault was simulated alone,
+{seeds} times {hours:g} h under each rule with the same random numbers, on three brokers with {partitions} partitions.
+The results per fault are then weighted by how often the brokers of a partition have such a fault in a week. The table
+has these rates for an *ordinary* and a *sick* cluster. **These rates are assumed**; if yours differ, weight the
+mistakes per fault in the first picture by your own rates.
 
 """
 _WEEK: Final = """
-In a week, per 1,000 partitions; unavailable are seconds per partition. Intervals are a bootstrap over the seeds of
-each kind. Detection is the mean over genuine shrinks of their run's median. Unavailable for acks=all is the time
-under min.insync.replicas and, beyond that of quiet clusters, with a stalled high watermark; where both may hold at
-once, it is the longer of them, so a lower bound.
+Mistakes and misses are per week and 1,000 partitions. Detection is the true lag of a genuine shrink: the median of
+each simulation, averaged over simulations with their numbers of genuine shrinks as weights. *Unavailable* is the time
+per week and partition in which acks=all producers had to wait: under min.insync.replicas, or with a stalled high
+watermark beyond what quiet clusters have. Where both may hold at once, the longer of them is taken, so it is a lower
+bound. Intervals are a bootstrap over the seeds of each kind of fault.
 
 """
 _CHECK: Final = """
@@ -87,32 +92,35 @@ should make {expected:,.0f} mistakes in them; it makes {found:,.0f}.
 _CONSTANTS: Final = """
 ## How verdicts depend on their constants
 
-The recorded shrinks of all rules, judged again from the fetches by code that shares nothing with the replay
-(`docs/generate/study_constants.py`): with the constants as they are, {same:,} of {all:,} verdicts are those of the
-replay. With half and twice of each constant that a verdict has:
+The recorded shrinks of all rules were judged again from the fetches, by code that shares nothing with the replay
+(`docs/generate/study_constants.py`). With the constants as they are, {same:,} of {all:,} verdicts are those of the
+replay. The table has the number of shrinks by verdict with half and with twice each constant: a follower is *alive*
+if it fetched within the lag time before the shrink, and a leader's delay of up to a tenth of the lag time is
+*ordinary work*.
 
 """
 _LIMITS: Final = """
 ## Not shown here
 
 - The recorded clusters have three brokers on one host, few partitions and small loads, and their faults were
-  planted. They are replayed open-loop: fetches stay as recorded under every rule, so only the first step of a rule
-  is right.
+  planted. They are replayed open-loop: fetches stay as recorded under every rule, so only what a rule does up to its
+  first change that the brokers did not make is exact.
 - Simulated faults are of eleven kinds, one at a time, in groups of three replicas with one load. Nothing is shown
-  about faults that come together, nor how frequent faults are in your clusters. An interval only has the chance of
-  the {seeds} seeds in it, neither that of the rates nor of the model; with few seeds it is too narrow.
-- Lag time and min.insync.replicas are those of each recording; in simulated clusters 10 s and 2.
-- Consumers are not simulated. Records lost are not counted: no simulated leader dies for good.
-- A rule that never drops a follower has no detection time, and is missing in that picture, not first in it. Fewest
-  mistakes alone say little: `majority` makes none. Misses are the other side.
+  about faults that come together, nor how frequent faults are in your clusters. An interval only reflects the
+  variation between the {seeds} seeds, not the errors of the rates and of the model; with few seeds it is too narrow.
+- Other lag times and min.insync.replicas: each recording has its own, and simulated clusters have 10 s and 2.
+- Consumers are not simulated. Lost records are not counted, because no simulated leader dies for good.
+- A rule that never drops a follower has no detection time, and is therefore not in the picture of detection times. Few
+  mistakes alone say little: `majority` makes none, but misses failures.
 - The limit for a miss, 1.5 lag times, is not varied: that would need another replay.
-- An interval [0, 0] means that no block had any; up to three in all would still be no surprise.
+- An interval [0, 0] means that no mistake or miss was found; up to three in all would still be compatible with that.
 
 ## The tables behind it
 
-`docs/study` has Parquet files: `recorded.parquet`, a row per rule, recording and pair of brokers; `stories.parquet`
-and `simulated.parquet`, one per rule and simulation. `make study` makes them and this page, with the sample
-clusters only; `make study STUDIED=DIR HOURS={hours:.0f}` replays other recordings and simulates more hours.
+`docs/study` has the figures as Parquet files: `recorded.parquet` has one row per rule, recording and pair of brokers,
+`stories.parquet` and `simulated.parquet` have one row per rule and simulation. `make study` makes them and this page
+from the sample clusters only; `make study STUDIED=DIR HOURS={hours:.0f}` replays other recordings and simulates more
+hours.
 """
 
 
@@ -187,8 +195,8 @@ def _interval(figure: Figure, digits: int = 0, factor: float = 1) -> str:
 
 
 _RECORDED_COLUMNS: Final = (
-    "mistakes by blame", "by lag", "genuine", "misses", "right by blame, %", "right by lag, %", "detection, s",
-    "under min ISR, s per h", "mistakes in", "misses in",
+    "mistakes by blame", "mistakes by lag", "genuine shrinks", "misses", "right by blame, %", "right by lag, %",
+    "detection time, s", "under min ISR, s per h", "stories with a mistake", "stories with a miss",
 )  # fmt: skip
 
 
@@ -213,7 +221,7 @@ def _number(rule: str) -> int:
     return rules().index(rule) + 1
 
 
-_WEEK_OF: Final = ("mistakes by blame", "by lag", "misses", "detection, s", "unavailable, s")
+_WEEK_OF: Final = ("mistakes by blame", "mistakes by lag", "misses", "detection, s", "unavailable, s")
 _WEEK_COLUMNS: Final = tuple(f"{cluster}: {name}" for cluster in RATES for name in _WEEK_OF)
 
 
@@ -233,8 +241,8 @@ def _week_row(rule: str) -> dict[str, Any]:
 
 def _rates() -> list[str]:
     rows = [
-        {"fault": kind, "planted": sum(row["faults"] for row in runs(BASELINE, kind))}
-        | {f"a week, {cluster}": f"{rates[kind]:g}" for cluster, rates in RATES.items()}
+        {"fault": kind, "faults simulated": sum(row["faults"] for row in runs(BASELINE, kind))}
+        | {f"faults per week, {cluster} cluster": f"{rates[kind]:g}" for cluster, rates in RATES.items()}
         for kind in KINDS
         if kind != QUIET
     ]
