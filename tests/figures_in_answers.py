@@ -28,7 +28,7 @@ class Facts:
     """Numbers that sentences may name, counted in a lake's tables for one cluster by queries of the tests' own."""
 
     def __init__(self, own: OwnShrinks, scores: list[Row], cluster: Row) -> None:
-        self._own, self._scores, self._name = own, scores, cluster["cluster_id"]
+        self._own, self._scores, self._name, self._rule = own, scores, cluster["cluster_id"], cluster["rule"]
         self._left = f"observed_isr_changes WHERE cluster_id = '{self._name}' AND kind = 'shrink'"
         self._replayed = not cluster["logged"]
         # Where server.log does not cover a removal, the answer attributes it; the lines alone do not show by whom.
@@ -123,6 +123,9 @@ class Facts:
         ):  # fmt: skip
             for row in self._own.tables[name].to_pylist():
                 found |= {f"{row[column]:%H:%M:%S}" for column in columns if row["cluster_id"] == self._name}
+        verdicts = self._own.tables["shrink_verdicts"].to_pylist()
+        own = (row for row in verdicts if (row["cluster_id"], row["rule"]) == (self._name, self._rule))
+        found |= {f"{row['change_time']:%H:%M:%S}" for row in own}
         for name, ms_of in (
             ("shrink_verdicts", lambda row: _epoch_ms(row["change_time"]) - (row["lag_ms"] or 0)),
             ("observed_isr_changes", lambda row: row["last_caught_up_time_ms"]),
