@@ -94,7 +94,7 @@ def undelivered_in_story(incident: Row) -> str:
 
 
 def _story_of_who_fell_behind(incident: Row) -> list[tuple[str, str]]:
-    """Say which broker was silent, unreachable or stopped, and which followers were dropped for it."""
+    """Say why followers fell behind (a broker was silent, unreachable or stopped), and name those that were dropped."""
     said = []
     if incident["silent_ms"]:
         said.append((silence_in_story(incident), "silent"))
