@@ -31,6 +31,7 @@ class _GivenLogsBudget:
         self.bytes, self.files = MAX_UNPACKED_BYTES, MAX_MEMBERS
 
     def copy(self, stream: IO[bytes] | Any, to: Path) -> None:  # noqa: ANN401 pyarrow's streams have no type
+        """Copy a stream to a file, and fail if it exceeds what is left of the budget."""
         self.files -= 1
         if self.files < 0:
             raise UsageError(f"there are more than {MAX_MEMBERS:,} files", _IN_PARTS)
@@ -91,6 +92,7 @@ def _stream(place: str) -> tuple[str, str] | None:
 
 
 def _copy_stream(source: str, folder: Path, budget: _GivenLogsBudget) -> None:
+    """Copy a stream into a new folder as the file stdout.log."""
     folder.mkdir()
     to = folder / "stdout.log"
     if source == STDIN:

@@ -128,6 +128,7 @@ def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
 
 
 def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None] | None:
+    """Find the fields of JSON envelopes that have the log line and its container; None without envelopes."""
     objects = json_objects(lines)
     if not objects or len(objects) < SOME * len(lines):
         return None
@@ -156,6 +157,7 @@ def envelope_prefix(lines: Sequence[str]) -> str:
 
 
 def _without_prefix_envelope(fields: str, values: pa.StringArray) -> StrippedOfPrefix:
+    """Take log lines out of their JSON envelopes."""
     field, source = json.loads(fields)
     columns = read_json_fields(values, [field, source] if source else [field])
     text = columns[0]

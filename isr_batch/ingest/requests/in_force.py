@@ -52,7 +52,7 @@ def topics_made_again(sql: ArrowSql, led: pa.Table, accepted: pa.Table, deleted:
 
 
 def epochs_in_force(sql: ArrowSql, terms: pa.Table) -> pa.Table:
-    """Collect the terms of each partition and leader in a list ``in_force``, for the SQL macro ``epoch_at``."""
+    """Collect the terms of each partition and leader in a list ``in_force`` for the SQL macro ``epoch_at``."""
     partition = ", ".join(PARTITION)
     return sql(
         f"""

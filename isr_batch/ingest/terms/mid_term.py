@@ -68,7 +68,7 @@ def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetche
 
 
 class Signs(NamedTuple):
-    """Evidence in the logs about terms, from which those without a logged start are inferred; rows are dicts.
+    """Lines and fetches from which terms without a logged start are inferred; rows are dicts.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Signs(NamedTuple):
 
 
 class OfPartition(NamedTuple):
-    """The part of `Signs` about one partition on one broker.
+    """The lines and fetches in `Signs` about one partition on one broker.
 
     ``asked`` has the fetches of one stretch only; ``lines`` have times and leader epochs.
     """
@@ -229,7 +229,7 @@ class Led(NamedTuple):
 def mid_term_isr(
     term: Led, reports: Sequence[IsrReport], holes: Sequence[tuple[int, int]], seems_in: Mapping[int, bool]
 ) -> tuple[list[int], str]:
-    """Infer the ISR at the time where the log begins to cover a term.
+    """Infer the ISR at the time from which the log covers a term.
 
     Parameters
     ----------
