@@ -88,7 +88,7 @@ def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
         When a day is not a date, when both ways are used, or when no day is left.
     """
     if day and (start or end):
-        raise UsageError("--date is one day; --from and --to are a range", "give one or the other")
+        raise UsageError("--date is one day; --from and --to are a range", "give --date, or --from and --to")
     if day:
         return Window.of_day(_parse_day("--date", day))
     days = (_parse_day("--from", start) if start else None, _parse_day("--to", end) if end else None)

@@ -145,7 +145,7 @@ def given_rules(rules: Sequence[str] | str) -> list[RuleRun]:
     given: Any = rules  # callers may not check their types
     if not isinstance(given, Iterable) or isinstance(given, Mapping):
         raise UsageError(f"rules is {shown_type(rules)}, and ids of rules are expected, or 'all'",
-                         "such as rules=['kafka-3.7']; `isr-batch replay --set` takes parameters of rules")  # fmt: skip
+                         "as in rules=['kafka-3.7']; `isr-batch replay --set` takes parameters of rules")  # fmt: skip
     names: list[Any] = ALL_RULES if given == "all" else [given] if isinstance(given, str) else list(given)
     for name in names:
         if not isinstance(name, str) or name not in REGISTRY:

@@ -40,7 +40,7 @@ def evidence_answer(
     evidence : pa.Table
         Rows of one cluster, from `isr_batch.evidence.evidence_table.evidence_rows`.
     request_log : bool
-        Whether there was a request log too, so that the rules were compared.
+        Whether there was also a request log, so that the rules were compared.
     missing : sequence of str
         Missing logs, as sentences of `isr_batch.evidence.missing_logs.missing_logs`.
     notes : sequence of str

@@ -94,7 +94,7 @@ def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQ
 
 
 def question_rows(asked: Iterable[AnsweredQuestion]) -> list[dict[str, str]]:
-    """Make rows for a page: question, answer, how sure, lines."""
+    """Make the rows of the page's table of questions: question, answer, how sure, lines."""
     return [
         {"question": one.question, "answer": one.answer, "how sure": one.how_sure, "lines": ", ".join(one.lines)}
         for one in asked

@@ -270,7 +270,7 @@ def _observed_shrink(engine: LakeEngine, shrink: Row) -> Row | None:
 
 
 def _decisions_of_other_runs(engine: LakeEngine, shrink: Row) -> tuple[OtherRuleInText, ...]:
-    """Find what the other rule runs did about this shrink: made it too, kept the follower, or had dropped it before."""
+    """Find what the other rule runs did about this shrink: also made it, kept the follower, or dropped it before."""
     if shrink["made_by"] != "rule":
         return ()
     of_follower = {name: shrink[name] for name in FOLLOWER}
@@ -302,7 +302,7 @@ def _blamed_from_us(one: Row, term: Row, dropped: tuple[DroppedFollower, ...]) -
 def term_of_shrink(engine: LakeEngine, key: Row) -> dict[str, Any]:
     """Find the row of ``leader_epochs`` that covers a change, with ``start_us`` and ``end_us``.
 
-    A term with several stretches in the log has several rows.
+    A term that gaps in the log divide has several rows.
     """
     joined = engine(
         JOINED, leader_epochs=rows_to_explain(engine, "leader_epochs", {name: key[name] for name in SET_KEY})

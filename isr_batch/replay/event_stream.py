@@ -114,7 +114,7 @@ def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None =
 
 
 def joined_terms(engine: LakeEngine) -> Rows:
-    """Return the terms of leaders; one that spans several logs, read one after the other, is one row."""
+    """Return the terms of leaders, one row per term, even if a term spans logs that were read one after the other."""
     return engine(JOINED, leader_epochs=engine.table("leader_epochs"))
 
 

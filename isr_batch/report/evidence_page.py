@@ -22,7 +22,7 @@ DRAWN = 5_000
 
 
 def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path, answers: Mapping[str, Sequence[str]]) -> None:
-    """Write the page of evidence.
+    """Write the HTML page of the evidence in server.log.
 
     Parameters
     ----------

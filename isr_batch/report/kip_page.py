@@ -99,7 +99,7 @@ for no others.
 
 
 def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] = ()) -> str:
-    """Write the page.
+    """Write the Markdown page that compares two rules.
 
     Parameters
     ----------

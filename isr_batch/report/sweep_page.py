@@ -25,7 +25,7 @@ FIGURES = {
 
 
 def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> None:
-    """Write the page of a sweep.
+    """Write the HTML page of a sweep.
 
     Parameters
     ----------

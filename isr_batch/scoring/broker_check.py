@@ -237,8 +237,8 @@ def _require_replayed(engine: LakeEngine, lake: Lake, ran: list[str]) -> None:
     replayed = {row["rule"] for row in engine.listed(engine("SELECT DISTINCT rule FROM {scores}", scores=scores))}
     if not replayed & set(ran):
         raise NoInputError(
-            f"{lake.root} has no replay of {', '.join(ran)}, which its brokers ran",
-            "run `isr-batch replay` with that rule and its default parameters first",
+            f"{lake.root} has no replay of {', '.join(ran)}, the rule of its brokers",
+            f"run `isr-batch replay --rules {','.join(ran)}` first, without --set",
         )
 
 

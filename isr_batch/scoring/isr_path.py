@@ -31,7 +31,7 @@ SPANS: Final = pa.schema([
 
 @dataclass
 class _Known:
-    """The controller's statements so far about one partition."""
+    """The controller's statements about one partition, up to a time."""
 
     enabled: bool | None
     of_topic: int | None = None

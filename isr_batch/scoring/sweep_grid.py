@@ -152,7 +152,10 @@ def require_lag_times_in_grid(file: Path, named: NamedGrid) -> NamedGrid:
         If it sets no lag times.
     """
     if LAG_TIME not in named.grid.grid:
-        raise UsageError(f"{file}: grid: no {LAG_TIME}", "a sweep searches for the smallest lag time: add values of it")
+        raise UsageError(
+            f"{file}: section grid has no values of {LAG_TIME}",
+            "a sweep searches for the smallest lag time: list the values to try under grid",
+        )
     return named
 
 

@@ -48,12 +48,13 @@ _IN_PARTS = "copy them to a folder and give that, or give parts of them one afte
 
 @contextmanager
 def given_logs(places: Sequence[str]) -> Iterator[Path]:
-    """Yield the folder with the logs; streams, and logs in a store, are copied into a temporary folder.
+    """Yield a folder with the given logs; streams and logs in an object store are copied to a temporary folder.
 
     Parameters
     ----------
     places : sequence of str
-        A folder; an address, as of a lake; ``-`` for stdin; or ``NAME=-`` and ``NAME=FILE``, where FILE may be a pipe.
+        One folder, one address in an object store, or ``-`` (stdin); or any number of ``NAME=FILE`` (a file or a pipe)
+        and ``NAME=-``, each the log of the broker or container NAME.
 
     Raises
     ------

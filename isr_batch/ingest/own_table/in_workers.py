@@ -202,7 +202,7 @@ def _checked_rows_by_cluster(rows: pa.Table, checked: Checked) -> Iterator[tuple
 def _packets_by_day_and_bucket(
     cluster_id: str, rows: pa.Table, checked: Checked, buckets: int, kind: int
 ) -> Iterator[pa.RecordBatch]:
-    """Group a cluster's rows into packets, one for each day and bucket of replica sets."""
+    """Group a cluster's rows into packets by day and bucket of replica sets."""
     if not rows.num_rows:
         return
     day = rows[TIMES[checked.table.name]].to_numpy() // DAY_US

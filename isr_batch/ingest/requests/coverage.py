@@ -74,7 +74,7 @@ class Stretch:
 
 
 def coverage(by_file: pa.Table, pauses: pa.Table, signs: pa.Table) -> list[Stretch]:
-    """Find the stretches of all brokers, in order of broker and time.
+    """Find the periods that each broker's request logs cover without a gap, in order of broker and time.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
 
 
 def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
-    """Write SQL for the number of the stretch, from 0, in which an instant is; a gap belongs to the stretch before it.
+    """Write SQL that numbers a broker's covered periods from 0, for an instant; a gap belongs to the one before it.
 
     Returns
     -------
@@ -187,7 +187,7 @@ def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
 def with_stretch_number(
     table: pa.Table, stretches: Sequence[Stretch], broker: str, us: str, name: str = "log_stretch"
 ) -> pa.Table:  # fmt: skip
-    """Add a column with the number of the stretch, as `stretch_number` does in SQL."""
+    """Add a column with the number of the covered period (`Stretch`) that each row is in, as `stretch_number` does."""
     brokers, times = table[broker].to_numpy(), table[us].to_numpy()
     numbers = np.zeros(table.num_rows, np.int32)
     for broker_id, ends in _ends_of_gaps(stretches).items():
@@ -196,13 +196,13 @@ def with_stretch_number(
 
 
 def is_last_stretch(stretches: Sequence[Stretch], broker: str, number: str) -> str:
-    """Return the SQL condition that a stretch (by its number) is the last of its broker's log."""
+    """Return the SQL condition that a covered period (`Stretch`), by its number, is the last of its broker's log."""
     last = [f"WHEN {broker} = {broker_id} THEN {len(ends)}" for broker_id, ends in _ends_of_gaps(stretches).items()]
     return f"{number} = CASE {' '.join(last)} ELSE 0 END" if last else f"{number} = 0"
 
 
 def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) -> pa.Table:
-    """Build the columns of table coverage: broker_id, log, from_us, until_us, begins_mid_term.
+    """Make the rows of table coverage: broker_id, log, from_us, until_us, begins_mid_term.
 
     Parameters
     ----------

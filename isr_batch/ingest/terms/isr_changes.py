@@ -302,7 +302,7 @@ def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) 
 
 
 def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Table:
-    """Add the ISR at the start of each stretch of a leader's log as a state, for comparison with the first change."""
+    """Add the ISR at the start of each covered period of a leader's log, for comparison with the first change."""
     return sql(
         """
         SELECT * REPLACE (2 * position AS position) FROM history

@@ -53,7 +53,7 @@ FOLLOWERS = pa.schema([
 
 
 def followers_seen_mid_term(sources: ParsedLogs, stretches: Sequence[Stretch]) -> list[dict[str, Any]]:
-    """Count the fetches of each follower by leader, partition, leader epoch and stretch.
+    """Count the fetches of each follower by leader, partition, leader epoch and covered period (`Stretch`).
 
     Returns
     -------
@@ -134,7 +134,7 @@ def vouched_for(
 
 
 def _stretch_of_mid_term(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
-    """Find the stretch in which a term begins, and where a gap cuts it; None if it begins outside all stretches.
+    """Find the covered period in which a term begins, and where a gap cuts the term; None outside all periods.
 
     The last stretch may end long before the broker's other logs, because the request log was switched off or is
     incomplete.
@@ -325,7 +325,7 @@ def _held_mid_term(
 def _held_by_follower(
     asked: list[dict[str, Any]], replica: int, shrinks: list[dict[str, Any]], unless_named: int
 ) -> int | None:
-    """Infer a follower's log end offset at the start of the stretch, from its first fetch offset.
+    """Infer a follower's log end offset where the covered period begins, from its first fetch offset.
 
     ``unless_named`` is the result for a follower whose offset no line names, and that got no records.
     """

@@ -152,7 +152,7 @@ def store_of(location: str, setting: Setting) -> Store:
         When delta-rs cannot access the address.
     """
     if "%" in location:
-        raise UsageError(f"delta-rs cannot open a path with a %: {location}", f"rename it; {WITHOUT}")
+        raise UsageError(f"delta-rs cannot open a path with a %: {location}", f"rename the folder; {WITHOUT}")
     if location.startswith("file:"):
         return Store(re.sub("^file:/+", "/", location))
     address = urlsplit(location)
