@@ -145,7 +145,7 @@ def _stays_late_after_stretch(term, quiet):
 
 @kernel
 def _may_pass_over(state, replica_id):
-    """Whether a follower is in every run's ISR, has nothing pending in the ledger, and its leader was awake since."""
+    """Whether a follower is in every run's ISR, nothing about it is undecided, and its leader was awake since."""
     term = state.term[0]
     for p in range(term.replicas):
         fetch = state.fetches[p]
