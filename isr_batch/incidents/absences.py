@@ -56,7 +56,7 @@ def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | N
 
 
 def find_undelivered(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
-    """Mark the drops before which the leader's responses were not delivered, so that the network was at fault.
+    """Mark the drops before which the leader's responses were due but not delivered: the network is the suspect.
 
     Parameters
     ----------

@@ -128,7 +128,7 @@ def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBa
 
 
 def _piece_with_held(piece: bytes, held: Held) -> bytes:
-    """Add the partitions that a session had to the list of its first request."""
+    """Add the partitions that a session had before the log to those that its first logged request lists."""
     asked, gone, answered = unpacked.unpacked_fetches(pa.array([piece]))
     # All requests of a session identify topics by id, or all by name; a request without partitions fits both.
     by_id = any(each.is_id.any() for each in (asked, gone, answered)) or not (len(asked.is_id) or len(answered.is_id))

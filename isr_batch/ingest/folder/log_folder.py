@@ -281,7 +281,7 @@ def _add_candidate_logs(
     properties: dict[Path, Properties],
     options: LogOptions,
 ) -> None:
-    """Add the candidates whose broker is found to the logs of the folder, and refuse the others."""
+    """Add the logs of the candidates whose broker is found, and remarks on missing or doubtful brokers."""
     of_folder = {path.parent: own.settings for path, own in properties.items() if broker_id_of(own.settings)}
     for each, owner in zip(candidates, broker_ids(candidates, of_folder), strict=True):
         found.refused += owner.remarks

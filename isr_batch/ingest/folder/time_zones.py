@@ -111,7 +111,7 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
 
 
 def _lines_with_mark(file: LogFile, mark: re.Pattern[bytes]) -> Iterator[tuple[int, str]]:
-    """Find a file's lines that match a pattern, near its beginning: broker and line."""
+    """Find lines near a file's beginning that match a pattern; yield the timestamp in ms and the line."""
     lines: list[str] = []
     read, tail = 0, b""
     try:

@@ -246,7 +246,7 @@ def _plain_layout(lines: Sequence[str], stamp_format: str | None) -> Layout | Un
 
 
 def _layout_matches(name: str, form: StampForm, lines: Sequence[str]) -> "list[re.Match[str]]":
-    """Match lines with an arrangement whose timestamps have this form."""
+    """Match lines against an arrangement (of timestamp, level, logger, message) with this form of timestamps."""
     compiled = re.compile(ARRANGEMENTS[name].replace("STAMP", form.text))
     return [match for line in lines if (match := compiled.match(line))]
 

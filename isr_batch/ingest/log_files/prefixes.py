@@ -101,7 +101,7 @@ def prefix_of(lines: Sequence[str]) -> str | None:
 
 
 def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: int) -> bool:
-    """Whether more lines begin like a log line if the prefix is removed."""
+    """Whether removing a prefix makes more lines begin like a log line, so that it has to be removed."""
     if not found[0]["rest"]:
         return False
     own = sum(bool(re.match(r"\[\d{4}-\d\d-\d\d[ T]", line)) for line in lines)
