@@ -77,12 +77,14 @@ def require_healthy_machine(checks: Iterable[DoctorCheck]) -> None:
 
 
 def _check_python() -> DoctorCheck:
+    """Check that Python's version is one that this package and Spark support."""
     fits = (3, 11) <= sys.version_info[:2] <= (3, 13)
     what_to_do = "" if fits else "make the environment with Python 3.11, 3.12 or 3.13"
     return DoctorCheck("python", platform.python_version(), what_to_do)
 
 
 def _check_java() -> DoctorCheck:
+    """Check that Java is installed, in a version that Spark supports."""
     home, java = os.environ.get("JAVA_HOME"), java_command()
     install = f"install Java {MIN_JAVA} or newer, or point JAVA_HOME at one"
     if not java:
@@ -117,10 +119,12 @@ def _check_time_zone() -> DoctorCheck:
 
 
 def _scratch_of_spark() -> Path:
+    """Return the folder for Spark's temporary files."""
     return Path(os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir())
 
 
 def _check_disk() -> DoctorCheck:
+    """Check that the disk of Spark's temporary files has enough free space."""
     folder = _scratch_of_spark()
     try:
         free = shutil.disk_usage(folder).free / 2**30
@@ -131,6 +135,7 @@ def _check_disk() -> DoctorCheck:
 
 
 def _check_pins() -> DoctorCheck:
+    """Check that the installed packages have the versions that this package requires."""
     try:
         pins = [re.fullmatch(r"([\w-]+)==([\w.]+).*", text) for text in requires("isr-batch") or []]
     except PackageNotFoundError:
@@ -142,6 +147,7 @@ def _check_pins() -> DoctorCheck:
 
 
 def _check_delta_jars() -> DoctorCheck:
+    """Check that Delta's jars are in Spark's folder, so that no session has to download them."""
     from isr_batch.session import delta_jars  # imports Spark, which may be missing
 
     jars = delta_jars()
@@ -153,6 +159,7 @@ def _check_delta_jars() -> DoctorCheck:
 
 
 def _check_numba() -> DoctorCheck:
+    """Check that numba can compile a function."""
     import numba  # importing it takes a second
 
     try:
@@ -163,6 +170,7 @@ def _check_numba() -> DoctorCheck:
 
 
 def _check_memory(driver_memory: str) -> DoctorCheck:
+    """Check that the machine has enough memory for Spark's driver."""
     total = memory_bytes() / 2**30
     heap = float(driver_memory[:-1]) / (1024 if driver_memory[-1] in "mM" else 1)
     needed = heap + PYTHON_MEMORY_GB
@@ -174,6 +182,7 @@ def _check_memory(driver_memory: str) -> DoctorCheck:
 
 
 def _check_writable(name: str, folder: Path) -> DoctorCheck:
+    """Check that this user may write to a folder."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return DoctorCheck(name, str(folder))

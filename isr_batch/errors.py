@@ -16,7 +16,7 @@ _LINE_END_OF_NAME: Final = re.compile(r"\n(?!  )")
 
 
 class IsrBatchError(Exception):
-    """Base of every expected failure; never raised itself.
+    """Base class of every expected failure; only its subclasses are raised.
 
     Parameters
     ----------
@@ -153,12 +153,12 @@ def explained_error(error: BaseException) -> IsrBatchError | None:
 
 
 def _is_of_numba(error: BaseException) -> bool:
-    """Whether numba raised it, or was on the way: a missing field of a record is a KeyError."""
+    """Whether numba raised an error or called the code that did: a missing field of a record is a KeyError."""
     return type(error).__module__.startswith("numba.") or any(name.startswith("numba.") for name in _modules_of(error))
 
 
 def _is_of_ended_java(error: BaseException) -> bool:
-    """Whether Py4J lost the connection to Java, or got half a response, in which its lookups fail."""
+    """Whether Py4J lost its connection to Java, or got half a response, so that its lookups fail."""
     if type(error).__module__.startswith("py4j."):
         return type(error).__name__ == "Py4JNetworkError"
     *_, last = "", *_modules_of(error)
@@ -166,11 +166,12 @@ def _is_of_ended_java(error: BaseException) -> bool:
 
 
 def _modules_of(error: BaseException) -> list[str]:
-    """List the modules that an error went through, the one that raised it last."""
+    """List the modules that an error passed through, the one that raised it last."""
     return [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
 
 
 def _system_error(error: BaseException) -> IsrBatchError | None:
+    """Explain an error of the operating system, or the end of Spark's Java process; None for any other error."""
     if _is_of_ended_java(error):
         return StorageError(
             "Spark's Java process ended, or was stopped, before the work was done",
@@ -184,6 +185,7 @@ def _system_error(error: BaseException) -> IsrBatchError | None:
 
 
 def _disk_error(text: str) -> tuple[str, str] | None:
+    """Find a full disk or missing rights in the text of an error: message and hint; None if it is another error."""
     for line in _OF_SYSTEM.findall(text):
         fault_line = line.strip().removeprefix("Caused by: ")
         if _NO_ROOM.search(line):

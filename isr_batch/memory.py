@@ -23,6 +23,7 @@ def memory_bytes() -> int:
 
 
 def _memory_limit_in(file: Path) -> int | None:
+    """Read a memory limit in bytes from a file of the container's limits; None without a limit."""
     try:
         return int(file.read_text(encoding="ascii"))
     except (OSError, ValueError):  # no cgroup file, or no limit in it ("max")

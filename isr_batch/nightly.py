@@ -96,7 +96,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
 
 
 def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: str, config_hash: str) -> bool:
-    """Whether one such command replayed all days of a window through these rules, and its results are up to date.
+    """Whether the same command has replayed all days of a window through these rules, with results that are up to date.
 
     They are if neither the input tables nor the settings nor the code have changed since.
     """

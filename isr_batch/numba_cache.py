@@ -34,7 +34,7 @@ ANY_PROCESSOR = "generic", ""
 
 
 class SourcesLocator:
-    """Chooses where numba keeps the machine code of a function (`NUMBA_CACHE_LOCATOR_CLASSES`)."""
+    """Chooses the folder in which numba keeps the machine code of a function (`NUMBA_CACHE_LOCATOR_CLASSES`)."""
 
     def __init__(self, folder: Path, module: str) -> None:
         self.folder, self.module = folder, module
@@ -77,6 +77,7 @@ class SourcesLocator:
 
 
 def _cache_folders() -> Iterator[Path]:
+    """List the folders that may keep machine code, the preferred one first."""
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR)
     beside = Path(udfs.__file__).parent / "__pycache__"
@@ -149,16 +150,18 @@ _OTHERS = "kernels, once after an install or an upgrade: some seconds"
 
 @lru_cache
 def _say_compiling(what: str) -> None:
+    """Log that functions are being compiled."""
     logger.info("compiling %s", what)
 
 
 @lru_cache
 def _listen_for_compiling() -> None:
+    """Register a listener that logs when numba compiles a function."""
     event.register("numba:compile", _CompileListener())
 
 
 def keep_compiled_by_numba(functions: Sequence[Callable[..., object]]) -> None:
-    """Let entry points of ``udfs`` load their machine code from numba's cache, and save what they compile.
+    """Let entry points of ``udfs`` load their machine code from numba's cache, and save what was compiled.
 
     If no folder can be written, they are compiled in each process.
     """

@@ -51,7 +51,7 @@ def seconds_text(times_ms: Sequence[int]) -> str:
 
 
 def from_asked_time(after_us: int, what: str) -> list[str]:
-    """Say how far the nearest result is from the requested time; empty for less than a second."""
+    """Say how far the result nearest to the requested time is from it; empty for less than a second."""
     seconds = abs(after_us) // 1_000_000
     units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
     far = [

@@ -25,6 +25,7 @@ def without_credentials(text: str) -> str:
 
 
 def _hidden_in_printable(address: re.Match[str]) -> str:
+    """Replace the credentials in one matched address by ``***``."""
     scheme, place = address[1], address[2]
     place, mark, query = place.partition("?")
     user, at, host = place.rpartition("@")
@@ -53,11 +54,13 @@ def shell_word(text: str) -> str:
 
 
 def _is_printable(character: str) -> bool:
+    """Whether a character is visible, or a space of any kind."""
     # Python treats spaces other than the usual one as not printable.
     return character.isprintable() or unicodedata.category(character) == "Zs"
 
 
 def _visible_in_printable(character: str) -> str:
+    """Return a visible character unchanged, and any other one escaped by its number."""
     if _is_printable(character):
         return character
     number = ord(character)

@@ -10,7 +10,7 @@ Part = TypeVar("Part")
 
 
 class WorkDone(NamedTuple):
-    """How much of a piece of work is done, and how much it is in all; another piece of work has another ``key``."""
+    """How much of the current work is done, and its total; ``key`` identifies the piece of work."""
 
     key: object
     done: float

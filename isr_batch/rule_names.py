@@ -29,7 +29,7 @@ def take_in_rule_file(file: Path | None) -> None:
     try:
         import udfs.rules  # noqa: F401
     except ValueError as error:
-        raise UsageError(f"--rule-file {file}: {error}", "docs/add-a-rule.md has a file to begin with") from error
+        raise UsageError(f"--rule-file {file}: {error}", "docs/add-a-rule.md has an example to start from") from error
     except Exception as error:  # the file may raise any error
         raise UsageError(
             f"--rule-file {file}: {type(error).__name__}: {error}", "Python could not import it"
@@ -80,7 +80,7 @@ def parse_rule_params(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
     if wrong:
         raise UsageError(
             f"--set takes RULE.PARAM=VALUE, not {', '.join(wrong)}",
-            "such as --set kafka-3.7.replica.lag.time.max.ms=10000; `isr-batch rules show RULE` lists the parameters",
+            "as in --set kafka-3.7.replica.lag.time.max.ms=10000; `isr-batch rules show RULE` lists the parameters",
         )
     return params
 

@@ -51,6 +51,7 @@ def functions_of_rule(rule: Rule) -> list[RuleFunction]:
 
 
 def _kernels_called_by(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """List the compiled functions that a function calls, each after those that it calls itself."""
     for value in global_values(function).values():
         if isinstance(value, Kernel):
             yield from _kernels_called_by(value.py_func)
@@ -58,6 +59,7 @@ def _kernels_called_by(function: Callable[..., Any]) -> Iterator[Callable[..., A
 
 
 def _rule_function(function: Callable[..., Any], name: str) -> RuleFunction:
+    """Collect name, origin, description, code and constants of one compiled function."""
     what = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
     used = global_values(function).items()
     constants = {name: value for name, value in used if isinstance(value, Number)}

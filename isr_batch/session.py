@@ -191,10 +191,12 @@ def fetch_delta_jars() -> list[Path]:
 
 
 def _jar_folder() -> Path:
+    """Return the folder of Spark's own jars."""
     return Path(os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)) / "jars"
 
 
 def _local_options() -> dict[str, str]:
+    """Return the options that only a local session needs."""
     return {
         **_LOCAL,
         # Workers must find udfs, even if nothing is installed and the job was started in another folder.
@@ -212,10 +214,12 @@ def _empty_folder() -> str:
 
 
 def _session_options(settings: SparkSettings) -> dict[str, str]:
+    """Return the options that the settings determine for every session."""
     return {"spark.sql.execution.arrow.maxRecordsPerBatch": str(settings.arrow_batch_rows)}
 
 
 def _submitted_session(settings: SparkSettings, tasks: int | None) -> SparkSession:
+    """Return the session of a job under spark-submit, with the settings added that its cluster lacks."""
     # Only after this call does SparkConf have spark-submit's options; there is no public API for them.
     SparkContext._ensure_initialized()  # noqa: SLF001
     conf = SparkConf()

@@ -39,6 +39,8 @@ def _settings_switch(value: object) -> object:
 
 
 class _Section(BaseModel):
+    """Base class of the sections, which refuses unknown keys."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -141,10 +143,12 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
 
 
 def _conf_folder() -> Path | None:
+    """Return the folder ``conf`` of the working directory, or the one that came with the package."""
     return next((folder for folder in (Path("conf"), shipped("conf")) if (folder / "base.yaml").is_file()), None)
 
 
 def _settings_layers(env: str | None, options: Tree, conf: Path | None, mistakes: list[str]) -> list[tuple[str, Tree]]:
+    """Read all layers, lowest first, each with the name that messages use for it; append mistakes to ``mistakes``."""
     layers = []
     for path in [conf / "base.yaml", *([conf / f"{env}.yaml"] if env else [])] if conf else []:
         if path.is_file():
@@ -168,6 +172,7 @@ def _settings_layers(env: str | None, options: Tree, conf: Path | None, mistakes
 
 
 def _read_settings_yaml(path: Path, mistakes: list[str]) -> Tree:
+    """Read one YAML file of settings; a file that cannot be read is a mistake."""
     try:
         content = load_yaml(path)
     except yaml.YAMLError as error:
@@ -180,6 +185,7 @@ def _read_settings_yaml(path: Path, mistakes: list[str]) -> Tree:
 
 
 def _merge_settings(below: Tree, above: Mapping[str, Any]) -> Tree:
+    """Merge two trees of settings; values of ``above`` win."""
     merged = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
@@ -190,6 +196,7 @@ def _merge_settings(below: Tree, above: Mapping[str, Any]) -> Tree:
 def _settings_mistake(
     location: tuple[int | str, ...], details: Mapping[str, Any], layers: list[tuple[str, Tree]]
 ) -> str:
+    """Write a mistake in a sentence, with the layer that has it."""
     where = f"{_settings_layer_of(location, layers)}: {'.'.join(str(part) for part in location)}"
     if details["type"] == "extra_forbidden":
         model: type[BaseModel] = Settings

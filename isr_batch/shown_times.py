@@ -20,7 +20,7 @@ def zone_name() -> str:
 
 
 def zone_note() -> list[str]:
-    """Name the zone in a sentence for texts that otherwise leave it out, unless it is UTC."""
+    """Name the time zone in a sentence, for texts whose instants do not show it; empty for UTC."""
     return [] if zone_name() == "UTC" else [f"Times are in {zone_name()}."]
 
 

@@ -36,7 +36,7 @@ class Window:
 
     @property
     def handled_in(self) -> str:
-        """Like `condition`, plus the day after: fetches are stored by the day on which they were handled."""
+        """SQL condition on ``event_date`` for the window and the day after; a fetch may be handled a day later."""
         parts = [f"event_date >= DATE'{self.start}'"] if self.start else []
         parts += [f"event_date <= DATE'{self.end}'"] if self.end else []
         return " AND ".join(parts) or "true"
@@ -88,7 +88,7 @@ def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
         When a day is not a date, when both ways are used, or when no day is left.
     """
     if day and (start or end):
-        raise UsageError("--date is one day; --from and --to are a range", "give one or the other")
+        raise UsageError("--date is one day; --from and --to are a range", "give --date, or --from and --to")
     if day:
         return Window.of_day(_parse_day("--date", day))
     days = (_parse_day("--from", start) if start else None, _parse_day("--to", end) if end else None)
@@ -161,10 +161,12 @@ def parse_instant(option: str, text: str) -> int:
 
 
 def _midnight_of_window_us(day: str) -> int:
+    """Return the start of a UTC day in microseconds since 1970."""
     return (date.fromisoformat(day) - date(1970, 1, 1)) // timedelta(microseconds=1)
 
 
 def _parse_day(option: str, text: str) -> date:
+    """Parse the date in an option."""
     try:
         return date.fromisoformat(text)
     except ValueError:

@@ -61,6 +61,7 @@ from pipelines.timeline_cli import timeline_command
 
 
 def _show_version(asked: bool) -> None:  # noqa: FBT001
+    """Print the version and end, if ``--version`` is given."""
     if asked:
         from importlib.metadata import version
 
@@ -97,20 +98,23 @@ app.add_typer(export_app, name="export")
 
 @app.command("generate", epilog="Example: isr-batch generate paused-follower --partitions 20 --lake build/generated")
 def generate_command(
-    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="Scenario; an unknown name lists all.")],
-    partitions: Annotated[int, typer.Option(min=1, help="Number of partitions of a fleet.")] = 100,
-    hours: Annotated[float, typer.Option(min=0.01, help="Simulated hours.")] = 0.5,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 1,
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="Scenario's name; an unknown name lists all.")],
+    partitions: Annotated[int, typer.Option(min=1, help="Number of partitions, if the scenario is a fleet.")] = 100,
+    hours: Annotated[float, typer.Option(min=0.01, help="Hours to simulate.")] = 0.5,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 1,
     rule: Annotated[
-        str | None, typer.Option(help="Rule of the brokers; by default today's. With several (a,b): one cluster each.")
+        str | None,
+        typer.Option(help="Rule of the simulated brokers; by default kafka-3.7. Several (a,b) give a cluster each."),
     ] = None,
     rule_file: RuleFile = None,
-    idle_share: Annotated[float, typer.Option(min=0, max=1, help="Share of partitions without traffic.")] = 0.4,
+    idle_share: Annotated[float, typer.Option(min=0, max=1, help="Share (0 to 1) of idle partitions.")] = 0.4,
     busiest_rate: Annotated[
         float, typer.Option(min=0.001, max=10_000, help="Produce requests per second of the busiest partition.")
     ] = 20,
     records: Annotated[int, typer.Option(min=1, help="Records per produce request.")] = 10,
-    acks_all_share: Annotated[float, typer.Option(min=0, max=1, help="Share of partitions with acks=all.")] = 0.5,
+    acks_all_share: Annotated[
+        float, typer.Option(min=0, max=1, help="Share (0 to 1) of partitions whose producers use acks=all.")
+    ] = 0.5,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Simulate a scenario, and write its log like an ingest, as a cluster with that name.
@@ -140,7 +144,7 @@ def generate_command(
     "experiment", epilog="Example: isr-batch experiment conf/experiments/kip-501-example.yaml --lake build/stories"
 )
 def experiment_command(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE.yaml...", help="Experiment: scenario, rules, grid.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE.yaml...", help="Files with scenario, rules, grid.")],
     rule_file: RuleFile = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -167,7 +171,7 @@ def replay_command(
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
     grid: Annotated[
         Path | None,
-        typer.Option("--grid", metavar="FILE.yaml", exists=True, help="Rules and parameters, for --rules and --set."),
+        typer.Option("--grid", metavar="FILE.yaml", exists=True, help="File with rules and parameters."),
     ] = None,
     rule_file: RuleFile = None,
     day: Date = None, start: From = None, end: To = None, timelines: TimelinesOf = None,
@@ -231,7 +235,7 @@ def validate_command(
 
 @app.command("report", epilog="Example: isr-batch report --lake build/lake --out report.html")
 def report_command(
-    file: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="The page to write.")],
+    file: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="HTML page to write.")],
     display_zone: DisplayZone = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -244,14 +248,14 @@ def report_command(
 
 @app.command("sql", epilog='Example: isr-batch sql --lake build/lake "SELECT * FROM worst_partitions LIMIT 5"')
 def sql_command(
-    query: Annotated[str, typer.Argument(metavar="SELECT", help="In DuckDB's SQL; in Spark's with --engine spark.")],
+    query: Annotated[str, typer.Argument(metavar="SELECT", help="Query in DuckDB's SQL (--engine spark: Spark's).")],
     unrestricted: Annotated[bool, typer.Option("--unrestricted", help="Allow any Spark SQL statement.")] = False,
     engine: EngineOf = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Run a SQL query on the lake's tables and views."""
     if not query.strip():
-        raise UsageError("the query is empty", 'such as "SELECT * FROM spurious_shrinks"')
+        raise UsageError("the query is empty", 'write one, such as "SELECT * FROM spurious_shrinks"')
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, engine=engine), lake, catalog)
     from isr_batch.lake.user_sql import answer
 

@@ -30,6 +30,7 @@ def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _completions_of_terms(context: typer.Context, column: str, incomplete: str) -> list[str]:
+    """List the values of a column in the leaders' terms of the lake that the command line names."""
     folder = context.params.get("lake")
     if not folder:
         return []

@@ -27,26 +27,28 @@ from pipelines.output import Output
 
 def explain_command(
     topic: Annotated[str | None, typer.Option(autocompletion=complete_topic, help="Topic of the shrink.")] = None,
-    partition: Annotated[int | None, typer.Option(min=0, help="Its partition.")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Partition of the shrink.")] = None,
     at: Annotated[
         str | None,
         typer.Option(
-            "--at", metavar="TIME", help="ISO 8601, epoch ms or HH:MM:SS; the nearest shrink or incident is used."
+            "--at", metavar="TIME", help="Time (ISO 8601, epoch ms, HH:MM:SS); takes the nearest shrink or incident."
         ),
     ] = None,
     broker: Annotated[
         int | None,
         typer.Option(
             min=0, autocompletion=complete_broker,
-            help="Without a topic: only incidents with this broker as leader or follower.",
+            help="Without --topic, list only incidents with this broker as leader or follower.",
         ),
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option(autocompletion=complete_rule, help="Rule that made the shrink; by default today's."),
+        typer.Option(autocompletion=complete_rule, help="Rule that made the shrink; by default kafka-3.7."),
     ] = None,
     rule_file: RuleFile = None,
-    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.svg", help="Picture: svg, png or html.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.svg", help="Picture to write: svg, png or html.")
+    ] = None,
     display_zone: DisplayZone = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -78,6 +80,7 @@ def explain_command(
 
 
 def _explain_one_shrink(job: Job, topic: str, partition: int, at: AskedTime, rule: str, file: Path | None) -> None:
+    """Print the explanation of one shrink, and draw its picture if ``--out`` is given."""
     from dataclasses import asdict
 
     from isr_batch.explain.shrink_data import explain_shrink
@@ -97,6 +100,7 @@ def _explain_one_shrink(job: Job, topic: str, partition: int, at: AskedTime, rul
 
 
 def _list_incidents(job: Job, broker: int | None, at: AskedTime | None) -> None:
+    """Print the incidents, or those of a broker or near a time."""
     from isr_batch.incidents.incident_story import incident_story
     from isr_batch.incidents.listing import chosen_incidents, listed_incidents, nearest_drop_us
     from isr_batch.incidents.own_shrinks import own_shrinks

@@ -20,7 +20,7 @@ export_app = typer.Typer(
 @export_app.command("prometheus", epilog="Example: isr-batch export prometheus --lake build/lake --out isr_batch.prom")
 def export_prometheus_command(
     file: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.prom", help="For node_exporter's textfile collector.")
+        Path | None, typer.Option("--out", metavar="FILE.prom", help="File for node_exporter's textfile collector.")
     ] = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
@@ -37,7 +37,7 @@ def export_prometheus_command(
 
 @export_app.command(name="csv", epilog="Example: isr-batch export csv --lake build/lake --out verdicts.csv")
 def export_csv_command(
-    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.csv", help="For a spreadsheet.")] = None,
+    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.csv", help="CSV file to write.")] = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Write each follower that your brokers dropped, with the verdict, as CSV; without --out, to the terminal."""
@@ -53,17 +53,17 @@ def export_csv_command(
 @export_app.command(name="incident", epilog="Example: isr-batch export incident --markdown --lake build/lake")
 def export_incident_command(
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="Incident nearest to this time; by default the worst.")
+        str | None, typer.Option("--at", metavar="TIME", help="Time of the incident; by default the worst.")
     ] = None,
     broker: Annotated[
         int | None,
         typer.Option(min=0, autocompletion=complete_broker, help="Only incidents that involve this broker."),
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="For a chat, an issue or a postmortem.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Write Markdown, for a chat or an issue.")] = False,
     picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE.svg", help="Also draw a shrink of it: svg, png or html.")
+        Path | None, typer.Option("--picture", metavar="FILE.svg", help="Picture of a shrink in it: svg, png or html.")
     ] = None,
-    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.md", help="Where to write the text.")] = None,
+    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.md", help="File to write.")] = None,
     display_zone: DisplayZone = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
@@ -95,6 +95,7 @@ def export_incident_command(
 
 
 def _draw_incident(job: Job, incident: dict[str, Any], picture: Path) -> None:
+    """Draw the swim lane of a shrink of an incident."""
     from isr_batch.explain.shrink_data import explain_shrink
     from isr_batch.explain.swimlane import draw_swimlane
     from isr_batch.explain.swimlane_data import swimlane_scene

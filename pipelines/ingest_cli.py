@@ -59,7 +59,7 @@ class LogsOfCommand:
     options: "LogOptions"
 
     def warnings(self, lake: "Lake") -> dict[str, list[str]]:
-        """List for each cluster what makes its results doubtful or poorer, as `look` does."""
+        """List for each cluster what makes its results doubtful or less complete, as `look` does."""
         from isr_batch.ingest.broker_logs import warnings_of_unread_lines
         from isr_batch.ingest.folder.folder_warnings import folder_warnings
 
@@ -150,6 +150,7 @@ def _show_files(out: Output, name: str, found: "LogFolder") -> None:
 
 
 def _show_files_and_warnings(out: Output, name: str, found: "LogFolder") -> None:
+    """Print the content of a folder, and warnings about it."""
     from isr_batch.ingest.folder.folder_warnings import folder_warnings, unread_lines_seen
 
     _show_files(out, name, found)
@@ -168,7 +169,7 @@ def look_command(
     logs: Annotated[
         list[str],
         typer.Argument(
-            metavar="DIR", help="The logs of one cluster, or a folder per cluster; or a value of `run --logs`."
+            metavar="DIR", help="Folder of one cluster's logs, or with a folder per cluster; or as in `run --logs`."
         ),
     ],
     cluster: Cluster = None, stamp_format: StampFormat = None, time_zone: TimeZone = None,
@@ -211,7 +212,7 @@ def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
 
 @ingest_app.command("kafka-logs", epilog="Example: isr-batch ingest kafka-logs data/samples --lake build/lake")
 def ingest_kafka_logs_command(
-    logs: Annotated[Path, typer.Argument(metavar="DIR", help="A folder per broker, or per cluster with those.")],
+    logs: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with one folder per broker.")],
     lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
     stamp_format: StampFormat = None, time_zone: TimeZone = None,
     engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
@@ -241,15 +242,15 @@ def ingest_table_command(
     ],
     file: Annotated[Path, typer.Option("--mapping", metavar="FILE", help="YAML file that maps the columns.")],
     lake: LakePath = None, catalog: Catalog = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", help="Overrides the mapping's cluster_id.")] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Cluster name in place of cluster_id.")] = None,
     start: From = None, end: To = None,
     full: Annotated[bool, typer.Option("--full", help="Read files again that were ingested before.")] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="Delete rows from --from to --to that the table does not have.")
     ] = False,
-    leader: Annotated[int | None, typer.Option("--leader", help="With --replace: rows of this leader only.")] = None,
-    topic: Annotated[str | None, typer.Option("--topic", help="With --replace: rows of this topic only.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="With --replace: even if it deletes more rows than it adds.")] =
+    leader: Annotated[int | None, typer.Option("--leader", help="Only --replace rows of this leader.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only --replace rows of this topic.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Let --replace delete more rows than it adds.")] =
     False, engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Add the rows of a table of follower fetches that the lake does not have yet; a YAML file maps its columns."""

@@ -29,13 +29,15 @@ if TYPE_CHECKING:  # help and small commands should not wait for Spark or pydant
     from udfs.batches.rule_runs import RuleRun
 
 LakePath = Annotated[str | None, typer.Option("--lake", help="Folder or URI of the Delta tables.", show_default=False)]
-Catalog = Annotated[str | None, typer.Option("--catalog", metavar="CAT.SCHEMA", help="Instead of --lake.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, results only.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON lines for programs.")]
-Env = Annotated[str | None, typer.Option("--env", help="Read conf/<env>.yaml as well.")]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="A rule's parameter.")]
+Catalog = Annotated[
+    str | None, typer.Option("--catalog", metavar="CAT.SCHEMA", help="Catalog schema, instead of --lake.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only, no progress.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")]
+Env = Annotated[str | None, typer.Option("--env", help="Also read conf/<env>.yaml.")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Set a rule's parameter.")]
 Rules = Annotated[
-    str | None, typer.Option("--rules", autocompletion=complete_rules, help="all, or comma-separated names.")
+    str | None, typer.Option("--rules", autocompletion=complete_rules, help="Names of rules, with commas, or all.")
 ]
 RuleFile = Annotated[
     Path | None,
@@ -49,8 +51,8 @@ EngineOf = Annotated[
         help="Engine: Spark or this process; by default Spark for large input, or if a session exists.",
     ),
 ]
-Logs = Annotated[Path, typer.Option("--logs", help="A folder per broker, or per cluster with those.")]
-Cluster = Annotated[str | None, typer.Option("--cluster", help="Name of the cluster; by default the folder's.")]
+Logs = Annotated[Path, typer.Option("--logs", help="Folder with a folder per broker, or per cluster.")]
+Cluster = Annotated[str | None, typer.Option("--cluster", help="Name of the cluster; by default its folder's.")]
 Release = Annotated[
     str | None,
     typer.Option(metavar="X.Y.Z", help="The brokers' Kafka release, if the logs lack it or are wrong."),
@@ -67,19 +69,19 @@ TimeZone = Annotated[
 ]
 DisplayZone = Annotated[
     str | None,
-    typer.Option("--display-zone", metavar="ZONE", help="Time zone of what is shown, such as Europe/Helsinki."),
+    typer.Option("--display-zone", metavar="ZONE", help="Time zone of all times shown, such as Europe/Helsinki."),
 ]
 TimelinesOf = Annotated[
     str | None,
     typer.Option(
         "--timelines",
         metavar="all|around-shrinks|none",
-        help="Each follower's lag and state over time; by default all, or around-shrinks for very many events.",
+        help="Rows of followers' lag and state to store; by default all, or around-shrinks for very many events.",
     ),
 ]
-Date = Annotated[str | None, typer.Option("--date", help="One UTC day.")]
+Date = Annotated[str | None, typer.Option("--date", help="Only this UTC day.")]
 From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
-To = Annotated[str | None, typer.Option("--to", help="The day after the last one.")]
+To = Annotated[str | None, typer.Option("--to", help="UTC day after the last one.")]
 
 LITTLE_BYTES: Final = 10 << 20
 """Size, in bytes, of a small input: ``fetch_log`` and compressed logs have about ten bytes per event, so this is about
@@ -164,6 +166,7 @@ def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = Fa
 
 
 def _is_lake_elsewhere(path: str) -> bool:
+    """Whether a path may belong to a cluster's file system."""
     return is_address(path) or any(name in os.environ for name in _CLUSTER)
 
 
@@ -195,6 +198,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
     from isr_batch.lake.run_log import new_run_id
 
     def start() -> "Session":
+        """Start Spark with the options that the size of the input needs."""
         with out.step("start Spark"):
             from isr_batch import jvm
             from isr_batch.session import running_tasks, start_session
@@ -219,6 +223,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
 
 
 def _is_lake_here(path: str) -> bool:
+    """Whether a path can only be one of this machine."""
     return not _is_lake_elsewhere(path) and "SPARK_HOME" not in os.environ
 
 
@@ -288,5 +293,8 @@ def timelines_of_job(option: str | None) -> Timelines | None:
     """
     choices: tuple[Timelines, ...] = get_args(Timelines)
     if option and option not in choices:
-        raise UsageError(f"--timelines {option}: must be one of {', '.join(choices)}", "omit it to let the size decide")
+        raise UsageError(
+            f"--timelines {option}: must be one of {', '.join(choices)}",
+            "omit the option to choose by the number of events",
+        )
     return next((choice for choice in choices if choice == option), None)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def kip_command(
     old: Annotated[str, typer.Argument(metavar="OLD", autocompletion=complete_rule, help="Rule to compare with.")],
     new: Annotated[str, typer.Argument(metavar="NEW", autocompletion=complete_rule, help="Proposed rule.")],
-    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.md", help="Where to write the page.")] = None,
+    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.md", help="Markdown file to write.")] = None,
     rule_file: RuleFile = None,
     lakes: Annotated[
         list[str] | None,
@@ -70,7 +70,7 @@ def kip_command(
 
 @contextmanager
 def _lake_of_samples(out: Output, env: str | None, old: str, new: str) -> "Iterator[Lake]":
-    """Replay the sample logs under both rules, in a lake that is gone afterwards."""
+    """Replay the sample logs under both rules, in a temporary lake."""
     logs = shipped("data/samples")
     with TemporaryDirectory() as folder:
         job: Job = open_job(out, settings_of_job(env, f"{old},{new}"), folder, None, logs=logs, new=True)
@@ -81,6 +81,7 @@ def _lake_of_samples(out: Output, env: str | None, old: str, new: str) -> "Itera
 
 
 def _simulated_stories(out: Output, old: str, new: str) -> list[dict[str, Any]]:
+    """Simulate all shipped experiments under both rules."""
     from isr_batch.lake.memory_lake import MemoryLake
     from isr_batch.simulation.experiments import load_experiment, run_experiment
 

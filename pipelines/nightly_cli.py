@@ -70,8 +70,8 @@ def backfill_command(
 
 
 def maintain_command(
-    retain_hours: Annotated[int, typer.Option(min=168, help="Files replaced longer ago are removed.")] = 168,
-    state_days: Annotated[int, typer.Option(min=1, help="Number of latest days that a replay can continue from.")] = 14,
+    retain_hours: Annotated[int, typer.Option(min=168, help="Hours for which replaced files are kept.")] = 168,
+    state_days: Annotated[int, typer.Option(min=1, help="Latest days from which replays can continue.")] = 14,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compact the tables, and delete unreferenced files and old states."""
@@ -85,6 +85,7 @@ def maintain_command(
 
 
 def _fingerprints_of_packed_lake(lake: "Lake") -> "InputFingerprints":
+    """Pack what has changed, and compute the fingerprints of all days."""
     from isr_batch.replay.days import fingerprints
     from isr_batch.replay.packing import pack_stale_days
 

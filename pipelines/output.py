@@ -67,6 +67,7 @@ class Output:
 
     @cached_property
     def _log(self) -> "FilteringBoundLogger":
+        """Logger that writes JSON lines to stderr."""
         import structlog  # takes 0.05 s to import; many commands do not log
 
         processors = structlog.processors
@@ -83,7 +84,7 @@ class Output:
 
     @contextmanager
     def step(self, name: str) -> Iterator[dict[str, int]]:
-        """Show a long step while it runs, then how long it took, with the facts that the block adds."""
+        """Show a long step while it runs, then its duration, and the numbers that the block has put into its dict."""
         facts: dict[str, int] = {}
         name = printable(name)
         started = time.monotonic()
@@ -103,7 +104,7 @@ class Output:
 
     @contextmanager
     def _bar(self, name: str) -> Iterator[None]:
-        """Show a progress bar of counted work or of Spark's tasks, with rate and time left; each work has its own."""
+        """Show a progress bar while a step runs: work done and in all, rate, time left; new work restarts the bar."""
         columns = (
             SpinnerColumn(), TextColumn("{task.description}", markup=False), TextColumn("{task.fields[took]}"),
             BarColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
@@ -114,6 +115,7 @@ class Output:
             running: object = None
 
             def show(found: WorkDone | None) -> None:
+                """Update the bar."""
                 nonlocal running
                 progress.update(task, took=_clock_text(time.monotonic() - started))
                 key, amount, total, _ = found or WorkDone(None, 0, 0, "")
@@ -128,11 +130,12 @@ class Output:
 
     @contextmanager
     def _lines(self, name: str) -> Iterator[None]:
-        """Print one line of progress per minute, with what a bar shows; the rate is an average since the work began."""
+        """Print a line of progress per minute while a step runs; the rate is an average since the work began."""
         started = time.monotonic()
         begun: dict[object, tuple[float, float]] = {}
 
         def show(found: WorkDone | None) -> None:
+            """Print one line."""
             now = time.monotonic()
             text = f"{name}: {_clock_text(now - started)}"
             if found:
@@ -147,9 +150,11 @@ class Output:
 
     @contextmanager
     def _watching(self, every: float, show: Callable[[WorkDone | None], None]) -> Iterator[None]:
+        """Call ``show`` with the progress at regular intervals, in a thread, while the block runs."""
         done = threading.Event()
 
         def poll() -> None:
+            """Call ``show`` until the block ends."""
             while not done.wait(every):
                 try:
                     found = progress_now() or self._of_spark()
@@ -166,6 +171,7 @@ class Output:
             thread.join(timeout=5)
 
     def _of_spark(self) -> WorkDone | None:
+        """Return the progress of Spark's running tasks; None if none run."""
         stages, done, total = self.watched() if self.watched else ((), 0, 0)
         return WorkDone(stages, done, total, "tasks") if stages else None
 
@@ -225,6 +231,7 @@ class Output:
         self._note_cut(given, len(rows))
 
     def _note_cut(self, given: int, shown: int) -> None:
+        """Say how many rows of a table are not shown."""
         if given > shown:
             self._stdout.print(f"{shown:,} of {given:,} rows are shown: --json prints all\n", soft_wrap=True)
 
@@ -255,10 +262,13 @@ class Output:
             self._stderr.print(printable_lines(f"  what to do: {hint}"), soft_wrap=True)
 
     def _write_json(self, document: Mapping[str, object]) -> None:
+        """Write one JSON object as a line to stdout."""
         sys.stdout.write(json.dumps(document, default=str) + "\n")
 
 
 class _Logged(logging.Handler):
+    """Handler that passes what the library logs to `Output`."""
+
     def __init__(self, out: Output) -> None:
         super().__init__()
         self.out = out
@@ -272,6 +282,7 @@ class _Logged(logging.Handler):
 
 
 def _printable_event(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escape the texts of an event in the log."""
     return {name: printable_lines(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
@@ -304,15 +315,18 @@ def _is_cramped(cells: Sequence[Sequence[str]], widths: Sequence[int], room: int
 
 
 def _clock_text(seconds: float) -> str:
+    """Write seconds as minutes and seconds."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
 def _progress_text(work: WorkDone, speed: float | None) -> str:
+    """Write how much work is done, and the rate."""
     rate = f", {speed:.1f} a second" if speed else ""
     return f"{work.done:,.0f} of {work.total:,.0f} {work.unit}{rate}"
 
 
 def _table_cell(value: object) -> str:
+    """Write a value in a table."""
     if value is None:
         return ""
     if isinstance(value, float):

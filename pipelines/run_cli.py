@@ -105,6 +105,7 @@ def write_report_of_job(
 
 
 def _answer_and_report(job: Job, file: Path, warnings: "Mapping[str, list[str]]") -> None:
+    """Write the report, and print the answer."""
     from isr_batch.incidents.sentences import cluster_headline
     from isr_batch.report.answer import answer_of
     from isr_batch.shown_times import zone_note
@@ -165,22 +166,22 @@ def run_command(
         typer.Option(
             "--logs",
             metavar="DIR|-|NAME=FILE",
-            help="Logs: a folder per broker, or per cluster with those, also in an object store; or streams by name.",
+            help="Folder or address with a folder of logs per broker, or per cluster with those; or streams by name.",
         ),
     ] = None,
     tables: Annotated[
-        list[str] | None, typer.Option("--table", help="Instead of logs: a table of fetches, with --mapping.")
+        list[str] | None, typer.Option("--table", help="Table of fetches instead of logs; needs --mapping.")
     ] = None,
     mapping: Annotated[
         Path | None, typer.Option("--mapping", metavar="FILE", help="YAML file that maps the table's columns.")
     ] = None,
     samples: Annotated[
-        bool, typer.Option("--samples", help=f"Instead of your own: the sample logs; --lake is {SAMPLES} by default.")
+        bool, typer.Option("--samples", help=f"Take the sample logs; --lake is by default {SAMPLES}.")
     ] = False,
     lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
     stamp_format: StampFormat = None, time_zone: TimeZone = None,
     file: Annotated[
-        Path | None, typer.Option("--out", help="The report to write; by default report.html in the lake's folder.")
+        Path | None, typer.Option("--out", help="Report to write; by default report.html in the lake's folder.")
     ] = None,
     engine: EngineOf = None,
     rules: Rules = None, params: Set = None, rule_file: RuleFile = None, start: From = None, end: To = None,
@@ -234,6 +235,7 @@ def _replay_and_report(
     job: Job, done: "Run", command: str, file: Path, window: Window, timelines: "Timelines | None",
     warnings: "Mapping[str, list[str]]", *, comparable: bool,
 ) -> None:  # fmt: skip
+    """Replay and compare, unless the results are up to date, then write the report."""
     from isr_batch.nightly import is_replayed
     from isr_batch.replay.replay import rule_runs
     from isr_batch.scoring.broker_check import require_match

@@ -24,6 +24,7 @@ def ended_by_signals(out: Output) -> Iterator[None]:
     stopped: list[int] = []
 
     def stop(number: int, _frame: object) -> None:
+        """Raise the exception that ends the command, and restore the signal's default action."""
         signal.signal(number, signal.SIG_DFL)
         stopped.append(number)
         raise _StoppedBySignal(128 + number)

@@ -30,9 +30,9 @@ FIGURES = (
 
 def sweep_command(
     grid: Annotated[
-        Path, typer.Option("--grid", metavar="FILE.yaml", exists=True, help="Rules, parameter values, budgets.")
+        Path, typer.Option("--grid", metavar="FILE.yaml", exists=True, help="File with rules, values, budgets.")
     ],
-    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.html", help="Page to write.")] = None,
+    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.html", help="HTML page to write.")] = None,
     rule_file: RuleFile = None, engine: EngineOf = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip

@@ -17,9 +17,9 @@ def timeline_command(
     topic: Annotated[str, typer.Option(autocompletion=complete_topic, help="Name of the topic.")],
     partition: Annotated[int, typer.Option(min=0, help="Number of the partition.")],
     file: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder for Parquet files, instead of printing.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder to write Parquet files to.")
     ] = None,
-    cluster: Annotated[str | None, typer.Option(help="Cluster, if several have the topic.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Name of the cluster, if several have the topic.")] = None,
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
     rule_file: RuleFile = None, day: Date = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip

@@ -133,4 +133,5 @@ def global_values(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _value_as_text(value: Any) -> object:
+    """Return a number with its type, or the code of a function, to compare global values."""
     return (type(value), value) if isinstance(value, int | float | np.int64) else compiled_text(value)

@@ -59,7 +59,7 @@ def shown_type(given: object) -> str:
 
 
 def _columns(frame: object) -> str:
-    """Return " with its columns", for a message; a lazy frame may have to read files for them."""
+    """Describe a frame's columns as " with its columns ...", for a message; a lazy frame may read files for them."""
     names = None if hasattr(frame, "collect") else getattr(frame, "column_names", getattr(frame, "columns", None))
     try:
         return f" with {', '.join(map(str, names))}" if names is not None else ""
@@ -136,6 +136,7 @@ def schema_of(name: str, frame: Any) -> pa.Schema:
 
 
 def _require_different_frames(name: str, columns: Iterable[object]) -> None:
+    """Refuse a frame with two columns of the same name."""
     several = [str(column) for column, times in Counter(columns).items() if times > 1]
     if several:
         raise UsageError(f"{name} has several columns named {listed(several)}", "rename or drop all but one")

@@ -113,6 +113,7 @@ def mapping_tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
 
 
 def _given_by_name(section: type[MappedColumns], schema: pa.Schema, known: Mapping[str, Any]) -> dict[str, str]:
+    """Map each known column that the frame has under its own name to that name."""
     found = {}
     for name in section.model_fields:
         there = next((column for column in (name, _ALSO.get(name)) if column in schema.names), None)
@@ -122,6 +123,7 @@ def _given_by_name(section: type[MappedColumns], schema: pa.Schema, known: Mappi
 
 
 def _missing_in_given(name: str, schema: pa.Schema, columns: Mapping[str, Any]) -> list[str]:
+    """Write a message for each required column of a section that no column of the frame is mapped to."""
     section = SECTIONS[name]
     missing = [
         column for column, field in section.model_fields.items() if field.is_required() and column not in columns
@@ -143,7 +145,7 @@ def given_rules(rules: Sequence[str] | str) -> list[RuleRun]:
     given: Any = rules  # callers may not check their types
     if not isinstance(given, Iterable) or isinstance(given, Mapping):
         raise UsageError(f"rules is {shown_type(rules)}, and ids of rules are expected, or 'all'",
-                         "such as rules=['kafka-3.7']; `isr-batch replay --set` takes parameters of rules")  # fmt: skip
+                         "as in rules=['kafka-3.7']; `isr-batch replay --set` takes parameters of rules")  # fmt: skip
     names: list[Any] = ALL_RULES if given == "all" else [given] if isinstance(given, str) else list(given)
     for name in names:
         if not isinstance(name, str) or name not in REGISTRY:

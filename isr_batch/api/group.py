@@ -79,6 +79,7 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
     known: dict[pa.Schema, tuple[TableMapping, Input]] = {}
 
     def shrinks_of_group(fetches: pa.Table) -> pa.Table:
+        """Replay the fetches of one partition, and return its shrinks."""
         if kind_of("fetches", fetches) != "arrow":
             raise UsageError("shrink_udf is for applyInArrow, and takes a pyarrow.Table",
                              "use shrink_udf_pandas for applyInPandas")  # fmt: skip
@@ -106,6 +107,7 @@ def shrink_udf_pandas(
     of_arrow = shrink_udf(rules, **settings)
 
     def shrinks_of_group(fetches: Any) -> Any:
+        """Replay the fetches of one partition, and return its shrinks."""
         return of_arrow(as_arrow("fetches", fetches)).to_pandas()
 
     return shrinks_of_group
@@ -149,6 +151,7 @@ def broker_facts(  # noqa: PLR0913 all but one have a default
 def _shrinks_of_group(
     fetches: Input, mapping: TableMapping, runs: Sequence[RuleRun], brokers: BrokerFacts | None
 ) -> pa.Table:
+    """Replay the fetches of one partition in memory, and return its shrinks under each rule."""
     sql = log_sql(repeated=True)  # opening one, or planning a query, takes longer than a group's query
     lake = input_tables(sql, [fetches], mapping)
     return results_of(sql, lake, brokers or facts_of(sql, lake), runs, [SHRINK_VERDICTS])[SHRINK_VERDICTS]

@@ -104,6 +104,7 @@ class LocalTables:
 
 
 def _require_fetches(tables: MemoryLake) -> None:
+    """Refuse input tables without fetches."""
     if read_columns(tables, "fetch_log", ["leader_id"]).num_rows:
         return
     refused = read_columns(tables, "quarantine", ["reason", "detail", "raw"])

@@ -72,13 +72,14 @@ class BrokerFacts:
 
 
 def _keys_of_replayed(rows: pa.Table) -> Iterator[tuple[object, ...]]:
+    """Yield the cluster, topic and partition of each row."""
     return zip(*(rows[name].to_pylist() for name in _PARTITION), strict=True)
 
 
 def frames_read(
     sql: ArrowSql, frames: Mapping[str, pa.Table], mapping: TableMapping, also: Collection[str] = ()
 ) -> MemoryLake:
-    """Convert a caller's frames to input tables, but derive nothing yet; ``also`` names clusters without rows here."""
+    """Convert a caller's frames to input tables without derived ones; ``also`` names clusters without rows here."""
     sources = [(name, RowsHere(name, rows)) for name, rows in frames.items()]
     return input_tables(sql, inputs_of_sources(sources, mapping), mapping, also)
 
@@ -116,12 +117,13 @@ def timelines_of(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun]) 
 
 
 def _replayed_rows(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun], kinds: Collection[str]) -> pa.Table:
+    """Replay the stream of a lake in memory, and return the rows that the kernel numbered."""
     keep_compiled()
     return pa.Table.from_batches(replay_batches(_stream_in_order(lake, facts), runs, kinds), RESULT_SCHEMA)
 
 
 def _stream_in_order(lake: MemoryLake, facts: BrokerFacts) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the replay's stream, one row per event: packing and unpacking take longer than the replay."""
+    """Yield the stream of a replay unpacked, one row per event: to pack and unpack it takes longer than the replay."""
     about = facts.of_partitions_in(lake)
     names = (*SET_COLUMNS, *Rows._fields)
     rows = pa.concat_tables([about.select(names), *(_events_in(lake, *of) for of in _EVENTS)]).combine_chunks()

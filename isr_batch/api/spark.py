@@ -125,6 +125,7 @@ class SparkTables:
         )
 
     def _keys(self, section: str) -> list[Any]:
+        """List the columns of a frame that name the topic and partition, by which Spark shuffles its rows."""
         columns = mapped_columns(getattr(self._mapping, section).columns)
         topic, partition_id = (
             F.lit(given.constant) if given.column is None else F.col(_dotted(self._frames[section], given.column))
@@ -140,6 +141,7 @@ class SparkTables:
 
     @cached_property
     def _known(self) -> tuple[BrokerFacts, dict[Table, pa.Table]]:
+        """Collect the facts about brokers, and the small tables that are derived from all rows."""
         days = self._worked(
             _fetch_days_by_spark, contract_schema(FETCH_DAYS.name, FETCH_DAYS.column_names), None
         ).toArrow()
@@ -191,6 +193,7 @@ class SparkTables:
         save(lake, self._sources, self._mapping, self._runs)
 
     def _require_few(self, otherwise: str) -> None:
+        """Refuse rows too many to collect into this process; ``otherwise`` is the advice."""
         rows = self._sources[0][1].count(self._sources[0][1].items)
         if rows > sizes.OWN_ROWS:
             raise UsageError(
@@ -216,6 +219,7 @@ class _NearSilences(MemoryLake):
 
 
 def _quoted_for_spark(name: str) -> str:
+    """Quote a column name for Spark's SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -239,10 +243,12 @@ def _worked_by_spark(
 
 
 def _read_by_spark(name: str, _sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> pa.Table:
+    """Return one input table of the frames' rows in a Spark task."""
     return read_columns(lake, name, contract_of(name).column_names)
 
 
 def _replayed(name: str, runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
+    """Replay the rows of a Spark task, and return one of its result tables."""
     if name in VIEWS:
         return timelines_of(lake, facts, runs)[name]
     return results_of(sql, lake, facts, runs, [TABLES[name]])[TABLES[name]]
@@ -260,6 +266,7 @@ def _packets_of_spark_rows(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryL
 
 
 def _fetch_days_by_spark(sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> pa.Table:
+    """Sum the fetches of a Spark task by day and pair of brokers."""
     put_days(lake, sql, FETCH_DAYS)
     return read_columns(lake, FETCH_DAYS.name, FETCH_DAYS.column_names)
 

@@ -110,5 +110,6 @@ class StoredTables:
 
     def save(self, lake: str) -> None:  # noqa: D102
         raise UsageError(
-            f"this analysis is read from {self._lake.root}", f"copy its folder to {lake}, or save what `analyze` gives"
+            f"this analysis is read from {self._lake.root}",
+            f"copy its folder to {lake}, or save an analysis that `analyze` made",
         )

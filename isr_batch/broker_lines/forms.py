@@ -59,7 +59,7 @@ class Wording(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """A short pattern that every such line matches, before partitions are converted as well."""
+        """A short pattern that every line of this wording matches, to select lines before names are normalised."""
         return self.text[self.text.index("<<") + 2 : self.text.index(">>")]
 
 

@@ -118,4 +118,5 @@ def gc_pauses(sql: ArrowSql, lines: pa.Table) -> pa.Table:
 
 
 def _gc_number(line: str, pattern: str, group: int) -> str:
+    """Write SQL for a number in a line of a gc.log."""
     return f"CAST(replace(regexp_extract({line}, {quoted(pattern)}, {group}), ',', '.') AS DOUBLE)"

@@ -69,6 +69,7 @@ class LogKindFinder:
         return codes
 
     def _of_others(self, values: pa.StringArray) -> Codes:
+        """Find each line's log if the lines do not all begin like requests."""
         stamped = _lines_matching(pc.match_substring_regex(values, _STAMPED))
         state = _lines_matching(pc.match_substring(values, _STATE_MARK))
         asked = _lines_matching(pc.match_substring(values, "(kafka.request.logger)"))
@@ -81,4 +82,5 @@ class LogKindFinder:
 
 
 def _lines_matching(found: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    """Convert Arrow's result of a match to a numpy mask."""
     return np.asarray(pc.fill_null(found, False))

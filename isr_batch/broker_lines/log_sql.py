@@ -18,6 +18,7 @@ RAW_CHARACTERS = 500
 
 
 def _in_new_words(line: str) -> str:
+    """Write SQL that rewrites a line of old releases in the words of new ones."""
     for old, new in OLD_WORDS:
         line = f"regexp_replace({line}, {quoted(old)}, {quoted(new)}, 'g')"
     return line
@@ -64,6 +65,7 @@ def log_sql(*, repeated: bool = False) -> ArrowSql:
 
 @lru_cache(maxsize=1)
 def _log_sql_planned_once(_process: int) -> ArrowSql:
+    """Open the engine that all callers in one process share."""
     return ArrowSql(_MACROS, threads=1, repeated=True)
 
 
@@ -117,10 +119,12 @@ def columns_of(struct: str, names_and_types: str) -> str:
 
 
 def _form_value(group: str, type_: str) -> str:
+    """Write SQL for the value of a group, converted to its type."""
     if type_ == "INTEGER[]":
         return f"int_list({group})"
     return f"{group} != ''" if type_ == "BOOLEAN" else f"CAST(nullif({group}, '') AS {type_})"
 
 
 def _form_columns(names_and_types: str) -> list[tuple[str, str]]:
+    """Split ``name TYPE, name TYPE`` into pairs."""
     return [(name, type_) for name, _, type_ in (column.partition(" ") for column in names_and_types.split(", "))]

@@ -1,4 +1,4 @@
-"""Find lines that should be read, and that nothing reads, such as shrinks in the words of a release to come."""
+"""Find lines that should be parsed but match no known form, such as a shrink as a future release prints it."""
 
 from typing import Final, NamedTuple
 
@@ -21,7 +21,7 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 
 class MustBeRead(NamedTuple):
-    """Lines of a log that are noticed if nothing reads them.
+    """A kind of line that must not go unnoticed if no form matches it, such as a shrink in a new wording.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ MUST_BE_READ: Final = (
 
 
 def unread_lines(sql: ArrowSql, lines: pa.Table, lines_of: MustBeRead) -> pa.Table:
-    """Find the lines that should be read, and that nothing reads: `SOURCE` and message."""
+    """Find the lines that should match a form of this package, but match none: `SOURCE` and message."""
     return sql(
         f"""
         SELECT {SOURCE}, message FROM lines
@@ -73,7 +73,7 @@ def unread_lines(sql: ArrowSql, lines: pa.Table, lines_of: MustBeRead) -> pa.Tab
 
 
 def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -> pa.Table:
-    """List the lines that should be read, and are not: log, source_file, source_line, reason, raw, rows_kept."""
+    """List the lines that should match a form, but do not: log, source_file, source_line, reason, raw, rows_kept."""
     found = [
         sql(
             f"""
@@ -89,7 +89,7 @@ def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -
 
 
 def unread_isr_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Find the lines of leaders about an ISR that nothing reads: `SOURCE`, topic, partition_id (null if not named)."""
+    """Find leaders' lines about an ISR that match no form: `SOURCE`, topic, partition_id (null if not named)."""
     partition = "topic VARCHAR, partition_id INTEGER"
     return sql(
         f"""

@@ -40,7 +40,7 @@ def evidence_answer(
     evidence : pa.Table
         Rows of one cluster, from `isr_batch.evidence.evidence_table.evidence_rows`.
     request_log : bool
-        Whether there was a request log too, so that the rules were compared.
+        Whether there was also a request log, so that the rules were compared.
     missing : sequence of str
         Missing logs, as sentences of `isr_batch.evidence.missing_logs.missing_logs`.
     notes : sequence of str
@@ -94,6 +94,7 @@ def _dropped_unexplained(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
+    """Describe the first storm and the broker it points at, and count the others."""
     suspects: Counter[str] = Counter()
     for storm in found:
         suspects[storm_suspect(storm)] += storm.replicas
@@ -114,6 +115,7 @@ def _answer_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
 
 
 def _answer_about_storm(storm: Storm) -> str:
+    """Describe one storm: time, drops, suspected broker, strength of the evidence."""
     if storm.whole_after_ms is None:
         whole = "not all were seen to come back"
     else:
@@ -205,6 +207,7 @@ def _answer_of_all_else(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_removals(rows: Iterable[Row]) -> str:
+    """Say how many replicas the controller removed, and how soon they were back."""
     removed = [row for row in rows if row["made_by"] == CONTROLLER]
     back = [row["returned_ms"] for row in removed if row["returned_ms"] is not None]
     came = f", {len(back)} back after {least_to_largest(back)} ms" if back else ""
@@ -214,6 +217,7 @@ def _answer_of_removals(rows: Iterable[Row]) -> str:
 
 
 def _answer_of_failed_writes(rows: Iterable[Row]) -> str:
+    """Say how many shrinks failed to be written, and which leader kept trying for longest."""
     failed = [row for row in rows if row["write_outcome"] == FAILED]
     longest = max(failed, key=lambda row: row["failing_ms"] or 0, default=None)
     went_on = (
@@ -231,6 +235,7 @@ def answer_table(evidence: pa.Table, most: int = 40) -> list[Row]:
 
 
 def _answer_row(row: Row) -> Row:
+    """Make a row of the table below the answer from a row of the evidence."""
     back = row["returned_ms"]
     if row["write_outcome"] == FAILED:
         said = "write failed"
@@ -248,5 +253,6 @@ def _answer_row(row: Row) -> Row:
 
 
 def _answer_last_time(first: datetime, last: datetime) -> str:
+    """Write the time of the last shrink, without the date if it is that of the first."""
     same = in_shown_zone(first).date() == in_shown_zone(last).date()
     return time_of_day(last) if same else day_and_time(last)

@@ -159,6 +159,7 @@ def is_of_jvm(absence: Row) -> bool | None:
 
 
 def _paused_share(absence: Row) -> float:
+    """Return the share of an absence during which the broker's JVM was paused."""
     return float(absence["paused_us"] / max(absence["absent_us"], 1))
 
 
@@ -178,6 +179,7 @@ def pauses_in_words(absence: Row) -> str:
 
 
 def _pause_length_text(us: int) -> str:
+    """Write the length of a pause in ms or seconds."""
     return f"{us // 1000} ms" if us < _SECOND_US else seconds_text([us // 1000])
 
 
@@ -195,4 +197,5 @@ def lines_of_absence(absence: Row, *, pauses: bool) -> list[str]:
 
 
 def _trouble_time(us: int) -> datetime:
+    """Convert microseconds since 1970 to a UTC instant."""
     return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)

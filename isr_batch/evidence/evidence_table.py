@@ -84,6 +84,7 @@ def read_evidence_table(lake: Lake, cluster_id: str) -> pa.Table:
 def _evidence_row(
     one: SuspectedShrink, found: FoundLines, cluster_id: str, storms: dict[int, int], pair_checks: int
 ) -> dict[str, Any]:
+    """Make the row of one shrink for table shrink_evidence."""
     row, check = one.shrink, one.check
     topic, partition_id = row.partition
     at = _evidence_time(row.at_us)
@@ -114,10 +115,12 @@ def _evidence_row(
 
 
 def _evidence_time(us: int) -> datetime:
+    """Convert microseconds since 1970 to a UTC instant."""
     return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)
 
 
 def _evidence_time_text(us: int) -> str:
+    """Write microseconds since 1970 as a UTC time."""
     return f"{datetime.fromtimestamp(us // 1_000_000, UTC):%Y-%m-%d %H:%M:%S}.{us % 1_000_000:06}"
 
 

@@ -27,7 +27,7 @@ _MOST_CHECKS = 200
 
 @dataclass
 class CheckBurst:
-    """One follower's part of a check: the partitions that lost it, when, and since when it lagged, if printed.
+    """The drops of one follower by one check: the partitions, when, and since when it lagged, if that is printed.
 
     ``period_us`` is the time within which other leaders drop the same follower, if it is at fault.
     """
@@ -42,7 +42,7 @@ class CheckBurst:
     period_us: int
 
     def same_time(self, other: "CheckBurst") -> bool:
-        """Whether two followers stopped at the same time, by the printed times or by when they were dropped."""
+        """Whether this follower and another one stopped at the same time, by the printed times or else by the drops."""
         if self.starts_ms and other.starts_ms and _near_checks(self.starts_ms, other.starts_ms, SAME_START_MS):
             return True
         return _near_checks((self.first_us, self.last_us), (other.first_us, other.last_us), self.period_us)
@@ -55,7 +55,7 @@ def _near_checks(one: tuple[int, int], other: tuple[int, int], within: int) -> b
 
 @dataclass
 class ExpirationCheck:
-    """One check of a leader: the replicas that it dropped, and its delay against the schedule of other checks."""
+    """One run of isr-expiration on a leader: the replicas that it dropped, and how late it ran."""
 
     leader_id: int
     rows: list[Shrink]
@@ -139,6 +139,7 @@ def _number_storms(checks: Sequence[ExpirationCheck]) -> None:
     root = list(range(len(checks)))
 
     def find(n: int) -> int:
+        """Return the first check of the storm that check ``n`` has been joined to."""
         while root[n] != n:
             root[n] = n = root[root[n]]
         return n
@@ -161,6 +162,7 @@ def _number_storms(checks: Sequence[ExpirationCheck]) -> None:
 
 
 def _checks_at_same_time(one: ExpirationCheck, other: ExpirationCheck) -> bool:
+    """Whether two checks dropped followers that stopped at the same time."""
     return any(a.same_time(b) for a in one.bursts.values() for b in other.bursts.values())
 
 

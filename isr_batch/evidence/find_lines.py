@@ -139,20 +139,24 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
 
 
 def _lines_in_order(rows: pa.Table) -> list[Row]:
+    """Sort lines by time, then by file and line number."""
     order = [("stamp_us", "ascending"), ("source_file", "ascending"), ("source_line", "ascending")]
     found: list[Row] = rows.sort_by(order).to_pylist()
     return found
 
 
 def _time_of_line(line: AttemptLine | IsrStateLine) -> tuple[int, EvidencePosition]:
+    """Return the sort key of a line: its time, then its file and number."""
     return line.at_us, line.place
 
 
 def _place_of_line(row: Row) -> EvidencePosition:
+    """Return the file and number of a line."""
     return EvidencePosition(row["source_file"], row["source_line"])
 
 
 def _partition_of_line(row: Row) -> tuple[str, int]:
+    """Return the topic and partition that a line names."""
     return row["topic"], row["partition_id"]
 
 
@@ -163,6 +167,7 @@ def _changed_by_line(row: Row, *, shrinks: bool) -> set[int]:
 
 
 def _attempt_line(row: Row, *, shrinks: bool) -> AttemptLine:
+    """Make the record of a Shrinking or Expanding line."""
     printed = {
         replica["replica_id"]: ReplicaInLine(
             _if_printed_in_line(replica["follower_log_end_offset"], 0),
@@ -189,6 +194,7 @@ def _state(row: Row, source: str) -> IsrStateLine:
 
 
 def _find_elections(found: FoundLines, first_terms: Collection[EvidencePosition]) -> None:
+    """Collect in ``found`` the times at which partitions changed their leader."""
     leaders: dict[tuple[str, int], int] = {}
     for state in found.states:
         begins = state.source == "started" and state.place not in first_terms
@@ -198,7 +204,7 @@ def _find_elections(found: FoundLines, first_terms: Collection[EvidencePosition]
 
 
 def _starts_of_processes(rows: list[Row]) -> dict[int, list[tuple[int, EvidencePosition]]]:
-    """Keep the first line of each start of a process, which prints several."""
+    """Return, by broker, the first line of each start of its process; a start prints several lines."""
     starts: dict[int, list[tuple[int, EvidencePosition]]] = defaultdict(list)
     for row in rows:
         of_broker = starts[row["broker_id"]]
@@ -208,5 +214,6 @@ def _starts_of_processes(rows: list[Row]) -> dict[int, list[tuple[int, EvidenceP
 
 
 def _if_printed_in_line(number: int | None, least: int) -> int | None:
+    """Return a number that a line has; None if it is below ``least``, which stands for "not printed"."""
     # A leader prints -1 for a follower that it has not heard of in its term, and 0 for a time that it never had.
     return number if number is not None and number >= least else None

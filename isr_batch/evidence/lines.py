@@ -72,7 +72,7 @@ class FailedWriteLine:
 
 @dataclass(frozen=True)
 class UnreadIsrLine:
-    """A leader's line about an ISR that nothing reads; the partition is None if the line does not name it."""
+    """A leader's line about an ISR that matches no form; the partition is None if the line does not name it."""
 
     at_us: int
     broker_id: int

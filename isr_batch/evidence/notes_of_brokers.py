@@ -65,6 +65,7 @@ def notes_of_brokers(lake: Lake, cluster_id: str, evidence: pa.Table) -> list[st
 
 
 def _absence_of_storm(storm: Storm) -> dict[str, int]:
+    """Return the times of a storm as those of an absence, to match them with the suspected broker's troubles."""
     since = storm.since if storm.since_is_printed else storm.first - _AT_LEAST
     from_us, until_us = ((time - _EPOCH) // timedelta(microseconds=1) for time in (since, storm.first))
     last_us = (storm.last - _EPOCH) // timedelta(microseconds=1)
@@ -73,6 +74,7 @@ def _absence_of_storm(storm: Storm) -> dict[str, int]:
 
 
 def _note_of_storm(storm: Storm, absence: Row) -> str:
+    """Say what the suspected broker's own log shows at the time of a storm."""
     pauses = "" if is_of_jvm(absence) is False else pauses_in_words(absence)
     parts = [*filter(None, [pauses, trouble_in_words(absence)])]
     lines = [*(lines_of_absence(absence, pauses=True) if pauses else []), *lines_of_absence(absence, pauses=False)]
@@ -81,7 +83,7 @@ def _note_of_storm(storm: Storm, absence: Row) -> str:
 
 
 def _of_no_jvm(absences: Sequence[Row]) -> str:
-    """Say, for all storms at once, that no pause of the suspected brokers' JVMs explains them."""
+    """Say that no pause of the suspected brokers' JVMs explains any of the storms."""
     longest = max(absences, key=lambda row: row["longest_us"])
     of = brokers_text(sorted({row["broker_id"] for row in absences}))
     if not longest["pauses"]:
@@ -91,7 +93,7 @@ def _of_no_jvm(absences: Sequence[Row]) -> str:
 
 
 def _refused_writes(troubles: Sequence[Row]) -> list[str]:
-    """Say which partitions had too few replicas in sync, by writes that were refused."""
+    """Say for which partitions brokers refused writes because too few replicas were in sync."""
     first: dict[str, Row] = {}
     for row in troubles:
         if row["kind"] == "under_min_isr":

@@ -94,7 +94,7 @@ def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQ
 
 
 def question_rows(asked: Iterable[AnsweredQuestion]) -> list[dict[str, str]]:
-    """Make rows for a page: question, answer, how sure, lines."""
+    """Make the rows of the page's table of questions: question, answer, how sure, lines."""
     return [
         {"question": one.question, "answer": one.answer, "how sure": one.how_sure, "lines": ", ".join(one.lines)}
         for one in asked
@@ -102,6 +102,7 @@ def question_rows(asked: Iterable[AnsweredQuestion]) -> list[dict[str, str]]:
 
 
 def _question_of_suspect(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
+    """Answer which broker was at fault."""
     counts = Counter((row["suspect"], row["suspect_broker"], row["strength"]) for row in rows)
     parts = [
         f"{(suspect or 'nobody').replace('_', ' ')}{'' if broker is None else f' {broker}'}: "
@@ -123,6 +124,7 @@ def _question_of_suspect(rows: Sequence[Row], requests: RequestsForQuestions) ->
 
 
 def _question_of_first_broker(storm: Storm) -> AnsweredQuestion:
+    """Answer which broker stopped first in a storm."""
     since = time_of_day(storm.since) if storm.since_is_printed else f"some time before {time_of_day(storm.first)}"
     return AnsweredQuestion(
         "Which broker dropped out first, and when?",
@@ -132,6 +134,7 @@ def _question_of_first_broker(storm: Storm) -> AnsweredQuestion:
 
 
 def _question_how_far_behind(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
+    """Answer how far behind the dropped followers were."""
     printed = [row for row in rows if row["records_behind"] is not None or row["lag_ms"] is not None]
     question = "Were they really behind, and by how much?"
     lags = [row["true_lag_ms"] for row in requests.verdicts if row["true_lag_ms"] is not None]
@@ -149,6 +152,7 @@ def _question_how_far_behind(rows: Sequence[Row], requests: RequestsForQuestions
 
 
 def _questions_of_removed(removed: Sequence[Row]) -> list[AnsweredQuestion]:
+    """Answer the questions about replicas that the controller removed."""
     counts = Counter(row["replica_id"] for row in removed)
     parts = ", ".join(f"broker {broker}: {count_of(number, 'replica')}" for broker, number in sorted(counts.items()))
     first = removed[0]
@@ -168,6 +172,7 @@ def _questions_of_removed(removed: Sequence[Row]) -> list[AnsweredQuestion]:
 
 
 def _question_when_whole(rows: Sequence[Row], removed: Sequence[Row]) -> AnsweredQuestion:
+    """Answer when all replicas were back in the ISRs."""
     question = "How long until the ISR was whole again?"
     every = [*rows, *removed]
     back = [row for row in every if row["returned_ms"] is not None]
@@ -197,6 +202,7 @@ def _removed_again(removed: Sequence[Row]) -> str:
 
 
 def _question_which_client(requests: RequestsForQuestions) -> AnsweredQuestion:
+    """Answer which client wrote while the followers fell behind."""
     question = "Which client wrote when it happened?"
     named = [row for row in requests.clients if row["client_id"] is not None]
     if not named and requests.verdicts:
@@ -218,6 +224,7 @@ def _question_which_client(requests: RequestsForQuestions) -> AnsweredQuestion:
 
 
 def _question_which_lag_time(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
+    """Answer which lag time would have avoided the shrinks."""
     question = "Which lag time would have avoided it?"
     printed = [row for row in rows if row["lag_ms"] is not None]
     lines = _lines_of_answer(printed, by="lag_ms")
@@ -238,6 +245,7 @@ def _question_which_lag_time(rows: Sequence[Row], requests: RequestsForQuestions
 
 
 def _question_of_trouble(rows: Sequence[Row]) -> AnsweredQuestion:
+    """Answer whether the followers' own logs say why they could not fetch."""
     question = "Why could the follower not fetch?"
     there = [row for row in rows if row["trouble"]]
     if not there:
@@ -252,6 +260,7 @@ def _question_of_trouble(rows: Sequence[Row]) -> AnsweredQuestion:
 
 
 def _question_after_event(rows: Sequence[Row]) -> AnsweredQuestion:
+    """Answer whether an election, a restart or a new topic came shortly before."""
     question = "Right after an election, a restart or a topic's creation?"
     there = [row for row in rows if row["after_event"]]
     if not there:
@@ -266,6 +275,7 @@ def _question_after_event(rows: Sequence[Row]) -> AnsweredQuestion:
 
 
 def _question_under_min_isr(rows: Sequence[Row]) -> AnsweredQuestion:
+    """Answer which partitions were below min.insync.replicas, and for how long."""
     question = "How long under min ISR?"
     known = [row for row in rows if row["under_min_isr"] is not None]
     under = [row for row in known if row["under_min_isr"]]
@@ -286,10 +296,12 @@ def _question_under_min_isr(rows: Sequence[Row]) -> AnsweredQuestion:
 
 
 def _unanswered_question(question: str, reason: str) -> AnsweredQuestion:
+    """Make a question whose answer is unknown, with the reason."""
     return AnsweredQuestion(question, NOT_IN_LOGS + reason, UNKNOWN, [])
 
 
 def _capitalised_answer(text: str) -> str:
+    """Write the first letter of an answer in upper case."""
     return text[:1].upper() + text[1:]
 
 

@@ -69,6 +69,7 @@ def collect_with_requests(lake: Lake, cluster_ids: Sequence[str]) -> dict[str, R
 
 
 def _question_rows_by_cluster(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Group rows by their cluster."""
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         found[str(row.pop("cluster_id"))].append(row)

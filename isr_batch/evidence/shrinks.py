@@ -83,7 +83,7 @@ def shrinks(found: FoundLines) -> list[Shrink]:
 
 
 class _ShrinkHistory:
-    """Lines about one partition, in order of time."""
+    """Follows the lines about one partition, in order of time."""
 
     def __init__(self, events: Sequence[Event], found: FoundLines) -> None:
         self._events, self._found = events, found
@@ -277,10 +277,12 @@ class _ShrinkHistory:
 
 
 def _same_shrink_attempt(one: AttemptLine, other: AttemptLine) -> bool:
+    """Whether two lines show an attempt at the same change of the ISR, by the same leader."""
     return (one.leader_id, one.shrinks, set(one.isr_before), set(one.isr_after)) == (
         other.leader_id, other.shrinks, set(other.isr_before), set(other.isr_after)
     )  # fmt: skip
 
 
 def _shrink_ends_under_min_isr(event: Event) -> bool:
+    """Whether a line shows that the ISR has at least min.insync.replicas again."""
     return isinstance(event, IsrStateLine) and event.under_min_isr is False

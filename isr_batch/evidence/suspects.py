@@ -35,7 +35,7 @@ LATE_MS = 150
 
 @dataclass
 class SuspectedShrink:
-    """A shrink and the suspicion that the lines support.
+    """A shrink with the broker that the lines suggest is at fault.
 
     ``check`` is None for a shrink by the controller, and for a retry. ``spurious`` says how strongly the shrink looks
     like a mistake. ``after_event`` is topic_created, restart or election if such an event happened shortly before, and
@@ -62,7 +62,7 @@ class SuspectedShrink:
 
 
 class Suspicion(NamedTuple):
-    """A suspicion: strength, reason, and the lines behind it; ``everyone``: each broker dropped all others."""
+    """A suspicion of a broker: strength, reason, and lines behind it; ``everyone``: each broker dropped all others."""
 
     strength: str
     reason: str = ""
@@ -124,7 +124,7 @@ def _leaders_as_suspects(found: FoundLines) -> set[int]:
 
 
 class _SuspectScales:
-    """Weighs the rows of checks; knows all checks of the cluster."""
+    """Weighs the evidence of each check against that of all other checks of the cluster."""
 
     def __init__(self, checks: Sequence[ExpirationCheck], leaders: set[int]) -> None:
         self._leaders = leaders
@@ -178,6 +178,7 @@ class _SuspectScales:
 
     @staticmethod
     def _suspect(one: SuspectedShrink, suspect: str, finding: Suspicion) -> None:
+        """Write a suspicion into a shrink."""
         one.suspect, one.strength, one.reason = suspect, finding.strength, finding.reason
         one.lines += [place for place in finding.lines if place not in one.lines]
 
@@ -216,7 +217,7 @@ class _SuspectScales:
         return Suspicion(strength, f"{'; '.join([what, *signs.values()])}: {end}.", lines)
 
     def _signs(self, check: ExpirationCheck) -> tuple[dict[str, str], tuple[EvidencePosition, ...]]:
-        """List the signs that the leader was silent, by name, and the lines that show them."""
+        """List what suggests that the leader was silent, by name, and the lines that show it."""
         signs: dict[str, str] = {}
         lines: list[EvidencePosition] = []
         apart = check.starts_apart_ms

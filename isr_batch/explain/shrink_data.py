@@ -130,6 +130,7 @@ def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at: AskedTime) -> list[
 
 
 def _say_what_there_is(engine: LakeEngine, lake: Lake, rule: str, topic: str, partition_id: int) -> None:
+    """Raise the error that the rule made no shrink here; the message has a topic, partition or time that exists."""
     text = "SELECT DISTINCT topic, partition_id FROM {terms} ORDER BY topic, partition_id"
     terms = engine.listed(engine(text, terms=engine.table("leader_epochs")))
     topics = list(dict.fromkeys(row["topic"] for row in terms))
@@ -157,6 +158,7 @@ def _say_what_there_is(engine: LakeEngine, lake: Lake, rule: str, topic: str, pa
 
 
 def _dropped_in_shrink(engine: LakeEngine, term: Row, shrink: Row) -> DroppedFollower:
+    """Collect the data about one follower that the shrink removed."""
     change_us = shrink["change_us"]
     near = _fetches_around_shrink(engine, term, shrink, change_us - NEAR_US, change_us + NEAR_US)
     whole = near.from_us <= term["start_us"] and near.until_us >= term["end_us"]
@@ -211,11 +213,13 @@ class _Around:
 
 
 def _fetches_around_shrink(engine: LakeEngine, term: Row, shrink: Row, from_us: int, until_us: int) -> _Around:
+    """Read the follower's fetches in a time range around a shrink."""
     fetches = engine.keep(fetches_to_explain(engine, term, shrink["replica_id"], from_us, until_us))
     return _Around(engine, fetches, shrink["change_us"], (from_us, until_us))
 
 
 def _appends_to_explain(engine: LakeEngine, term: Row, shrink: Row, held: int | None) -> dict[str, Any]:
+    """Count the appends and records since the follower was last caught up, and the appends beyond its log end."""
     since = f"unix_micros(append_time) >= 1000 * {shrink['last_caught_up_time_ms']}"
     (row,) = engine.listed(engine(
         f"""
@@ -252,6 +256,7 @@ def _with_leader_ends(engine: LakeEngine, term: Row, fetches: tuple[FetchInText,
 
 
 def _observed_shrink(engine: LakeEngine, shrink: Row) -> Row | None:
+    """Find the follower's nearest shrink in the brokers' logs, at most a lag time away; None without one."""
     of_follower = rows_to_explain(
         engine, "observed_isr_changes", {name: shrink[name] for name in (*SET_COLUMNS, "replica_id")}
     )
@@ -265,7 +270,7 @@ def _observed_shrink(engine: LakeEngine, shrink: Row) -> Row | None:
 
 
 def _decisions_of_other_runs(engine: LakeEngine, shrink: Row) -> tuple[OtherRuleInText, ...]:
-    """Find what the other rule runs did about this shrink: made it too, kept the follower, or had dropped it before."""
+    """Find what the other rule runs did about this shrink: also made it, kept the follower, or dropped it before."""
     if shrink["made_by"] != "rule":
         return ()
     of_follower = {name: shrink[name] for name in FOLLOWER}
@@ -297,7 +302,7 @@ def _blamed_from_us(one: Row, term: Row, dropped: tuple[DroppedFollower, ...]) -
 def term_of_shrink(engine: LakeEngine, key: Row) -> dict[str, Any]:
     """Find the row of ``leader_epochs`` that covers a change, with ``start_us`` and ``end_us``.
 
-    A term with several stretches in the log has several rows.
+    A term that gaps in the log divide has several rows.
     """
     joined = engine(
         JOINED, leader_epochs=rows_to_explain(engine, "leader_epochs", {name: key[name] for name in SET_KEY})
@@ -322,12 +327,15 @@ def _in_term(engine: LakeEngine, term: Row) -> str:
 
 
 def _day_of_shrink(at_us: int) -> date:
+    """Return the UTC day of an instant."""
     return date(1970, 1, 1) + timedelta(microseconds=at_us)
 
 
 def _param_of_shrink(shrink: Row, name: str) -> int:
+    """Return a parameter of the rule run that made the shrink."""
     return int(json.loads(shrink["params_json"])[name])
 
 
 def _lag_time_of_shrink_ms(shrink: Row) -> int:
+    """Return the lag time of the rule run that made the shrink."""
     return _param_of_shrink(shrink, "replica_lag_time_max_ms")

@@ -155,6 +155,7 @@ def shrink_lines(story: ShrinkStory) -> list[str]:
 
 
 def _follower_of_shrink_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
+    """Describe one dropped follower: verdict, and a section for each question."""
     return [
         f"Broker {follower.replica_id}: {follower.verdict}, {', '.join(follower.causes)}",
         *_uncertain_shrink_text(follower),
@@ -172,6 +173,7 @@ def _follower_of_shrink_text(story: ShrinkStory, follower: DroppedFollower) -> l
 
 
 def _uncertain_shrink_text(follower: DroppedFollower) -> list[str]:
+    """Say on what the shrink depends if it is only possible, and how uncertain the check's time is."""
     lines = []
     if follower.depends_on is not None:
         lines.append(f"  Possible, not certain: it depends on {DEPENDS_ON[follower.depends_on]}")
@@ -181,10 +183,12 @@ def _uncertain_shrink_text(follower: DroppedFollower) -> list[str]:
 
 
 def _shrink_text_section(title: str, lines: Sequence[str]) -> list[str]:
+    """Indent the lines of a section below its title; nothing without lines."""
     return [f"  {title}", *(f"    {line}" for line in lines)] if lines else []
 
 
 def _silences_text(story: ShrinkStory) -> list[str]:
+    """Describe the leader's silences, and the times without any follower's fetch."""
     return [
         f"Broker {story.leader_id} was silent (it served no request) for {ms_text((end - start) / 1000)}, "
         f"from {time_text_ms(start)} to {time_text_ms(end)}."
@@ -197,6 +201,7 @@ def _silences_text(story: ShrinkStory) -> list[str]:
 
 
 def _seen_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
+    """Write what the rule saw: lastCaughtUpTimeMs, lag time and offsets."""
     caught_up_ms = follower.last_caught_up_time_ms
     if caught_up_ms <= 0:
         caught_up = f"lastCaughtUpTimeMs {caught_up_ms}: not caught up in this term"
@@ -220,6 +225,7 @@ def _seen_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _truth_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
+    """Write what was true: the follower's log end, the records that it lacked, and its fetches."""
     held = follower.true_log_end_offset
     if story.leader_log_end_offset is None:
         lines = ["its log end offset is not logged, but its fetch returned no records: it lacked nothing then"]
@@ -251,6 +257,7 @@ def _truth_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _waiting_text(follower: DroppedFollower) -> str:
+    """Say how long the leader held the follower's fetches or was silent."""
     held, silent = follower.leader_held_ms, follower.leader_silent_ms
     if held is not None and silent is not None:
         return f"the leader held its fetches for {ms_text(held)} and was silent for another {ms_text(silent)}"
@@ -263,12 +270,14 @@ def _waiting_text(follower: DroppedFollower) -> str:
 
 
 def _alive_text(story: ShrinkStory, follower: DroppedFollower) -> str:
+    """Say how long before the shrink the follower's last fetch arrived."""
     if not follower.fetches:
         return "none of its fetches arrived in this term before the shrink"
     return f"its last fetch arrived {ms_text(_since_last_fetch_ms(story, follower))} before the shrink"
 
 
 def _fetches_text(fetches: Sequence[FetchInText]) -> list[str]:
+    """Write a table of fetches."""
     if not fetches:
         return []
     titles = ("arrival", "handled", "processed", "completed", "offset", "leader LEO", "in leader", "wait")
@@ -291,6 +300,7 @@ def _fetches_text(fetches: Sequence[FetchInText]) -> list[str]:
 
 
 def _causes_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
+    """List all causes, each with whether it applies and the figures that decide it."""
     if follower.made_by == "controller":
         return ["yes  controller: the broker was fenced, shut down or reassigned; the rule had no part in it"]
     reasons = _reasons_text(story, follower)
@@ -299,6 +309,7 @@ def _causes_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _reasons_text(story: ShrinkStory, follower: DroppedFollower) -> dict[str, str]:
+    """Write, for each cause, the figures that decide whether it applies."""
     lag_time = ms_text(story.lag_time_ms)
     held = "at an unknown offset" if follower.true_log_end_offset is None else f"at {follower.true_log_end_offset}"
     last = f"last fetch {ms_text(_since_last_fetch_ms(story, follower))} ago" if follower.fetches else "no fetch"
@@ -320,6 +331,7 @@ def _reasons_text(story: ShrinkStory, follower: DroppedFollower) -> dict[str, st
 
 
 def _blame_text(story: ShrinkStory, follower: DroppedFollower, lag_time: str) -> str:
+    """Say how much of the time since the follower was caught up the leader accounts for."""
     explained_ms = (follower.leader_held_ms or 0) + (follower.leader_silent_ms or 0)
     share = f"the leader accounts for {ms_text(explained_ms)} of the time since it was last caught up"
     if "slow_leader" in follower.causes:
@@ -348,10 +360,12 @@ def _not_delivered(story: ShrinkStory, follower: DroppedFollower) -> str:
 
 
 def _since_last_fetch_ms(story: ShrinkStory, follower: DroppedFollower) -> float:
+    """Return the time from the arrival of the follower's last fetch to the shrink."""
     return (story.change_us - follower.fetches[-1].arrival_us) / 1000
 
 
 def _restored_text(story: ShrinkStory, follower: DroppedFollower) -> str:
+    """Say when the follower was back in the ISR."""
     if follower.restored_us is None:
         return f"not back in the ISR by the end of the term's log, at {time_text_ms(story.term_end_us)}"
     away = ms_text((follower.restored_us - story.change_us) / 1000)
@@ -359,6 +373,7 @@ def _restored_text(story: ShrinkStory, follower: DroppedFollower) -> str:
 
 
 def _observed_text(story: ShrinkStory, follower: DroppedFollower) -> str:
+    """Say whether the brokers' logs have this shrink as well, and how far apart the two are."""
     if follower.observed_us is None:
         return "the brokers' logs have no shrink of this follower within one lag time of this one"
     apart = _apart_text(follower.observed_us - story.change_us)
@@ -366,6 +381,7 @@ def _observed_text(story: ShrinkStory, follower: DroppedFollower) -> str:
 
 
 def _others_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
+    """Say what other rule runs decided about this follower."""
     groups: dict[str, list[str]] = {}
     for stand in follower.stands:
         if stand.stand == "made":
@@ -378,6 +394,7 @@ def _others_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _apart_text(by_us: int) -> str:
+    """Write how much earlier or later something is."""
     if abs(by_us) < 500:  # noqa: PLR2004 (less than what is shown)
         return "at the same time"
     return f"{ms_text(abs(by_us) / 1000)} {'later' if by_us > 0 else 'earlier'}"

@@ -85,6 +85,7 @@ def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
 
 
 def _x_of_lanes(scene: SwimlaneScene, field: str, *, last: bool = False) -> alt.X:
+    """Return the time axis that all lanes share; only the last lane labels it."""
     axis = (
         alt.Axis(
             labelExpr=f"utcFormat(toNumber(datum.value) + {offset_us(scene.from_us) // 1000}, '%H:%M:%S.%L')",
@@ -125,6 +126,7 @@ def _instants(scene: SwimlaneScene, story: ShrinkStory, *, last: bool = False, n
 
 
 def _lane_of_offsets(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
+    """Draw the leader's log end offset, the high watermark and the followers' log end offsets."""
     lines: dict[str, list[tuple[int, int]]] = {"leader": [], "high watermark": []} | {
         f"broker {replica}": _log_ends_of_follower(fetches) for replica, fetches in scene.fetches.items()
     }
@@ -160,6 +162,7 @@ def _log_ends_of_follower(fetches: tuple[FetchInText, ...]) -> list[tuple[int, i
 
 
 def _steps_on_lane(name: str, points: list[tuple[int, int]], scene: SwimlaneScene) -> Rows:
+    """Return the rows of a line of steps through these points."""
     inside = [(max(at_us, scene.from_us), offset) for at_us, offset in points]
     ends = [(scene.until_us, inside[-1][1])] if inside else []
     return [{"line": name, "at": at_us / 1000, "offset": offset} for at_us, offset in [*inside, *ends]]
@@ -252,10 +255,12 @@ def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.
 
 
 def _label_of_lane(names: list[str]) -> str:
+    """Write the names of rule runs that share a row, shortened if there are many."""
     return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")  # noqa: PLR2004
 
 
 def _whose_lane(run: str, story: ShrinkStory) -> str:
+    """Say whether a row shows the ISR of the brokers, of the explained rule run, or of other rule runs."""
     if run == BROKERS:
         return BROKERS
     return OWN if run in {story.rule, f"{story.rule} {story.params_json}"} else OTHERS

@@ -117,6 +117,7 @@ def fetch_phases_on_lane(fetch: FetchInText) -> list[tuple[str, int, int]]:
 
 
 def _leader_on_lane(engine: LakeEngine, story: ShrinkStory, within: Span) -> tuple[tuple[int, int, int], ...]:
+    """Read the leader's log end offset and high watermark over time, under the rule of the shrink."""
     key = {name: getattr(story, name) for name in (*SET_KEY, "rule", "params_json")}
     rows = engine.listed(engine(
         f"""
@@ -140,6 +141,7 @@ def _leader_on_lane(engine: LakeEngine, story: ShrinkStory, within: Span) -> tup
 def _fetches_on_lane(
     engine: LakeEngine, term: Row, replica_id: int, change_us: int, within: Span
 ) -> tuple[FetchInText, ...]:
+    """Return a follower's fetches in the time range, read from the lake."""
     fetches = fetches_to_explain(engine, term, replica_id, *within)
     text = f"""
         SELECT {FETCH} FROM {{fetches}} WHERE arrival_us < {within[1]} AND completed_us > {within[0]}

@@ -56,7 +56,7 @@ def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | N
 
 
 def find_undelivered(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
-    """Mark the drops before which the leader's responses were due but not delivered: it was not slow, the network was.
+    """Mark the drops before which the leader's responses were due but not delivered: the network is the suspect.
 
     Parameters
     ----------
@@ -90,6 +90,7 @@ def fetches_of_spans(lake: Lake) -> FetchesOfSpans | None:
 
 
 def _fetches_around_drops(lake: Lake, spans: pa.Table) -> pa.Table:
+    """Read from a lake the fetches that were in progress during the spans of time."""
     days = _day_of_absence(min(spans["from_us"].to_pylist())), _day_of_absence(max(spans["until_us"].to_pylist()))
     with engine_for_a_partition(lake) as engine:
         # Fetches are stored by the day on which they were handled, which may be later than that of arrival.
@@ -98,4 +99,5 @@ def _fetches_around_drops(lake: Lake, spans: pa.Table) -> pa.Table:
 
 
 def _day_of_absence(at_us: int) -> date:
+    """Return the UTC day of an instant."""
     return datetime.fromtimestamp(at_us / 1_000_000, UTC).date()

@@ -47,6 +47,7 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
 
 
 def _names_of_better_rules(best: RuleChoice, yours: RuleChoice) -> str:
+    """Name the rule runs of a choice, with their lag time if it differs from yours."""
     runs = best.runs if len(best.runs) <= NAMED else [*best.runs[: NAMED - 1], f"{len(best.runs) - NAMED + 1} others"]
     names = listed(runs, "or")
     if best.lag_time_ms != yours.lag_time_ms:
@@ -68,7 +69,7 @@ def _followers_kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluste
 
 
 def _price(best: RuleChoice, yours: RuleChoice) -> list[str]:
-    """The price of a rule in detection time, availability and acknowledged records, relative to the brokers' own."""
+    """Compare a rule with the brokers' own in detection time, availability and lost acknowledged records."""
     said = [_detection_of_better_rule(best.detection_ms, yours.detection_ms)]
     if best.misses != yours.misses:
         said.append(f"failures missed: {best.misses:,} instead of {yours.misses:,}")
@@ -99,8 +100,10 @@ def _detection_of_better_rule(best_ms: float | None, yours_ms: float | None) -> 
 
 
 def _price_of_better_rule(what: str, best: str, yours: str) -> str:
+    """Write a figure of the better rule, next to that of the brokers' own rule if the two differ."""
     return f"{what}: {best}" if best == yours else f"{what}: {best} instead of {yours}"
 
 
 def _price_in_seconds(span: Span | None) -> str:
+    """Write a number of seconds, the lower end of its range; "not known" for None."""
     return "not known" if span is None else f"{span[0]:.3g} s"

@@ -81,6 +81,7 @@ def incident_title(incident: Row) -> str:
 
 
 def _card_statements(incident: Row) -> list[str]:
+    """Write the statements about an incident for the row "what happened"."""
     if incident["fault_id"] is None:
         return []
     # The lines of the broker's own log explain the others, so they come last.
@@ -116,6 +117,7 @@ def incident_text(card: IncidentCard, cluster_id: str, picture: str = "") -> str
 
 
 def _card_rows(card: IncidentCard) -> list[tuple[str, str]]:
+    """List heading and text of each row of a card."""
     counts = ", ".join(f"{number:,} {CALLED[verdict]}" for verdict, number in card.counts)
     return [("When", f"{card.when} {zone_name()}"), ("Dropped followers", counts), *card.rows]
 
@@ -129,10 +131,12 @@ def _card_sentence(statements: str) -> str:
 
 
 def _markdown_text(text: str) -> str:
+    """Escape the characters that Markdown would interpret."""
     return printable(text).translate(_MARKUP)
 
 
 def _markdown_code(text: str) -> str:
+    """Write a text as inline code of Markdown."""
     fence = "``" if "`" in text else "`"
     return f"{fence}{printable(text)}{fence}"
 
@@ -206,6 +210,7 @@ def what_to_check(incident: Row) -> str:
 
 
 def _card_next_on_host(incident: Row) -> str:
+    """Say what to check on the host of the broker at fault."""
     if incident["unreached"] and not incident["silent_ms"]:
         return "its network interface and listener; ReplicaFetcher errors in server.log of the others"
     if incident["genuine_cause"] == "follower_slow" and not incident["silent_ms"]:
@@ -218,6 +223,7 @@ def _card_next_on_host(incident: Row) -> str:
 
 
 def _card_next_of_controller(incident: Row, host: str) -> str:
+    """Say what to check if the controller removed the replicas."""
     if incident["reassigned"] == incident["excluded"]:
         return "Nothing, if this reassignment was planned."
     if "fenced" in (incident["events"] or ()):

@@ -19,7 +19,7 @@ TROUBLES: Final = ("paused", "troubled")
 
 
 def incident_lines(own: OwnShrinks, incident: Row) -> list[str]:
-    """Describe an incident in lines: each statement, then the query and the log lines that support it.
+    """Describe an incident: each statement, followed by the query and the log lines that support it.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def _query_of_fetches_elsewhere(incident: Row) -> str:
 
 
 def _gap(incident: Row) -> str:
-    """Write the query for the lines around a silence, which itself has no lines in the request log."""
+    """Write the query for the last line before and the first after a silence, because the silence itself has none."""
     return (
         "SELECT DISTINCT completed_time, source_file, source_line FROM fetches "
         f"WHERE cluster_id = '{_incident_cluster(incident)}' AND leader_id = {incident['fault_id']} "
@@ -86,6 +86,7 @@ def _gap(incident: Row) -> str:
 
 
 def _time_of_incident_as_sql(incident: Row, time: str, before_us: int) -> str:
+    """Write the SQL condition that a time is in an incident, or at most ``before_us`` earlier."""
     within = (incident["since_us"] - before_us, incident["last_us"] + 2 * before_us)
     days, times = (
         " AND ".join(f"{kind} '{utc_text(us, form)}'" for us in within)
@@ -95,16 +96,19 @@ def _time_of_incident_as_sql(incident: Row, time: str, before_us: int) -> str:
 
 
 def _incident_cluster(incident: Row) -> str:
+    """Return the incident's cluster id, escaped for SQL."""
     return str(incident["cluster_id"]).replace("'", "''")
 
 
 def _incident_line_numbers_text(lines: set[int]) -> str:
+    """Write line numbers, shortened to the first ones."""
     more = len(lines) - LISTED
     named = ", ".join(map(str, sorted(lines)[:LISTED]))
     return f"line{'' if len(lines) == 1 else 's'} {named}{f' and {more} more' if more > 0 else ''}"
 
 
 def _incident_query(incident: Row, kind: str) -> str:
+    """Write the query for the rows behind a statement of this kind."""
     fault, rule = incident["fault_id"], f"rule = '{incident['rule']}'"
     table, which = {
         "unreached": ("shrink_verdicts", f"{rule} AND verdict = 'genuine' AND leader_id = {fault}"),

@@ -77,7 +77,7 @@ def made_healthy(incident: Row) -> int:
 
 
 def spared_in_story(number: int) -> str:
-    """Write, to follow the name of a healthy follower that was slower than others, how often leaders dropped it."""
+    """Say how often leaders dropped a slower but healthy follower; ends a sentence that begins with its name."""
     return f"was dropped {times_in_words(number)} although it lacked nothing, or kept pace"
 
 
@@ -87,14 +87,14 @@ def falls_behind_in_story(incident: Row) -> bool:
 
 
 def undelivered_in_story(incident: Row) -> str:
-    """Say whose responses were not delivered; to follow the name of the broker at fault."""
+    """Say whose responses were not delivered, as the end of a sentence that begins with the broker at fault."""
     if incident["fault_id"] in incident["undelivered_by"]:
         return f"did not get its responses through to {brokers_text(incident['undelivered_to'])}"
     return f"did not get the responses of {brokers_text(incident['undelivered_by'])}"
 
 
 def _story_of_who_fell_behind(incident: Row) -> list[tuple[str, str]]:
-    """Say which broker was silent, unreachable or stopped, and which followers were dropped for it."""
+    """Say why followers fell behind (a broker was silent, unreachable or stopped), and name those that were dropped."""
     said = []
     if incident["silent_ms"]:
         said.append((silence_in_story(incident), "silent"))

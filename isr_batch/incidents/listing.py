@@ -43,6 +43,7 @@ def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime |
 
 
 def _require_known_broker(own: OwnShrinks, broker: int) -> None:
+    """Refuse a broker that neither leads, replicates nor dropped a partition in these logs."""
     terms = own.tables["leader_epochs"].select(["leader_id", "assigned"]).to_pylist()
     there = {row["leader_id"] for row in terms} | {replica for row in terms for replica in row["assigned"]}
     there |= {row[side] for row in own.drops.to_pylist() for side in ("leader_id", "replica_id")}
@@ -96,6 +97,7 @@ def listed_incidents(
 
 
 def _lines_of_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool) -> list[str]:
+    """Write the worst MOST incidents in order of time, each with the ``isr-batch explain`` command for one drop."""
     shown = sorted(incidents[:MOST], key=lambda one: (one["cluster_id"], one["first_us"]))
     lines = []
     for one in shown:
@@ -109,11 +111,12 @@ def _lines_of_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *,
 
 
 def _several_clusters(own: OwnShrinks) -> bool:
+    """Whether the lake has several clusters, so that each incident has to name its cluster."""
     return len({one["cluster_id"] for one in own.clusters}) > 1
 
 
 def worst_partitions(own: OwnShrinks) -> list[Row]:
-    """Find the partitions with most healthy followers dropped from their ISRs."""
+    """Find the partitions that dropped the most healthy followers from their ISRs."""
     return ask_own_shrinks("partitions", {"most": str(PARTITIONS)}, drops=own.drops).to_pylist()  # type: ignore[no-any-return]
 
 

@@ -134,7 +134,7 @@ def _with_troubles(sql: ArrowSql, incidents: pa.Table, tables: Tables) -> list[R
 
 
 def ask_own_shrinks(name: str, values: dict[str, str], **tables: pa.Table) -> pa.Table:
-    """Run one of the queries in this folder's ``sql/``.
+    """Run a query from a file in ``incidents/sql``.
 
     Parameters
     ----------
@@ -153,12 +153,12 @@ Key = tuple[str, int, int]
 
 
 def incident_key(incident: Row) -> Key:
-    """Return what identifies an incident, to group drops by."""
+    """Return the key of an incident: its cluster, the broker at fault, and its number."""
     return incident["cluster_id"], incident["fault_id"], incident["incident"]
 
 
 def drops_of_incidents(own: OwnShrinks) -> dict[Key, list[Row]]:
-    """Group all drops by the key of their incident."""
+    """Group the brokers' drops of followers by incident, under the key of `incident_key`."""
     found: dict[Key, list[Row]] = defaultdict(list)
     for row in own.drops.to_pylist():
         found[incident_key(row)].append(row)

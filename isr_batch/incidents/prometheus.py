@@ -48,6 +48,7 @@ def prometheus_exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:
 
 
 def _prometheus_metrics_of_brokers(own: OwnShrinks) -> Iterator[PrometheusMetric]:
+    """Yield the metrics about the brokers' own drops."""
     dropped: list[tuple[dict[str, object], float]] = []
     for cluster in own.clusters:
         of = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
@@ -97,6 +98,8 @@ def _prometheus_metrics_of_brokers(own: OwnShrinks) -> Iterator[PrometheusMetric
 
 
 def _prometheus_metrics_of_rules(scores: list[Row]) -> Iterator[PrometheusMetric]:
+    """Yield the metrics about the scores of each rule."""
+
     def labels(row: Row) -> dict[str, object]:
         return {"cluster": row["cluster_id"], "rule": row["rule"], **json.loads(row["params_json"])}
 
@@ -112,6 +115,7 @@ def _prometheus_metrics_of_rules(scores: list[Row]) -> Iterator[PrometheusMetric
 
 
 def _prometheus_text(metric: PrometheusMetric) -> str:
+    """Write a metric with its help, its type and one line per value."""
     name = PREFIX + metric.name
     lines = [f"# HELP {name} {metric.help}", f"# TYPE {name} gauge"]
     lines += [f"{name}{_prometheus_labels(labels)} {value!r}" for labels, value in metric.values]

@@ -121,7 +121,7 @@ def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def _price_in_tenths(seconds: float | None) -> float:
-    """Round seconds of a price to tenths, so that a moment makes no difference; an unknown price is infinite."""
+    """Round a price in seconds to tenths, so that a tiny difference does not count; an unknown price is infinite."""
     return float("inf") if seconds is None else round(seconds, 1)
 
 
@@ -154,7 +154,7 @@ def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> lis
 
 
 def _over_topics(rows: Iterable[Row]) -> list[Row]:
-    """Add up rule runs that differ only in min.insync.replicas, because each covers other topics."""
+    """Add up the scores of rule runs that differ only in min.insync.replicas, because each covers other topics."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         params = {name: value for name, value in json.loads(row["params_json"]).items() if name != MIN_ISR}
@@ -163,7 +163,7 @@ def _over_topics(rows: Iterable[Row]) -> list[Row]:
 
 
 def _scores_together(group: Sequence[Row]) -> Row:
-    """Add up the scores of several rows; of maxima, keep the largest."""
+    """Add up the scores in several rows; for columns with a maximum, keep the largest."""
     sums = ("shrinks", "spurious", "genuine", "excluded", "unknown", "misses", "relinquishes", *COSTS)
     largest = max((row["detection_ms_p99"] for row in group if row["detection_ms_p99"] is not None), default=None)
     lost = [row["lost_records"] for row in group]
@@ -183,6 +183,7 @@ def _rules_of_brokers(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
 
 
 def _rule_choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]) -> RuleChoice:
+    """Make a choice of rule runs that make the same decisions, from their rows of scores."""
     first = group[0]
     rules = [REGISTRY[row["rule"]] for row in group if row["rule"] in REGISTRY]
     under_min_isr_s, offline_s, stalled_s = (_cost_of_choices([row[cost] for row in group]) for cost in COSTS)
@@ -196,6 +197,7 @@ def _rule_choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, 
 
 
 def _cost_of_choices(values: Sequence[float | None]) -> Span | None:
+    """Return the smallest and the largest of the known costs; None if none is known."""
     known = [value for value in values if value is not None]
     return (min(known), max(known)) if known else None
 
@@ -222,6 +224,7 @@ def _figures_of_choice(one: RuleChoice) -> tuple[float, ...]:
 
 
 def _choice_beats(one: RuleChoice, other: RuleChoice) -> bool:
+    """Whether one choice is at least as good as another in every figure, and better in one."""
     figures = [_figures_of_choice(each) for each in (one, other)]
     # A rule that no broker can run must not hide one that brokers can run.
     return (

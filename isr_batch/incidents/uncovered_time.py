@@ -40,4 +40,5 @@ def uncovered_time(coverage: Iterable[Row], broker: int, within: Span) -> tuple[
 
 
 def _uncovered_time_us(time: datetime) -> int:
+    """Convert a UTC time to microseconds since 1970."""
     return (time.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)

@@ -51,6 +51,7 @@ def _csv_text_guarded(cell: object) -> object:
 
 
 def _csv_cells(one: Row, lake: str) -> list[object]:
+    """Return the cells of one drop, in the order of the columns."""
     back = None if one["restored_us"] is None else (one["restored_us"] - one["change_us"]) // 1000
     known = one["fault_id"] is not None
     return [

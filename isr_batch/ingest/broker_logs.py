@@ -132,6 +132,7 @@ def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
     options: LogOptions,
     listed: LogFolder | None,
 ) -> IngestOfBrokerLogs:
+    """Plan and run the ingest of a folder; without new files, only report what the lake has."""
     lake = small.lake
     if read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"], {"cluster_id": cluster_id}).num_rows:
         raise UsageError(
@@ -161,6 +162,7 @@ def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
 def _read_and_write_broker_logs(
     small: SmallTables, engine: Engine, folder: Path, work: PlanOfFiles, cluster_id: str
 ) -> IngestOfBrokerLogs:
+    """Read the planned files, write their rows to all input tables, and account for every line."""
     lake = small.lake
     earlier = read_earlier_logs(lake, work, cluster_id)
     work.found.brokers = dict(earlier.brokers)
@@ -194,6 +196,7 @@ def _write_evidence(small: SmallTables, read: LinesOfInterest, every: LinesOfInt
 
 
 def _known_broker_logs(lake: Lake, cluster_id: str) -> list[IngestedFile]:
+    """Read the rows of ``ingested_files`` of a cluster."""
     names = [name for name in INGESTED_FILES.column_names if name != "cluster_id"]
     rows = read_columns(lake, INGESTED_FILES.name, names, {"cluster_id": cluster_id})
     return [IngestedFile(**row) for row in rows.to_pylist(maps_as_pydicts="strict")]
@@ -233,7 +236,7 @@ def _write(
 
 
 def _rows_to_keep(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str) -> str:
-    """Return the SQL condition of the rows that an ingest must keep: from logs that are gone, and not derived again."""
+    """Return the SQL condition for the rows that an ingest keeps: from logs that are gone, and not derived again."""
     broker = _BROKER[table.name]
     alone = read.time_of_gone_files(broker, time, _UNTIL.get(table.name))
     if table is COVERAGE:
@@ -254,6 +257,7 @@ def _rows_to_keep(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str
 
 
 def _since_broker_logs(broker: str, time: str, begins: Mapping[int, datetime]) -> str:
+    """Write the SQL condition that a row's time is at or after the beginning that its broker has."""
     rows = [f"{broker} = {broker_id} AND {time} >= {sql_instant(at)}" for broker_id, at in sorted(begins.items())]
     return " OR ".join(rows) or "false"
 
@@ -307,7 +311,7 @@ _SHOWN = 300
 
 
 def warnings_of_unread_lines(lake: Lake, cluster_id: str) -> list[str]:
-    """Warn about the lines on an ISR in the logs of a cluster that nothing reads."""
+    """Warn about lines on an ISR in a cluster's logs that match no known form, so that they were not read."""
     columns = ("source_file", "source_line", "raw")
     reasons = [UNREAD_ISR.reason, UNREAD_SHRINK.reason]
     rows = read_columns(lake, QUARANTINE.name, columns, {"cluster_id": cluster_id, "reason": reasons}).to_pylist()

@@ -70,6 +70,7 @@ def beginnings_of_file(known: Iterable[IngestedFile], file: LogFile) -> list[int
 
 
 def _file_began_as(file: LogFile, record: IngestedFile) -> bool:
+    """Whether a file, or a prefix of it, has the content that an earlier ingest recorded."""
     assert file.held is not None
     same = (record.kind, record.broker_id) == (file.kind, file.broker_id)
     return same and record.content_hash in {file.held.content_hash, *file.held.beginnings}
@@ -235,7 +236,7 @@ class ReadFiles:
 
     @property
     def days_of_rows(self) -> tuple[str, str] | None:
-        """Return the first and last event_date, as SQL, of the rows that `rows` selects; None if unbounded."""
+        """Return the first and last event_date, as SQL, of the rows selected by `rows`; None if unbounded."""
         days = self._day_bounds
         return (str(days[0]), str(days[1])) if days and not self.overlaps else None
 
@@ -285,6 +286,7 @@ class ReadFiles:
 
 
 def _file_swallows(file: LogFile, span: Span, record: IngestedFile) -> bool:
+    """Whether a request log that is read covers the whole period of an earlier ingested one of the same broker."""
     same = record.kind == REQUEST and record.broker_id == file.broker_id and _files_overlap(record.span, span)
     return bool(same and record.span and span[0] <= record.span[0] and record.span[1] <= span[1])
 
@@ -320,14 +322,17 @@ def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[date
 
 
 def _files_overlap(one: Span | None, other: Span) -> bool:
+    """Whether two periods overlap by more than OVERLAP."""
     return one is not None and min(one[1], other[1]) - max(one[0], other[0]) > OVERLAP
 
 
 def _file_between(time: str, span: Span) -> str:
+    """Write the SQL condition that a time is in a period, both ends included."""
     return f"{time} BETWEEN {sql_instant(span[0])} AND {sql_instant(span[1])}"
 
 
 def _files_done(columns: Sequence[str], span: Span) -> str:
+    """Write the SQL condition that a request was completed in a period, by the first column that is not null."""
     # Without coalesce: an overwrite by Delta 4.4 whose condition has coalesce in it silently deletes nothing.
     first, *others = columns
     return (
@@ -336,12 +341,14 @@ def _files_done(columns: Sequence[str], span: Span) -> str:
 
 
 def _file_within(time: str, after: datetime | None, upto: datetime | None) -> str:
+    """Write the SQL condition that a time is after the one instant and at most the other; None leaves a side open."""
     bounds = [f"{time} > {sql_instant(after)}"] if after else []
     bounds += [f"{time} <= {sql_instant(upto)}"] if upto else []
     return " AND ".join(bounds) or "true"
 
 
 def _file_meets(time: str, until: str | None, after: datetime | None, upto: datetime | None) -> str:
+    """Write the SQL condition that the span from ``time`` to ``until`` overlaps a period."""
     if until is None:
         return _file_within(time, after, upto)
     bounds = [f"{until} > {sql_instant(after - GOES_ON)}"] if after else []

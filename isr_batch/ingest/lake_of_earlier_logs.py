@@ -131,6 +131,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
     read = {file.name for file in work.found.files} | {record.source_file for record in work.superseded}
 
     def last_rows(begins_us: Mapping[int, int]) -> LastRows:
+        """Read the last rows of the brokers' earlier logs, before these times."""
         if not begins_us:
             return LastRows()
         first, last = (_EPOCH + timedelta(microseconds=us) for us in (min(begins_us.values()), max(begins_us.values())))
@@ -228,4 +229,5 @@ def _lines_still_needed(sql: ArrowSql, lines: pa.Table) -> pa.Table:
 
 
 def _us_in_lake(instant: datetime) -> int:
+    """Convert an instant to microseconds since 1970."""
     return (instant - _EPOCH) // timedelta(microseconds=1)

@@ -142,7 +142,7 @@ class _Replaced(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """The given rows by where they are: this process, files, or Spark; ``refused`` are those that no table accepts."""
+    """The given rows of each table, with their engine; ``refused`` are the rows that violate a contract."""
 
     few: dict[str, pa.Table]
     files: dict[str, list[FileOfWorker]]
@@ -159,6 +159,7 @@ def _look_at_given_rows(
     replaced: _Replaced,
     pool: ThreadPoolExecutor,
 ) -> _Given:
+    """Count the given rows of each table, find their period, and separate those that violate the table's contract."""
     cuts = [(table, time) for table, time in CUT_BY if table.name in tables]
     tables = {
         name: _here_if_few_rows(rows) if small and isinstance(rows, Spread) else rows for name, rows in tables.items()
@@ -206,6 +207,7 @@ def _look_at_given_rows(
 
 
 def _here_if_few_rows(rows: Spread) -> Given:
+    """Collect rows to this process if they are few; leave them to Spark otherwise."""
     few = here_if_few(rows, sizes.SPREAD_ROWS)
     return rows if few is None else few
 
@@ -232,6 +234,7 @@ def _written_by_workers(where: Mapping[str, str], share: tuple[Table, Spread, St
 
 
 def _span_of_files(files: list[FileOfWorker], time: str) -> Span | None:
+    """Return the first and last instant in files that workers wrote, as text; None without files."""
     first_us = [file.least[time] for file in files]
     last_us = [file.most[_upto(time)] for file in files]
     return (
@@ -242,6 +245,7 @@ def _span_of_files(files: list[FileOfWorker], time: str) -> Span | None:
 
 
 def _rows_in_spark(lake: Lake, rows: Given) -> DataFrame:
+    """Convert rows of any kind to a DataFrame."""
     if isinstance(rows, Spread):
         return spark_frame_of_spread(rows)
     if not isinstance(rows, pa.Table):
@@ -264,6 +268,7 @@ class _Look(NamedTuple):
 
 
 def _look_at_frame(frame: DataFrame, time: str, broken: Column) -> _Look:
+    """Count the rows of a DataFrame and those that violate the contract, and find their period."""
     # Instants are collected as text, because Python would convert them to the local time zone.
     bounds = (F.min(time).cast("string"), F.max(_upto(time)).cast("string"))
     first, last, rows, refused = frame.select(*bounds, F.count("*"), F.count(broken)).collect()[0]
@@ -271,7 +276,7 @@ def _look_at_frame(frame: DataFrame, time: str, broken: Column) -> _Look:
 
 
 def _upto(time: str) -> str:
-    """Return the column with a row's last instant, given that with its first: they differ for terms and runs."""
+    """Return the column with a row's last instant, given that of its first; terms and runs of fetches have both."""
     return "last_handled_time" if time == "handled_time" else time
 
 
@@ -292,7 +297,7 @@ def _broken(table: Table, within: str) -> Column:
 
 
 def _refused(frame: DataFrame, why: Column, run_id: str) -> DataFrame:
-    """Make rows of quarantine from the rows that have a reason to be refused."""
+    """Make rows of quarantine from the rows that break their table's contract, with the reason."""
     missing = F.lit(None)
     file, line = (F.col(name) if name in frame.columns else missing for name in ("source_file", "source_line"))
     return frame.where(why.isNotNull()).select(
@@ -313,6 +318,7 @@ def _span_of_all(spans: list[Span]) -> Span:
 
 
 def _days_replaced(spans: list[Span]) -> Days | None:
+    """Return the first and the last day of the periods; None without any."""
     if not spans:
         return None
     first, last = _span_of_all(spans)

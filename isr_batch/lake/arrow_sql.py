@@ -71,7 +71,7 @@ class ArrowView:
 
 
 class _GivenArrowRows:
-    """A slot for the rows that a prepared query reads when it runs."""
+    """Stands for a table in a prepared query, which reads the rows that are put here when it runs."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows: pa.Table | None = rows
@@ -162,6 +162,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
     def _asked(
         self, text: str, tables: Mapping[str, pa.Table | ds.Dataset | ArrowView]
     ) -> "Iterator[duckdb.DuckDBPyRelation]":
+        """Run a query on a separate connection, and yield its result."""
         views = {name: table for name, table in tables.items() if isinstance(table, ArrowView)}
         stored = {name: table for view in views.values() for name, table in view.tables.items()}
         stored |= {name: table for name, table in tables.items() if name not in views}

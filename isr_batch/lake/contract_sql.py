@@ -16,6 +16,7 @@ def rows_that_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.Table:
 
 
 def _rows_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.ChunkedArray:
+    """Evaluate a condition in Spark's SQL on each row."""
     plain = [
         name for name, type_ in zip(rows.column_names, rows.schema.types, strict=True) if not pa.types.is_map(type_)
     ]

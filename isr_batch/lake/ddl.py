@@ -37,6 +37,7 @@ def column_types_in_log(schema: str) -> dict[str, str]:
 
 
 def _ddl_type_in_log(kind: str | dict[str, Any]) -> str:
+    """Convert a type in Delta's log to SQL."""
     if isinstance(kind, str):
         return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
     if kind["type"] == "array":
@@ -48,6 +49,7 @@ def _ddl_type_in_log(kind: str | dict[str, Any]) -> str:
 
 
 def _types_of_contract(columns: Iterable[Column]) -> dict[str, str]:
+    """Return the columns' types by name, in the spelling of `column_types`."""
     return {column.name: column.type.lower().replace(" ", "") for column in columns}
 
 

@@ -89,6 +89,7 @@ class InProcess(LakeEngine):
         return ArrowView(text, {name: self._opened(name, (*columns, *fields))}, schema)
 
     def _opened(self, name: str, columns: Sequence[str]) -> pa.Table | ds.Dataset:
+        """Open columns of a table, by Spark if this process cannot read its files."""
         opened = open_columns(self._lake, name, columns)
         opened = read_columns(self._lake, name, columns) if opened is None else opened
         return without_zones(opened) if isinstance(opened, pa.Table) else opened

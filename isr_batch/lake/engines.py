@@ -32,7 +32,7 @@ class NearSpark(InProcess):
 
 
 def engine_for(lake: Lake, names: Sequence[str]) -> LakeEngine:
-    """Choose the engine for queries on these tables by their size, because DuckDB holds them in memory."""
+    """Choose the engine for queries on some tables by the size of the tables, because DuckDB holds them in memory."""
     few = sum(stored_bytes(lake, name) for name in names) <= sizes.QUERIED_BYTES
     return NearSpark(lake) if few else BySpark(lake)
 
@@ -61,4 +61,5 @@ def engine_for_results(
 
 
 def _count_by_engine(engine: LakeEngine, rows: Rows) -> int:
+    """Count rows by a query."""
     return int(engine.listed(engine("SELECT count(*) AS n FROM {rows}", rows=rows))[0]["n"])

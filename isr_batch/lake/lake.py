@@ -151,6 +151,7 @@ class Lake:
         return text
 
     def _require(self, name: str) -> None:
+        """Check that a table exists and fits its contract, once."""
         if name not in self._checked:
             if not self.has(name):
                 raise NoInputError(
@@ -227,6 +228,7 @@ class Lake:
         return self._reached.get(name) or self._by_delta_rs(self._location(name))
 
     def _by_delta_rs(self, location: str) -> DirectTable:
+        """Return the table at a location for access by delta-rs."""
         return DirectTable(store_of(location, lambda key: hadoop_setting(self.spark, key)), self.metadata)
 
     def log(self, name: str) -> deltalake.DeltaTable | None:
@@ -345,6 +347,7 @@ class Lake:
             ) from error
 
     def _check(self, table: Table) -> None:
+        """Fail if the columns or types of a table differ from its contract."""
         log = self.log(table.name)
         found = (
             column_types_in_log(log.schema().to_json())
@@ -360,6 +363,7 @@ class Lake:
         self._checked.add(table.name)
 
     def _renew_constraints(self, table: Table) -> None:
+        """Update the constraints of a table that an earlier version of isr-batch created."""
         if log := self.log(table.name):
             renew_constraints(table, log)
             return
@@ -372,6 +376,7 @@ class Lake:
         return json.dumps({"run_id": self.run_id, **more})
 
     def _location(self, name: str) -> str:
+        """Return the address of a table's folder."""
         if self.catalog:
             return str(self.detail(name)["location"])
         place = f"{self.root.rstrip('/')}/{name}"
@@ -388,6 +393,7 @@ class Lake:
         return self.spark.sql(f"DESCRIBE DETAIL {self.identifier(name)}").collect()[0]
 
     def _last_commit(self, name: str) -> dict[str, Any]:
+        """Read the newest entry in a table's history."""
         if log := self.log(name):
             return log.history(1)[0]
         return self.spark.sql(f"DESCRIBE HISTORY {self.identifier(name)} LIMIT 1").collect()[0].asDict()

@@ -74,10 +74,12 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         return self._here.arrow(self._here(_with_marks(text, tables), **tables))
 
     def _tables(self, text: str) -> dict[str, Rows | None]:
+        """Open the tables that a query names."""
         return {name: self._table(name) for name in re.findall(r"\w+", text) if name in TABLES or name in VIEWS}
 
     @cached_property
     def _spark(self) -> LakeEngine:
+        """Open Spark as the engine, with isr-batch's functions."""
         for text in sql_texts("functions").values():
             self.lake.spark.sql(text)
         return self._opened.enter_context(BySpark(self.lake))
@@ -104,6 +106,8 @@ def lake_sql_for_spark(text: str, **values: Value) -> str:
 
 
 def _sql_with_values(text: str, values: Mapping[str, Value], quote: Callable[[str], str]) -> str:
+    """Replace ``:name`` in a query by its value."""
+
     def written(value: object) -> str:
         return quote(value) if isinstance(value, str) else "NULL" if value is None else repr(value)
 

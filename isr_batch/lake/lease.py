@@ -117,17 +117,20 @@ def sole_writer(lake: Lake) -> Iterator[None]:
 
 
 def _scheme_of_lake(lake: Lake) -> str:
+    """Return the scheme of the lake's address; empty for a folder."""
     place = lake.spark.catalog.getDatabase(lake.root).locationUri if lake.catalog else lake.root
     return urlsplit(place or "").scheme
 
 
 def _last_turn_of_lease(lake: Lake) -> dict[str, Any] | None:
+    """Read the last row of the lease; None if nothing ever held it."""
     lake.was_written(RUN_LEASE.name)  # another process may have written
     turns = read_columns(lake, RUN_LEASE.name, RUN_LEASE.column_names).to_pylist()
     return max(turns, key=lambda row: (row["turn"], row["given_back"], row["taken_time"]), default=None)
 
 
 def _write_turn_of_lease(lake: Lake, number: int, what: str, *, given_back: bool = False) -> None:
+    """Append a row to the lease, which fails if the same row is there."""
     row = {
         "turn": number, "run_id": lake.run_id, "host": str(_this_process_of_lease()), "pid": os.getpid(),
         "taken_time": datetime.now(UTC), "given_back": given_back,
@@ -137,6 +140,7 @@ def _write_turn_of_lease(lake: Lake, number: int, what: str, *, given_back: bool
 
 
 def _beat_of_lease(lake: Lake, number: int, ended: threading.Event) -> None:
+    """Append heartbeats until the event ``ended``; runs in a thread."""
     beats = 0
     while not ended.wait(BEAT.total_seconds()):
         beats += 1
@@ -165,6 +169,7 @@ class _LeaseProcess:
 
     @classmethod
     def parse(cls, text: str) -> "_LeaseProcess":
+        """Read an identity from its text in the lease."""
         return cls(*(*text.split("|"), "", "", "")[:4])
 
     def __str__(self) -> str:
@@ -182,6 +187,7 @@ class _LeaseProcess:
 
 @cache
 def _this_process_of_lease() -> _LeaseProcess:
+    """Return the identity of this process."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     if not boot.exists():
         return _LeaseProcess(socket.gethostname(), "", "", "")
@@ -201,6 +207,7 @@ def _started(pid: int) -> str:
 
 
 def _is_process_of_lease_there(pid: int) -> bool:
+    """Whether a process with this number runs on this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -211,18 +218,21 @@ def _is_process_of_lease_there(pid: int) -> bool:
 
 
 def _is_lease_turn_over(row: dict[str, Any]) -> bool:
+    """Whether the lease was released, its process has ended, or its heartbeats stopped."""
     process = _LeaseProcess.parse(row["host"])
     expiry = EXPIRY if process.boot else _OLD_EXPIRY
     return bool(row["given_back"] or process.is_gone(row["pid"]) or datetime.now(UTC) - row["taken_time"] > expiry)
 
 
 def _holder_of_lease(holder: dict[str, Any] | None) -> str:
+    """Name the run that holds the lease, for a message."""
     if holder is None:
         return "another run"
     return f"run {holder['run_id']} (process {holder['pid']} on {_LeaseProcess.parse(holder['host']).host})"
 
 
 def _refuse_lease(lake: Lake, holder: dict[str, Any] | None) -> None:
+    """Raise the error that another run holds the lease."""
     raise WriteConflictError(
         f"{_holder_of_lease(holder)} is writing to {lake.root}",
         "nothing was changed: repeat the command when it has finished. On the same machine a killed run blocks "

@@ -54,6 +54,7 @@ def maintain_tables(lake: Lake, retain_hours: int, state_days: int) -> list[Row]
 
 
 def _maintain_old_states(lake: Lake, days: int) -> None:
+    """Delete the states of replays before the last ``days`` days."""
     kept = pc.min_max(read_columns(lake, REPLAY_STATE.name, ["event_date"])["event_date"])
     first, last = kept["min"].as_py(), kept["max"].as_py()
     if last is not None and first <= last - timedelta(days=days):
@@ -63,6 +64,7 @@ def _maintain_old_states(lake: Lake, days: int) -> None:
 
 
 def _maintain_table(lake: Lake, table: Table, retain_hours: int) -> Row:
+    """Compact and clean a table; return its row of the result."""
     before, size = _count_data_files(lake, table)
     there = lake.direct(table.name)
     if there and size <= sizes.MAINTAINED_BYTES:
@@ -78,6 +80,7 @@ def _maintain_table(lake: Lake, table: Table, retain_hours: int) -> Row:
 
 
 def _maintain_here(there: DirectTable, table: Table, retain_hours: int) -> None:
+    """Compact and clean a table without Spark."""
     said = CommitProperties(custom_metadata={"userMetadata": there.metadata()})
     try:
         # Tables with large rows are read by location: their files are large, with small row groups
@@ -94,6 +97,7 @@ def _maintain_here(there: DirectTable, table: Table, retain_hours: int) -> None:
 
 
 def _maintain_checksums(folder: Path) -> None:
+    """Delete the checksums of data files that no longer exist."""
     for sums in folder.rglob(".*.parquet.crc"):
         if "_delta_log" not in sums.parts and not sums.with_name(sums.name[1 : -len(".crc")]).exists():
             sums.unlink(missing_ok=True)

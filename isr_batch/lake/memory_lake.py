@@ -45,6 +45,7 @@ class MemoryLake(Lake):
         return MemoryTable(no_rows(TABLES[name]) if rows is None else rows)
 
     def _rows(self, name: str) -> pa.Table | None:
+        """Return the rows of a table; None if it was not given."""
         return next((rows for table, rows in self.tables.items() if table.name == name), None)
 
 
@@ -69,4 +70,5 @@ class MemoryTable(DirectTable):
 
 
 def _no_spark() -> NoReturn:
+    """Fail, because tables in memory never need a session."""
     raise AssertionError("tables in memory are read without Spark")

@@ -112,6 +112,7 @@ class _ReadOnlyCheck:
         self._has = ", ".join(names) or "no table"
 
     def plan(self, plan: Java) -> None:
+        """Check every node of a parsed plan."""
         rest: list[tuple[Java, frozenset[str], int]] = [(plan, frozenset(), 0)]
         while rest:
             part, named, level = rest.pop()
@@ -134,6 +135,7 @@ class _ReadOnlyCheck:
                     rest += [(each, named, level + (form in _NODES)) for each in self._made_of(part, form)]
 
     def _kind_of(self, part: Java) -> tuple[str, str]:
+        """Return the class of a part of a plan, and the form by which its parts are listed."""
         name = part.getClass().getName()
         if name not in self._forms:
             forms = (form for form in _FORMS if is_instance_of(self._gateway, part, form))
@@ -141,9 +143,11 @@ class _ReadOnlyCheck:
         return name.rpartition(".")[2], self._forms[name]
 
     def _made_of(self, part: Java, form: str) -> Iterable[Java]:
+        """List the parts of a part."""
         return self._list(part.toSeq() if form == _ITERABLE else part.productIterator().toSeq()) if form else ()
 
     def _node(self, node: Java, kind: str, form: str, named: frozenset[str]) -> None:
+        """Refuse a node that does not belong to a query."""
         if form == _PLAN and kind not in _QUERY:
             words = re.sub(r"(?<!^)(?=[A-Z])", " ", kind.strip("$")).lower()
             raise UsageError(f"this is not a query on the lake's tables: {words}", HINT)
@@ -159,13 +163,16 @@ class _ReadOnlyCheck:
             raise UsageError("names computed with IDENTIFIER are not allowed", HINT)
 
     def _table(self, words: list[str], named: frozenset[str]) -> None:
+        """Refuse a table that is neither the lake's nor defined in the query."""
         if len(words) > 1 or words[0].lower() not in self._names | named:
             raise UsageError(f"the lake has no {'.'.join(words)}", f"it has {self._has}. {HINT}")
 
     def _function(self, words: list[str], known: Collection[str]) -> None:
+        """Refuse a function that is unknown or runs Java."""
         name = ".".join(words).lower()
         if name not in known or name in _RUNS_JAVA:
             raise UsageError(f"function {name} is not allowed in a query", HINT)
 
     def _words(self, words: Java) -> list[str]:
+        """Convert a list of Java to one of Python."""
         return [*self._list(words)]

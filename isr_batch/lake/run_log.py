@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunCounts:
-    """Numbers of rows that a step read, wrote and refused, for ``run_log``."""
+    """Counts of rows that a step read, wrote and refused, for ``run_log``."""
 
     rows_in: int = 0
     rows_out: int = 0
@@ -64,6 +64,7 @@ def is_still_valid(lake: Lake, run_id: str, command: str, config_hash: str) -> b
 
 
 def _versions_of_input(lake: Lake) -> dict[str, int]:
+    """Return the Delta version of each input table."""
     return {table.name: lake.version(table.name) for table in INPUT_TABLES if lake.has(table.name)}
 
 
@@ -87,6 +88,7 @@ def write_run_log(lake: Lake, command: str, window: str | None, config_hash: str
     started, clock = datetime.now(UTC), time.monotonic()
 
     def write(exit_code: int, message: str | None) -> None:
+        """Append the row of this run."""
         versions = _versions_of_input(lake)
         row = {
             "run_id": lake.run_id,

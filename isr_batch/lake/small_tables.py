@@ -119,6 +119,7 @@ class SmallTables:
             raise SchemaError(f"{broken} rows break the contract of {table.name}, or are outside the rows to replace")
 
         def replacing(there: deltalake.DeltaTable) -> Actions:
+            """Return the actions that replace the rows on top of a version of the table."""
             gone: list[RemoveAction] = []
             after = [rows.cast(schema)]
             for file in data_files(there, days):
@@ -166,13 +167,14 @@ class SmallTables:
         new = [*_small_files_written(to.store, table, rows)]
 
         def unless_done(there: deltalake.DeltaTable) -> Actions:
+            """Return the actions that append the row, unless a version already has its key."""
             return new if there.transaction_version(key) is None else []
 
         # If two processes write the same key, the later one fails with a conflict, and finds the key when it retries.
         commit(to, table, unless_done, [Transaction(key, 1, now_ms())])
 
     def _committed_to(self, table: Table) -> DirectTable | None:
-        """Return the table if deltalake can commit to it, which is faster than Spark."""
+        """Return a table to which deltalake can commit, which is faster than Spark; None if it cannot."""
         if there := self.lake.reached(table.name):
             return there
         try:
@@ -205,6 +207,7 @@ class SmallTables:
 
 
 def _size_of_small_files(files: Sequence[dict[str, Any]]) -> int:
+    """Add up the sizes of files."""
     return sum(file["size_bytes"] for file in files)
 
 
@@ -217,6 +220,7 @@ def _small_files_written(store: Store, table: Table, rows: pa.Table) -> Iterator
 
 
 def _parts_of_small_table(rows: pa.Table, by: tuple[str, ...]) -> Iterator[tuple[pa.Table, str]]:
+    """Split rows by partition, each part with its value."""
     if not by:
         if rows.num_rows:
             yield rows, ""

@@ -49,7 +49,7 @@ _ROWS_AT_A_TIME: Final = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sq
 
 
 class _Late(NamedTuple):
-    """A struct of large columns that workers read later, by location: its store, its fields, the size of its files."""
+    """Describes a struct of large columns that workers read later, by location: store, fields, size of files."""
 
     store: Store
     schema: pa.Schema
@@ -154,6 +154,7 @@ class BySpark(LakeEngine):
         return made
 
     def _tasks(self, size_bytes: int) -> int:
+        """Choose the number of tasks for an amount of data."""
         try:
             cores = self._lake.spark.sparkContext.defaultParallelism
         except (AttributeError, PySparkException):  # over Spark Connect
@@ -175,6 +176,7 @@ class BySpark(LakeEngine):
         return self._lake.spark.sql(text.format(**used) if used else text)
 
     def _view(self, rows: DataFrame) -> str:
+        """Register rows as a temporary view; return its name."""
         # Not `spark.sql(text, name=rows)`: it drops its views at once, and Spark drops persisted rows together with a
         # view.
         self._views.append(f"rows_{uuid.uuid4().hex}")
@@ -194,6 +196,7 @@ class BySpark(LakeEngine):
         return self._persisted(rows, StorageLevel.MEMORY_AND_DISK_DESER)
 
     def _persisted(self, rows: DataFrame, level: StorageLevel) -> DataFrame:
+        """Persist rows at a storage level, or collect them where Spark refuses to persist."""
         try:
             self._kept.append(rows.persist(level))
         except PySparkException:  # serverless platforms refuse to persist

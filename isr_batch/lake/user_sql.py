@@ -63,6 +63,7 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
 
 
 def _is_query_for_spark(lake: Lake) -> bool:
+    """Decide whether Spark runs a query, and report the choice."""
     if lake.engine.wanted == "auto" and (lake.catalog or lake.reached("run_log") is None):
         lake.engine.say("engine spark: only Spark can read tables at this location; --engine local tries DuckDB")
         return True
@@ -154,6 +155,7 @@ def _asked(text: str, names: list[str]) -> set[str]:
 
 
 def _view_for_user_sql(lake: Lake, name: str) -> ArrowView:
+    """Open a table or view for DuckDB; instants have no zone."""
     if name not in TABLES:
         return ArrowView(views_for_duckdb()[name], {}, pa.schema([]))
     columns = contract_of(name).column_names

@@ -46,6 +46,7 @@ def create_catalog_views(lake: Lake) -> None:
 
 
 def _statements_for_spark(lake: Lake) -> list[str]:
+    """Write the statements for a Spark session."""
     views = sql_texts()
     texts = {name: f"SELECT * FROM {lake.identifier(name)}" if name in TABLES else views[name] for name in lake.names()}
     created = [f"CREATE OR REPLACE TEMPORARY VIEW {name} AS\n{text.strip()}" for name, text in texts.items()]
@@ -70,6 +71,7 @@ def _for_a_catalog(lake: Lake) -> list[str]:
 
 
 def _statements_for_duckdb(lake: Lake) -> list[str]:
+    """Write the statements for DuckDB, including the functions that Spark has and DuckDB lacks."""
     views = views_for_duckdb()
     texts = {name: _query_on_files(lake, name) if name in TABLES else views[name] for name in lake.names()}
     return [

@@ -128,7 +128,7 @@ def states_key(runs: Sequence[RuleRun]) -> str:
 
 @dataclass(frozen=True)
 class DaysOfReplay:
-    """The days that a replay of a window must do, the states from which it continues, and those that it stores.
+    """The days that a replay of a window must process, the states from which it continues, and those that it stores.
 
     The days are considered not replayed until `mark` is called.
     """
@@ -211,6 +211,7 @@ def _latest_states(
 
 
 def _mark_days(lake: Lake, rows: list[dict[str, object]], window: Window, runs: Sequence[RuleRun]) -> None:
+    """Replace the rows of ``replayed_days`` for these rules and days."""
     where = f"{of_rules(runs)} AND {window.condition}"
     marks = pa.Table.from_pylist(rows, arrow_schema(REPLAYED_DAYS))
     with ArrowSql() as sql:
@@ -222,7 +223,7 @@ def _mark_days(lake: Lake, rows: list[dict[str, object]], window: Window, runs: 
 
 
 def of_rules(runs: Sequence[RuleRun]) -> str:
-    """Return the SQL condition for rows of the rules in these runs."""
+    """Return the SQL condition that a row belongs to the rule of one of these rule runs."""
     names = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))
     return f"rule IN ({names})"
 
@@ -271,4 +272,5 @@ def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[di
 
 
 def _hash_of_days(*parts: object) -> str:
+    """Hash values to 16 hex digits."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

@@ -114,7 +114,7 @@ def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None =
 
 
 def joined_terms(engine: LakeEngine) -> Rows:
-    """Return the terms of leaders; one that spans several logs, read one after the other, is one row."""
+    """Return the terms of leaders, one row per term, even if a term spans logs that were read one after the other."""
     return engine(JOINED, leader_epochs=engine.table("leader_epochs"))
 
 
@@ -154,6 +154,7 @@ def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
 
 
 def _segments_in_window(engine: LakeEngine, window: Window, where: str) -> Rows:
+    """Return the packed segments of a window as rows of the stream."""
     columns = (*SET_COLUMNS, "first_time", "event_date")
     segments = engine.with_struct("fetch_segments", columns, "segment", SEGMENT.names, window.handled_days)
     of_days = f"(SELECT * FROM {{segments}} AS segments WHERE {window.handled_in} AND {where}) AS of_days"

@@ -78,6 +78,7 @@ def timelines_of_one_partition(
 
 
 def _not_one_partition(lake: Lake, partition: Partition, clusters: Sequence[str]) -> NoInputError:
+    """Make the error that the lake has no such partition, or several clusters have it."""
     cluster_id, topic, partition_id = partition
     topics = sorted(set(read_columns(lake, "leader_epochs", ("topic",))["topic"].to_pylist()))
     if topics and topic not in topics:

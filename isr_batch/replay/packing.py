@@ -148,7 +148,7 @@ def _files_to_pack(lake: Lake, table: Table, days: Sequence[date]) -> list[DataF
 
 
 def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
-    """Make sorted chunks in this process; None if the input is too large, or only Spark can read it."""
+    """Pack fetches and appends into sorted chunks in this process; None if they are too many, or need Spark."""
     read = {name: of_table for name, of_table in files.items() if of_table is not None}
     if len(read) < len(files) or sum(file.size for of_table in read.values() for file in of_table) > sizes.PACKED_BYTES:
         return None
@@ -168,7 +168,7 @@ def _chunks_in_order(made: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def _chunks_of_days(lake: Lake, table: Table, where: str, files: FilesOfTables) -> DataFrame:
-    """Make chunks (``udfs.batches.event_chunks.PIECES``) from some days of a table."""
+    """Read the rows of some days of a table, and pack them into chunks of events (``event_chunks.PIECES``)."""
     make, columns = _OF[table.name]
     of_table = files[table.name]
     if of_table is None:
@@ -177,6 +177,7 @@ def _chunks_of_days(lake: Lake, table: Table, where: str, files: FilesOfTables) 
     shares = _shares_of_packing(of_table)
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pack the rows of a task's share of the files."""
         mine = [part for batch in numbers for number in batch.column("id") for part in shares[number.as_py()]]
         return make(batch for part in mine for batch in _rows_to_pack(part, columns))
 
@@ -204,9 +205,10 @@ def _rows_to_pack(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch
 
 
 def _packed_chunks(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
-    """Sort chunks by set and time, and apply a function that makes segments of them."""
+    """Sort chunks by set and time, make segments of them, and apply a function to the segments."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Make segments of sorted chunks, and apply ``work`` to them."""
         _load_kernels()
         return work(pack_segments(batches))
 
@@ -232,6 +234,7 @@ def _conformed_segments(
 def _segments_written(
     conform: OfBatches, store: Store, where: str, segments: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """Write segments to files of their table; runs in a worker."""
     return with_files_written(FETCH_SEGMENTS, store, where, ArrowSql, conform(segments))
 
 

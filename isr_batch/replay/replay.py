@@ -112,6 +112,7 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
     replay_id = uuid.uuid4().hex[:12]
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Replay a worker's share of the stream, and write its results."""
         keep_compiled()
         results = replay_batches(batches, runs, kinds, window.end_us, shared, around_shrinks=around_shrinks)
         kept = timelines_kept(results, shared, window.start_us, replay_id)

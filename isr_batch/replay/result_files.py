@@ -113,6 +113,7 @@ class _HeldResultFiles:
         self.files: dict[str, TaskFiles] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
+        """Collect results, and write them when there are many."""
         self.waiting.append(batch)
         self.rows += batch.num_rows
         if self.rows > self.to.held_rows:
@@ -123,6 +124,7 @@ class _HeldResultFiles:
             self.rows = int(going_on.sum())
 
     def close(self) -> Iterator[pa.RecordBatch]:
+        """Write the rest, and yield the reports of the files; few results are yielded as they are."""
         if not self.files and self.rows <= self.to.few_of_task:
             yield from self.waiting
             return
@@ -137,6 +139,7 @@ class _HeldResultFiles:
         yield pa.RecordBatch.from_pylist(reports, SCHEMA)
 
     def _write(self, rows: pa.Table) -> None:
+        """Convert results to rows of their tables, and write them to files."""
         if self.sql is None:
             self.sql = ArrowSql(threads=1)
             self.files = {

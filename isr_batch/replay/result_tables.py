@@ -76,6 +76,7 @@ def shrinks_of_results(results: pa.Table) -> pa.Table:
 
 
 def _sql_of_result_table(table: Table) -> str:
+    """Write the query that makes a table's rows from results."""
     if table is ISR_CHANGES:
         return _select_of_result_table(ISR_CHANGES, "{changes} AS changes", _DATED)
     if table is SHRINK_VERDICTS:
@@ -134,6 +135,7 @@ def _select_of_result_table(table: Table, source: str, computed: Mapping[str, st
 
 
 def _measures_by_name(names: Sequence[str]) -> dict[str, str]:
+    """Write SQL for measures, which the kernel numbers, by name."""
     return {name: f"element_at(measures, {number})" for number, name in enumerate(names, 1)}
 
 

@@ -125,6 +125,7 @@ class _TimelineFiles:
         return batch.set_column(batch.schema.get_field_index("run_set"), "run_set", named)
 
     def _write(self, key: Key) -> None:
+        """Write the waiting rows of a kind and day to their file."""
         kind, day = key
         if key not in self.files:
             self.files[key] = DayFile(TIMELINES[kind], self.stores[kind], _date_of_timeline(day), self.schemas[kind])
@@ -146,12 +147,13 @@ class _TimelineFiles:
             yield {"run_set": run_set, "runs": json.loads(self.run_sets[run_set]), "days": sorted(days)}
 
     def abandon(self) -> None:
-        """Abandon the files, so that they are not added to any table."""
+        """Close the timeline files of a task that failed, unfinished, so that no table gets them."""
         for file in self.files.values():
             file.abandon()
 
 
 def _date_of_timeline(day: int) -> str:
+    """Write a number of days since 1970 as a date."""
     return str(np.datetime64(day, "D"))
 
 

@@ -109,7 +109,7 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
 
 
 def take_out_unnamed(lake: Lake) -> None:
-    """Delete the timelines to which ``rule_runs`` does not refer, left by killed replays; no replay may be running."""
+    """Delete the timelines that no row of ``rule_runs`` names, left by killed replays; no replay may be running."""
     if not lake.has(RULE_RUNS.name):
         return
     for table in TIMELINES.values():
@@ -124,7 +124,7 @@ def take_out_unnamed(lake: Lake) -> None:
 
 
 def _unreferenced(lake: Lake, table: Table) -> list[dict[str, Any]]:
-    """List the days and sets of runs in a table to which ``rule_runs`` does not refer."""
+    """List the days and sets of runs in a table of timelines that no row of ``rule_runs`` names."""
     columns = ("event_date", "run_set")
     with engine_for(lake, (table.name,)) as engine:
         found = engine(
@@ -139,6 +139,7 @@ def _unreferenced(lake: Lake, table: Table) -> list[dict[str, Any]]:
 
 
 def _timeline_runs(each: File, days: Collection[date]) -> list[dict[str, Any]]:
+    """Make the rows of ``rule_runs`` for one set of runs, one per rule run and day."""
     return [
         {
             "run_set": each["run_set"], "run": run, "rule": rule, "params_json": params_json,
@@ -158,6 +159,7 @@ def _days_of_rule_runs(lake: Lake) -> set[tuple[str, str]]:
 
 
 def _add_timeline_files(lake: Lake, table: Table, files: Sequence[FileOfWorker]) -> None:
+    """Commit files to a table of timelines."""
     commit(lake.by_delta_rs(table.name), table, lambda _: [added(file, table) for file in files])
 
 
@@ -165,6 +167,7 @@ def _remove_files(lake: Lake, table: Table, replaced: set[tuple[str, str]]) -> N
     """Remove from a table the files that have only rows of these days and replays."""
 
     def gone(there: DeltaTable) -> Actions:
+        """Return the actions that remove the files of replaced replays."""
         return [
             removed(file)
             for file in data_files(there, None, "min.run_set", "max.run_set")

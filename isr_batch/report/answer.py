@@ -47,5 +47,6 @@ def answer_of(lake: Lake) -> Answer:
 
 
 def _by_lines(lake: Lake, cluster_id: str) -> list[str]:
+    """Write the answer that the lines of server.log give for a cluster."""
     evidence = read_evidence_table(lake, cluster_id)
     return evidence_answer(evidence, request_log=True, notes=notes_of_brokers(lake, cluster_id, evidence))

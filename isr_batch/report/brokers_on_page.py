@@ -79,13 +79,14 @@ def brokers_on_page(
 
 
 def _share_of_broker(rows: Sequence[Row], side: str, broker: int, number: str) -> str:
+    """Write a broker's share of a number, in percent."""
     every = sum(row[number] for row in rows)
     of_broker = sum(row[number] for row in rows if row[side] == broker)
     return f"{100 * of_broker / every:.0f} %" if every else ""
 
 
 def _drops(pairs: Sequence[Row], side: str, broker: int) -> str:
-    """Write a broker's share in all drops by leaders, as leader or as follower, and its number of drops by verdict."""
+    """Write a broker's share of the drops by leaders, as leader or as follower, and its drops by verdict."""
     counts: Counter[str] = Counter()
     for row in pairs:
         counts[row["verdict"]] += row["drops"] if row[side] == broker else 0
@@ -98,10 +99,12 @@ def _drops(pairs: Sequence[Row], side: str, broker: int) -> str:
 
 
 def _lengths_of_silences(times_ms: Sequence[int]) -> str:
+    """Write how often a broker was silent, and for how long."""
     return f"{times_in_words(len(times_ms))}, {seconds_text(times_ms)}" if times_ms else ""
 
 
 def _brokers_of_cluster(rows: pa.Table, cluster_id: str, by: str) -> list[Row]:
+    """Select and sort the rows of a cluster."""
     found: list[Row] = rows.filter(pc.equal(rows["cluster_id"], cluster_id)).sort_by(by).to_pylist()
     return found
 
@@ -114,6 +117,7 @@ def _with_instants_in_us(rows: pa.Table, *names: str) -> pa.Table:
 
 
 def _silences(own: OwnShrinks, cluster_id: str) -> dict[int, list[tuple[int, int]]]:
+    """List the silences of each broker of a cluster."""
     events = own.tables["broker_events"]
     silent = _with_instants_in_us(events.filter(pc.equal(events["kind"], "silent")), "event_time", "end_time")
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -123,6 +127,7 @@ def _silences(own: OwnShrinks, cluster_id: str) -> dict[int, list[tuple[int, int
 
 
 def _troubles(own: OwnShrinks, cluster_id: str, form: str) -> dict[int, list[Row]]:
+    """List the troubles of each broker of a cluster, each with a sentence."""
     found: dict[int, list[Row]] = defaultdict(list)
     for row in _brokers_of_cluster(
         _with_instants_in_us(own.tables["broker_troubles"], "from_time", "until_time"), cluster_id, "from_time_us"

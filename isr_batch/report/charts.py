@@ -42,14 +42,14 @@ Spec = dict[str, Any]
 
 
 def cause_scale(rows: Rows) -> alt.Scale:
-    """Return the colour scale of the causes that occur in the rows."""
+    """Return the scale that maps the causes in the rows to colours."""
     there = {row["cause"] for row in rows}
     colours = {cause: colour for cause, colour in {**CAUSE_COLOURS, AS_LOGGED: INK}.items() if cause in there}
     return alt.Scale(domain=list(colours), range=list(colours.values()))
 
 
 def _cause_colour(rows: Rows) -> alt.Color:
-    """Return the colour encoding by cause, with a legend."""
+    """Colour marks by the cause of a shrink, with a legend of the causes that occur in the rows."""
     return alt.Color("cause:N", scale=cause_scale(rows), legend=alt.Legend(title="primary cause"))
 
 
@@ -59,7 +59,7 @@ def chart_tooltips(*fields: str) -> list[alt.Tooltip]:
 
 
 def shrinks_by_cause_chart(rows: Rows) -> Spec:
-    """Bar chart: shrinks of each rule by primary cause."""
+    """Draw a bar chart: shrinks of each rule by primary cause."""
     rules = rule_names_by_release(row["rule"] for row in rows)
     chart = (
         alt.Chart({"values": list(rows)})
@@ -76,7 +76,7 @@ def shrinks_by_cause_chart(rows: Rows) -> Spec:
 
 
 def shrinks_in_time_chart(rows: Rows) -> Spec:
-    """Tick chart: shrinks of each rule over time by cause, with those of the brokers."""
+    """Draw a tick chart: shrinks of each rule over time by cause, with those of the brokers."""
     rules = rule_names_by_release(row["rule"] for row in rows)
     chart = (
         alt.Chart({"values": as_shown(rows)})
@@ -105,7 +105,7 @@ def as_shown(rows: Rows) -> list[dict[str, Any]]:
 
 
 def time_axis(field: str) -> alt.X:
-    """Time axis of instants that `as_shown` has moved into the time zone."""
+    """Return the time axis of instants that `as_shown` has moved into the time zone."""
     return alt.X(
         f"{field}:T",
         title=zone_name(),
@@ -115,18 +115,19 @@ def time_axis(field: str) -> alt.X:
 
 
 def tradeoff_chart(rows: Rows) -> Spec:
-    """Scatter plot: mistakes against detection time."""
+    """Draw a scatter plot: mistakes against detection time."""
     return frontier_chart([_rated(row) | {"place": ""} for row in rows], "partition")
 
 
 def sweeps_chart(rows: Rows) -> Spec:
-    """Curves: mistakes against detection time in sweeps; one curve per rule and parameters other than the lag time."""
+    """Draw curves of sweeps: mistakes against detection time, one curve per rule and parameters but the lag time."""
     return frontier_chart(
         [_rated(row) | {"rule": " ".join([row["rule"], *_chart_settings(row)])} for row in rows], "follower"
     )
 
 
 def _chart_settings(row: dict[str, Any]) -> list[str]:
+    """List the parameters of a rule run, except lag time and min.insync.replicas."""
     others = json.loads(row["params_json"]).items()
     return [f"{name}={value}" for name, value in sorted(others) if name not in {LAG_TIME, "min_insync_replicas"}]
 
@@ -147,7 +148,7 @@ _SIDES: Final[Sequence[tuple[Literal["left", "right"], int, int]]] = (
 def frontier_chart(
     rows: Rows, whose: str = "follower", mistakes: float | None = None, detection_ms: float | None = None
 ) -> Spec:
-    """Curves: mistakes against detection time, one point per lag time.
+    """Draw curves: mistakes against detection time, one point per lag time.
 
     Parameters
     ----------
@@ -198,6 +199,7 @@ def frontier_chart(
 
 
 def _rule_colour(field: str, rules: Sequence[str]) -> alt.Color:
+    """Colour marks by rule, with a legend."""
     scale = alt.Scale(domain=list(rules), range=STRONG)
     return alt.Color(
         f"{field}:N",
@@ -207,7 +209,7 @@ def _rule_colour(field: str, rules: Sequence[str]) -> alt.Color:
 
 
 def costs_chart(rows: Rows) -> Spec:
-    """Scatter plots: each cost against the number of mistakes, one panel per cost."""
+    """Draw scatter plots: each cost against the number of mistakes, one panel per cost."""
     groups = list(dict.fromkeys(row["rule"] for row in rows))
     base = (
         alt.Chart({"values": list(rows)})
@@ -239,7 +241,7 @@ def costs_chart(rows: Rows) -> Spec:
 
 
 def heat_map(rows: Rows) -> Spec:
-    """Heat map: time since each follower was caught up."""
+    """Draw a heat map: time since each follower was caught up."""
     limits = list(AGE_COLOURS)[1:]
     colour = alt.Color(
         "lag_times:Q",
@@ -265,7 +267,7 @@ def heat_map(rows: Rows) -> Spec:
 
 
 def durations_chart(rows: Rows) -> Spec:
-    """Box plot: quartiles, median, minimum and maximum of durations."""
+    """Draw a box plot: quartiles, median, minimum and maximum of durations."""
     rules = rule_names_by_release(row["rule"] for row in rows)
     scale = alt.Scale(type="symlog", constant=0.001)
     axis = alt.Axis(format=".6~g", values=[0, 0.01, 0.1, 1, 10, 100, 1000, 10000, 100000], labelOverlap=True)
@@ -292,7 +294,7 @@ def durations_chart(rows: Rows) -> Spec:
 
 
 def disagreement_chart(rows: Rows) -> Spec:
-    """Matrix: number of shrinks that the rule of a row makes and the rule of a column does not."""
+    """Draw a matrix: number of shrinks that the rule of a row makes and the rule of a column does not."""
     names = _alike(rows)
     cells = {(names[row["makes"]], names[row["makes_not"]]): row["shrinks"] for row in rows}
     values = [{"makes": makes, "makes_not": other, "shrinks": shrinks} for (makes, other), shrinks in cells.items()]
@@ -327,7 +329,7 @@ def _alike(rows: Rows) -> dict[str, str]:
 
 
 def held_by_leader_chart(rows: Rows) -> Spec:
-    """Scatter plot: time since a follower was caught up, and how much of it the leader caused."""
+    """Draw a scatter plot: time since a follower was caught up, and how much of it the leader caused."""
     longest = max(row[name] for row in rows for name in ("lag_s", "lag_time_s"))
     edges = [
         {"lag_s": at, "held_s": at - limit, "edge": name}

@@ -76,6 +76,7 @@ def cluster_timeline(
     middle = {broker: LANE * number + LANE // 2 + 4 for number, broker in enumerate(brokers)}
 
     def x(us: float) -> float:
+        """Return the position of an instant, cut to the timeline."""
         return share_of_timeline(min(max(us, first), last), (first, last))
 
     happened = [row | {"more": ""} for row in events if row["kind"] != "silent" and first <= row["from_us"] <= last]

@@ -22,7 +22,7 @@ DRAWN = 5_000
 
 
 def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path, answers: Mapping[str, Sequence[str]]) -> None:
-    """Write the page of evidence.
+    """Write the HTML page of the evidence in server.log.
 
     Parameters
     ----------
@@ -78,6 +78,7 @@ def _drops_in_time(rows: pa.Table) -> Spec:
 
 
 def _storms_on_evidence_page(rows: pa.Table) -> list[dict[str, Any]]:
+    """Make the rows of the table of storms."""
     return [
         {
             f"first shrink, {zone_name()}": day_and_time(storm.first),
@@ -92,6 +93,7 @@ def _storms_on_evidence_page(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def _whole_evidence_page(after_ms: int | None, *, at_most: bool) -> str:
+    """Write after how long the ISRs were complete again."""
     if after_ms is None:
         return "not in the log"
     return f"at most {after_ms}" if at_most else str(after_ms)

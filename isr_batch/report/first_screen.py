@@ -63,6 +63,7 @@ def first_screens(
 def _screen(
     own: OwnShrinks, cluster: Row, scores: Sequence[Row], worst: Sequence[Row], cells: list[dict[str, Any]]
 ) -> dict[str, Any]:
+    """Build the first screen of one cluster."""
     name = cluster["cluster_id"]
     listed = {
         incident_key(one)[1:]: f"{'s-' if cell['shrink'] else ''}{cell['id']}"
@@ -193,6 +194,7 @@ def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
 def _incident_on_first_screen(
     one: Row, number: int, shrink: ShrinkOnPage | None, drops: Sequence[Row]
 ) -> dict[str, Any]:
+    """Describe one incident for the template."""
     card = incident_card(one, drops)
     return {
         "id": f"i{number}-{one['fault_id']}-{one['incident']}", "shrink": shrink, "card": card,
@@ -202,6 +204,7 @@ def _incident_on_first_screen(
 
 
 def _cells_of_choice(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict[str, str]:
+    """Make the cells of one row in the table of rules."""
     others = ", ".join(run for run in one.runs if run not in one.yours)
     alike = f"; {others} alike" if others else ""
     note = " (a reference: no broker can know this much)" if one.reference else ""
@@ -231,6 +234,7 @@ def _without_zeros(rows: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def _span_on_first_screen(least_and_most: Span | None) -> str:
+    """Write a range of seconds."""
     if least_and_most is None:
         return "not known"
     least, most = (f"{value:.3g}" if value < 1000 else f"{value:,.0f}" for value in least_and_most)  # noqa: PLR2004

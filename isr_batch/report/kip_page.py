@@ -99,7 +99,7 @@ for no others.
 
 
 def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] = ()) -> str:
-    """Write the page.
+    """Write the Markdown page that compares two rules.
 
     Parameters
     ----------
@@ -140,11 +140,12 @@ def stories_in(lake: Lake) -> list[Row]:
 
 
 def _order(row: Row, old: str) -> tuple[object, ...]:
+    """Return the sort key of a result: scenario, seed, then the old rule first."""
     return row["scenario"], row["seed"], row["rule"] != old
 
 
 def _differences(lakes: Sequence[Lake], old: str, new: str) -> list[str]:
-    """Both rules over all clusters, and their difference, with intervals."""
+    """Compare the figures of both rules over all clusters, with intervals."""
     names = ("cluster_id", "event_date", "leader_id", "replica_id")
     found: dict[str, dict[tuple[object, ...], Row]] = {old: {}, new: {}}
     for number, lake in enumerate(lakes):
@@ -166,6 +167,7 @@ def _differences(lakes: Sequence[Lake], old: str, new: str) -> list[str]:
 
 
 def _interval(values: Floats, sign: str = "") -> str:
+    """Write a figure with its interval."""
     figure = figure_of_draws(values)
     if not isfinite(figure.value):
         return "-"
@@ -187,6 +189,7 @@ def _added(causes: Sequence[Sequence[Row]]) -> list[Row]:
 
 
 def _figures(runs: Sequence[Row]) -> list[str]:
+    """Write a table with the figures of these rule runs."""
     columns = [f"{row['rule']}, {_params_on_kip_page(row['params_json'])}" for row in runs]
     rows = [
         {"figure": title} | {column: row[name] for column, row in zip(columns, runs, strict=True)}
@@ -196,6 +199,7 @@ def _figures(runs: Sequence[Row]) -> list[str]:
 
 
 def _params_on_kip_page(params_json: str) -> str:
+    """Write the parameters of a rule run."""
     return ", ".join(f"{name} {value}" for name, value in json.loads(params_json).items())
 
 
@@ -207,6 +211,7 @@ def markdown_table(columns: Iterable[str], rows: Iterable[Row]) -> list[str]:
 
 
 def _cell_of_kip_page(value: object) -> str:
+    """Write a value in a table."""
     if value is None:
         return "-"
     if not isinstance(value, (int, float)):

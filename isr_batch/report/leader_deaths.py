@@ -43,11 +43,13 @@ _ENABLED: Final = """
 
 
 def _is_own_leader_death(row: Row, own: Row) -> bool:
+    """Whether a row is about the rule and lag time that the brokers ran."""
     lag_time_ms = json.loads(row["params_json"])["replica_lag_time_max_ms"]
     return bool(row["rule"] == own["rule"] and lag_time_ms == own["lag_time_ms"])
 
 
 def _sentences(rows: list[Row], enabled: bool | None) -> list[str]:  # noqa: FBT001
+    """Write how long partitions would be offline without and with eligible leader replicas."""
     if not sum(row["offline_without_elr_us"] for row in rows):
         return []
     alone, without, with_elr = (_seconds_of_leader_deaths(sum(row[name] for row in rows)) for name in _SUMS)
@@ -57,5 +59,6 @@ def _sentences(rows: list[Row], enabled: bool | None) -> list[str]:  # noqa: FBT
 
 
 def _seconds_of_leader_deaths(us: int) -> str:
+    """Write a time in partition-seconds."""
     seconds = int(us) / 1e6  # DuckDB gives decimals
     return f"{seconds:,.3f} partition-seconds" if round(seconds, 3) else "less than a millisecond" if us else "never"

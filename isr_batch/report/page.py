@@ -135,7 +135,7 @@ def write_report(
 
 
 def _rules(rows: Sequence[Row]) -> list[dict[str, object]]:
-    """Make the table of rules: one row per group of rules with the same decisions."""
+    """Make the table of rules: one row per group of rule runs with the same decisions."""
     return [
         {"rule": ", ".join(name_of_choice(row, rows) for row in group)}
         | {title: _least_and_most([row[name] for row in group]) for name, title in RULE_COLUMNS.items()}
@@ -144,6 +144,7 @@ def _rules(rows: Sequence[Row]) -> list[dict[str, object]]:
 
 
 def _least_and_most(values: Sequence[Any]) -> object:
+    """Write the smallest and the largest of the known values; None without any."""
     shown = [rounded(value) for value in sorted(value for value in values if value is not None)]
     if not shown:
         return None
@@ -242,12 +243,13 @@ def _vega() -> str:
 
 
 def _data_of_page(charts: dict[str, Spec]) -> Markup:
+    """Write the charts as JSON for a script element."""
     # Names in it may hold anything: a tag would end the script, and `<!--` would keep it from ending.
     return Markup(json.dumps(_shown_on_page(charts), separators=(",", ":")).replace("<", "\\u003c"))  # noqa: S704 (JSON without a tag)
 
 
 def _shown_on_page(value: object) -> object:
-    """Escape all its texts (`isr_batch.printable`)."""
+    """Make all texts in a value safe to show (`isr_batch.printable`)."""
     if isinstance(value, str):
         return value if isinstance(value, Markup) else printable_lines(value)
     if isinstance(value, dict):
@@ -256,5 +258,6 @@ def _shown_on_page(value: object) -> object:
 
 
 def _safe_on_page(script: str) -> Markup:
+    """Keep a script from ending its HTML element."""
     # Nothing else: `</` is also what a regular expression for `<` ends with.
     return Markup(re.sub(r"</(?=script)", r"<\\/", script, flags=re.IGNORECASE))  # noqa: S704 (a script that we ship)

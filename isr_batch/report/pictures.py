@@ -80,6 +80,7 @@ def draw_pictures(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[DrawnP
 
 
 def _values_of_picture(ran: Mapping[str, str]) -> dict[str, Sequence[tuple[str, ...]]]:
+    """Return the values that the queries of the charts need."""
     return {"own": [*ran.items()], "rules": [(rule,) for rule in sorted(set(ran.values()))]}
 
 
@@ -92,6 +93,7 @@ def alike_rules_in_picture(draw: Callable[[Rows], Spec]) -> Callable[[Rows], Spe
     """Wrap the drawing function of a chart: equal rows of several rules become one row, named after all of them."""
 
     def drawn(rows: Rows) -> Spec:
+        """Draw rows after equal rows of several rules have been merged."""
         of: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in rows:
             of[row["rule"]].append({name: value for name, value in row.items() if name != "rule"})
@@ -114,6 +116,7 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
     own = "the rule that the brokers ran"
 
     def made(name: str, title: str, how: str, draw: Callable[[Rows], Spec]) -> Picture:
+        """Make a chart with its query."""
         return Picture(name, title, how, lake_sql_for_spark(sql_of_picture(name), **_values_of_picture(ran)), draw)
 
     return [

@@ -26,13 +26,13 @@ def shrink_sentences(
     Parameters
     ----------
     facts : sequence of dict
-        ``report/sql/facts.sql`` of one shrink.
+        Result of ``report/sql/facts.sql`` for one shrink, a row per follower.
     partition : str
     rule : str
-        The brokers' own.
+        The rule that made the shrink, which the brokers ran.
     lag_time_ms : int
     stands : mapping of str to sequence of str
-        Rules by their decision, see STANDS.
+        For each decision in STANDS, the rules that made it.
     """
     first = facts[0]
     lines = dict.fromkeys(f"{row['source_file']}:{row['source_line']}" for row in facts if row["source_file"])
@@ -50,6 +50,7 @@ def shrink_sentences(
 
 
 def _follower_sentence(row: Row, lag_time_ms: int) -> str:
+    """Describe a dropped follower: verdict, lag, and what it lacked."""
     verdict = f"{row['verdict']}, because {CAUSES_IN_STORY[row['primary_cause']]}"
     if row["depends_on"]:
         verdict += f" (possible, not certain: it depends on {DEPENDS_ON[row['depends_on']]})"

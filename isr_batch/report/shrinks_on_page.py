@@ -104,6 +104,7 @@ def choose_shrinks_on_page(own: OwnShrinks, drops: Mapping[Key, list[Row]]) -> t
 
 
 def _shown_shrinks(number: int, incident: Row, drops: Sequence[Row]) -> ShrinkInQuery:
+    """Choose the shrink of an incident that the page shows, and the time range of its swim lane."""
     place = (incident["topic"], incident["partition_id"], incident["example_us"], incident["rule"])
     same = [row for row in drops if (row["topic"], row["partition_id"], row["change_us"], row["rule"]) == place]
     first = same[0]
@@ -119,10 +120,12 @@ def _shown_shrinks(number: int, incident: Row, drops: Sequence[Row]) -> ShrinkIn
 
 
 def _lag_time_of_shrinks(one: ShrinkInQuery) -> int:
+    """Return the lag time of the rule run that made a shrink."""
     return int(json.loads(one.params_json)[LAG_TIME])
 
 
 def _shrinks_by_id(rows: Sequence[Row]) -> dict[int, list[Row]]:
+    """Group rows by the number of their shrink."""
     found: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         found[row["id"]].append(row)
@@ -130,6 +133,7 @@ def _shrinks_by_id(rows: Sequence[Row]) -> dict[int, list[Row]]:
 
 
 def _drop_on_page(row: Row) -> dict[str, Any]:
+    """Make the row of a drop in an incident's list."""
     back = None if row["restored_us"] is None else (row["restored_us"] - row["change_us"]) / 1e6
     return {
         zone_name(): f"{time_text(row['change_us'], '%H:%M:%S')}.{row['change_us'] // 1000 % 1000:03}",

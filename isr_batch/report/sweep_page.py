@@ -25,7 +25,7 @@ FIGURES = {
 
 
 def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> None:
-    """Write the page of a sweep.
+    """Write the HTML page of a sweep.
 
     Parameters
     ----------
@@ -60,20 +60,24 @@ def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> N
 
 
 def _place_on_sweep_page(row: Row) -> str:
+    """Name the cluster and the class of topics of a row."""
     return f"{row['cluster_id']}, {row['topic_class']} topics"
 
 
 def _whose_sweep(row: Row, grid: SweepGrid) -> str:
+    """Name the cluster, topics, rule and parameters of an advice."""
     others = swept_params(row["other_params_json"], grid)
     chosen = f" {LAG_TIME}={row['recommended_lag_time_max_ms']}" if row["recommended_lag_time_max_ms"] else ""
     return f"{_place_on_sweep_page(row)}, {row['rule']}{' ' if others else ''}{others}{chosen}"
 
 
 def _curve_of_sweep(row: Row, grid: SweepGrid) -> str:
+    """Name the rule and the parameters other than the lag time, which the rows of one curve share."""
     return f"{row['rule']} {swept_params(curve_of_advice(row)[-1], grid)}".rstrip()
 
 
 def _mark_on_sweep_page(row: Row, grid: SweepGrid) -> dict[str, Any]:
+    """Make the point of a lag time in the chart."""
     seen = row["spurious"] > 0
     high = row["mistakes_per_follower_day_high"]
     rate = row["mistakes_per_follower_day"] if seen else high
@@ -91,6 +95,7 @@ def _mark_on_sweep_page(row: Row, grid: SweepGrid) -> dict[str, Any]:
 
 
 def _figures_of_sweep(row: Row, grid: SweepGrid) -> dict[str, Any]:
+    """Make the row of a lag time in the table."""
     labels = {
         "topics": f"{_place_on_sweep_page(row)}, {_curve_of_sweep(row, grid)}",
         "lag time, ms": f"{row[LAG_TIME]:,}",
@@ -99,4 +104,5 @@ def _figures_of_sweep(row: Row, grid: SweepGrid) -> dict[str, Any]:
 
 
 def _written_sweep_page(value: object) -> str | None:
+    """Write a value in the table."""
     return None if value is None else f"{value:,}" if isinstance(value, int) else str(rounded(value))

@@ -122,6 +122,7 @@ def swim_lane_on_page(
 
 
 def _bar_on_swim_lane(row: Row, within: Span) -> dict[str, Any]:
+    """Lay out the bar of a time outside the ISR."""
     x = share_of_timeline(row["from_us"], within)
     lasts = f"{(row['until_us'] - row['from_us']) / 1e6:.3g} s"
     what = row["verdict"] if row["cause"] is None else f"{row['verdict']}: {row['cause'].replace('_', ' ')}"
@@ -146,7 +147,7 @@ def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequen
 
 
 def _stands(away: Sequence[Row], change_us: int, lag_us: int, rules: Sequence[str]) -> dict[str, list[str]]:
-    """Group the rules by their decision about the followers that the shrink drops: made, kept, out or apart."""
+    """Group the rules by what they decided about the followers that a shrink drops: made, kept, out or apart."""
     left = {row["follower"] for row in away if row["from_us"] == change_us and row["line"] in rules}
     spans: dict[tuple[str, int], list[Span]] = defaultdict(list)
     for row in away:
@@ -160,6 +161,7 @@ def _stands(away: Sequence[Row], change_us: int, lag_us: int, rules: Sequence[st
 
 
 def _stand_on_swim_lane(away: Sequence[Span], change_us: int, lag_us: int) -> str:
+    """Say what a rule decided about a shrink, from the times for which it had the follower out of the ISR."""
     if any(abs(out_us - change_us) <= lag_us for out_us, _ in away):
         return "made"
     return "out" if any(out_us < change_us < back_us for out_us, back_us in away) else "kept"
@@ -168,6 +170,7 @@ def _stand_on_swim_lane(away: Sequence[Span], change_us: int, lag_us: int) -> st
 def _curves_on_swim_lane(
     title: str, rows: Sequence[Row], within: Span, css: dict[str, str], limit: float | None
 ) -> CurvesOfSwimLane:
+    """Lay out one graph with a line per follower."""
     height, lag = HEIGHTS[title], title == "lag"
     values = [row["value"] for row in rows if row["value"] is not None]
     least = 0.0 if lag else min(values)
@@ -196,7 +199,7 @@ def _curves_on_swim_lane(
 
 
 def _with_start_of_lag(points: Sequence[tuple[int, float]], from_us: int) -> list[tuple[float, float]]:
-    """Add the start of a lag, in seconds, at the time the follower was caught up, from which the lag grows."""
+    """Add the instant at which a follower was caught up, from which its lag grows."""
     grown: list[tuple[float, float]] = []
     for us, lag in points:
         begin_us = max(us - 1e6 * lag, from_us)

@@ -142,7 +142,7 @@ def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
 
 
 def own_rules(engine: LakeEngine) -> list[RuleRun]:
-    """Return the rules of the releases that the brokers ran."""
+    """Return a rule run with default parameters for each rule that the brokers' releases have."""
     terms = _comparable_terms(engine, {name: engine.table(name) for name in HELD})
     return [RuleRun(rule) for rule in _releases_to_check(engine, {"terms": terms})[1]]
 
@@ -157,7 +157,7 @@ def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows
 
 
 def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dict[str, Rows]:
-    """Compare as `matched` does, up to the table ``doubted``: each change with its counterpart, or why it has none."""
+    """Compare as `matched` does, up to table ``doubted``: each change with its counterpart, or why it has none."""
     tables = {name: engine.table(name) for name in HELD}
     if changes is not None:
         tables["isr_changes"] = changes
@@ -186,6 +186,7 @@ def _comparable_terms(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
 
 
 def _nothing_to_check(engine: LakeEngine, lake: Lake, tables: dict[str, Rows]) -> NoInputError:
+    """Make the error that the lake has no ISR changes of brokers to compare with."""
     clusters = engine.listed(engine("SELECT cluster_id, mapped FROM {mapped_clusters} ORDER BY 1", **tables))
     if not clusters:
         return NoInputError(
@@ -209,6 +210,7 @@ def summary(lake: Lake) -> BrokerCheckSummary:
 
 
 def _summary_of_broker_check(engine: LakeEngine) -> BrokerCheckSummary:
+    """Count the rows of ``replay_check``."""
     return BrokerCheckSummary(
         engine.listed(ask_broker_check(engine, "summary", {"replay_check": engine.table(REPLAY_CHECK.name)}))
     )
@@ -230,12 +232,13 @@ def _releases_to_check(engine: LakeEngine, tables: dict[str, Rows]) -> tuple[Row
 
 
 def _require_replayed(engine: LakeEngine, lake: Lake, ran: list[str]) -> None:
+    """Fail if the lake has no replay of a rule that the brokers ran."""
     scores = engine.table("partition_scores", ["rule"])
     replayed = {row["rule"] for row in engine.listed(engine("SELECT DISTINCT rule FROM {scores}", scores=scores))}
     if not replayed & set(ran):
         raise NoInputError(
-            f"{lake.root} has no replay of {', '.join(ran)}, which its brokers ran",
-            "run `isr-batch replay` with that rule and its default parameters first",
+            f"{lake.root} has no replay of {', '.join(ran)}, the rule of its brokers",
+            f"run `isr-batch replay --rules {','.join(ran)}` first, without --set",
         )
 
 

@@ -60,6 +60,7 @@ _LEADER: Final = "cluster_id, event_date, leader_id, rule"
 
 
 def _sum(names: Sequence[str]) -> str:
+    """Write SQL that sums up columns."""
     return ", ".join(f"CAST(sum({name}) AS DOUBLE) AS {name}" for name in names)
 
 

@@ -63,9 +63,11 @@ def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineR
     )
 
     def runs(stand: str) -> str:
+        """Write SQL that collects the runs with this decision."""
         return f"array_sort(collect_list(CASE WHEN stand = '{stand}' THEN run END))"
 
     def by_run(name: str) -> str:
+        """Write SQL for a map from each run that made the shrink to a value."""
         entries = f"collect_list(CASE WHEN stand = '{MADE}' THEN struct(run, {name}) END)"
         return f"map_from_entries(array_sort({entries}))"
 
@@ -291,4 +293,5 @@ def require_rules_to_disagree(lake: Lake, *rules: str) -> None:
 
 
 def _moved_disagreements(day: str | None, days: int) -> str | None:
+    """Move a day by a number of days."""
     return str(date.fromisoformat(day) + timedelta(days=days)) if day else None

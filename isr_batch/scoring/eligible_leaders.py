@@ -71,7 +71,7 @@ def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineR
 
 
 def _path(engine: LakeEngine) -> str:
-    """Return SQL for the input of `spans_outside_isr`: partitions in which a rule run had a replica outside the ISR."""
+    """Write the query for the input of `spans_outside_isr`: partitions with a replica outside some rule run's ISR."""
     in_background = [engine.literal(rule.id) for rule in REGISTRY.values() if rule.isr_write_in_background]
     return f"""
         WITH runs AS (
@@ -112,7 +112,7 @@ def _path(engine: LakeEngine) -> str:
 
 
 def _clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
-    """Collect what controllers recorded about clusters, and find out whether these have eligible leader replicas."""
+    """Collect what controllers recorded about each cluster, and whether it has eligible leader replicas."""
     words: dict[str, list[ControllerWord]] = {}
     facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables_of_eligible_leaders(engine)))}
     for row in engine.listed(engine(_WORDS, **_tables_of_eligible_leaders(engine))):
@@ -124,6 +124,7 @@ def _clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
 
 
 def _tables_of_eligible_leaders(engine: LakeEngine) -> dict[str, EngineRows]:
+    """Open the tables from which clusters' settings are known."""
     return {name: engine.table(name) for name in ("controller_records", "broker_events", "leader_epochs")}
 
 
@@ -181,4 +182,5 @@ def eligible_leader_cluster(words: Sequence[ControllerWord], facts: Mapping[str,
 
 
 def _eligible_in_order(word: ControllerWord) -> tuple[int, int]:
+    """Return the sort key of a statement: its time, then its number."""
     return word.at_us, word.number

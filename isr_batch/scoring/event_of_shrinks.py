@@ -15,7 +15,7 @@ def with_event_of_shrinks(shrinks: pa.Table) -> pa.Table:
 
 
 def _events(shrinks: list[dict[str, Any]]) -> Iterator[int]:
-    """Yield the time of each shrink's event; shrinks are in order of time."""
+    """Yield, for each shrink, the time of the event that it belongs to; shrinks are in order of time."""
     event_us, made = 0, set[tuple[str, str]]()
     for shrink in shrinks:
         run = (shrink["rule"], shrink["params_json"])

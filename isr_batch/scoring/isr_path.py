@@ -31,7 +31,7 @@ SPANS: Final = pa.schema([
 
 @dataclass
 class _Known:
-    """The controller's statements about one partition up to a time."""
+    """The controller's statements about one partition, up to a time."""
 
     enabled: bool | None
     of_topic: int | None = None
@@ -63,9 +63,11 @@ class _IsrPathState:
             self.elr = self.elr_if_on = sum(self._bits.get(broker, 0) for broker in recorded)
 
     def change(self, isr: Iterable[int], known: _Known, min_isr: int, *, unclean: bool = False) -> None:
+        """Change the ISR, and the ELRs that follow from it."""
         wanted = sum(self._bits[broker] for broker in isr)
 
         def after(elr: int | None) -> int | None:
+            """Return an ELR after the change; None if it is still unknown."""
             if unclean:
                 return 0
             found = elr_after(self.isr, elr or 0, wanted, 0, min_isr)
@@ -116,6 +118,7 @@ def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, ControlledCluster])
 
 
 def _isr_path_of_run(rows: list[dict[str, Any]], clusters: Mapping[str, ControlledCluster]) -> Iterator[dict[str, Any]]:
+    """Yield the spans of one partition under one rule run, term by term."""
     cluster = clusters[rows[0]["cluster_id"]]
     topic, partition_id = rows[0]["topic"], rows[0]["partition_id"]
     words = [
@@ -146,6 +149,7 @@ def _isr_path_of_run(rows: list[dict[str, Any]], clusters: Mapping[str, Controll
 
 
 def _is_of_isr_path(change: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
+    """Whether a change was made in a term."""
     same = change["leader_epoch"] == term["leader_epoch"] and change["leader_id"] == term["leader_id"]
     return bool(same and term["at_us"] <= change["at_us"] <= term["end_us"])
 
@@ -198,6 +202,7 @@ def _answered_us(at_us: int, write_us: int, writes: Mapping[int, int]) -> int:
 
 
 def _hear_of_isr(word: ControllerWord, known: _Known, state: _IsrPathState) -> None:
+    """Apply a statement of the controller to what is known and to the ELRs."""
     if word.kind == "elr_version":
         known.enabled = (word.value or 0) > 0
     elif word.kind == "min_isr" and word.topic is None:
@@ -241,7 +246,7 @@ def _isr_path_of_term(
 def _row(
     term: Mapping[str, Any], known: _Known, state: _IsrPathState, cluster: ControlledCluster
 ) -> dict[str, Any] | None:
-    """Return a span without its time; None while all replicas are in the ISR, and one of them is the heir."""
+    """Return a span without its time; None while all replicas are in the ISR and one of them would lead."""
     order = [replica for replica in term["assigned"] if replica not in known.inactive and replica != term["leader_id"]]
     isr = state.among(term["assigned"], state.isr)
     if order and len(isr) == len(term["assigned"]):
@@ -249,6 +254,7 @@ def _row(
     enabled = known.enabled
 
     def heir(elr: int | None) -> int | None:
+        """Return the broker that would lead with this ELR; None without such a broker."""
         return next(iter(state.among(order, state.isr) or state.among(order, elr or 0)), None)
 
     if_on, if_off = heir(state.elr_if_on), heir(0)

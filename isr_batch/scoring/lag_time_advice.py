@@ -75,7 +75,7 @@ def with_mistake_rates(row: Row) -> Row:
 
 
 def curve_of_advice(row: Row) -> tuple[str, str, str, str]:
-    """Return the key of the curve to which a row belongs: rows on one curve differ only in the lag time."""
+    """Return a row's cluster, topic class, rule and other parameters: rows of a curve differ only in lag time."""
     others = {name: value for name, value in json.loads(row["params_json"]).items() if name != LAG_TIME}
     return row["cluster_id"], row["topic_class"], row["rule"], json.dumps(others, sort_keys=True)
 
@@ -97,6 +97,7 @@ def lag_time_advice(rows: Sequence[Row], budgets: SweepBudgets) -> list[Row]:
     order = {rule: position for position, rule in enumerate(REGISTRY)}
 
     def sort_key(row: Row) -> tuple[Any, ...]:
+        """Return the sort key of a row: cluster, topic class, rule by release, other parameters."""
         cluster, topic_class, rule, others = curve_of_advice(row)
         return cluster, topic_class, order[rule], others
 
@@ -105,7 +106,7 @@ def lag_time_advice(rows: Sequence[Row], budgets: SweepBudgets) -> list[Row]:
 
 
 def _answer(rows: list[Row], budgets: SweepBudgets) -> Row:
-    """Answer for the rows of one curve, which are sorted by lag time."""
+    """Recommend a lag time for one rule and its other parameters, from their scores at each lag time, in order."""
     judged_rows = [(_mistakes_in_advice(row, budgets), _detection_in_advice(row, budgets), row) for row in rows]
     fitting = [row for mistakes, detection, row in judged_rows if mistakes == detection == WITHIN]
     undecided = [row for mistakes, detection, row in judged_rows if OVER not in {mistakes, detection}]
@@ -142,6 +143,7 @@ FIGURES: Final = (
 
 
 def _mistakes_in_advice(row: Row, budgets: SweepBudgets) -> str:
+    """Say whether the mistakes at a lag time are within budget, over it, or open."""
     if row["mistakes_per_follower_day"] is None:
         return OPEN
     if row["mistakes_per_follower_day_high"] <= budgets.mistakes_per_follower_day:
@@ -150,6 +152,7 @@ def _mistakes_in_advice(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _detection_in_advice(row: Row, budgets: SweepBudgets) -> str:
+    """Say whether the detection time at a lag time is within budget, over it, or open."""
     failures = row["genuine"] + row["never_removed"]
     if not failures:
         return OPEN
@@ -173,6 +176,7 @@ def _figures(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _mistake_figures(row: Row, budgets: SweepBudgets) -> str:
+    """Describe the mistakes at a lag time, next to their budget."""
     rate = row["mistakes_per_follower_day"]
     if rate is None:
         return "no time in which its decisions are scored"
@@ -184,6 +188,7 @@ def _mistake_figures(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _detection_figures(row: Row, budgets: SweepBudgets) -> str:
+    """Describe the detection time at a lag time, next to its budget."""
     if not row["genuine"] + row["never_removed"]:
         return "no failure to detect"
     never = f", {row['never_removed']:,} never" if row["never_removed"] else ""
@@ -196,6 +201,7 @@ def _detection_figures(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _next_smaller_advice(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> str:
+    """Describe the next smaller lag time, which is over budget or open."""
     smaller = [entry for entry in judged_rows if entry[2][LAG_TIME] < row[LAG_TIME]]
     if not smaller:
         return "No smaller one was tried"
@@ -205,6 +211,7 @@ def _next_smaller_advice(row: Row, judged_rows: Sequence[tuple[str, str, Row]], 
 
 
 def _needed_for_advice(row: Row, budgets: SweepBudgets) -> str:
+    """Say how much more log a decision needs."""
     lacking = []
     if _mistakes_in_advice(row, budgets) == OPEN:
         lacking.append(
@@ -250,4 +257,5 @@ def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudg
 
 
 def _slowness_in_advice(row: Row) -> tuple[float, float]:
+    """Return the key by which lag times are compared in detection: share never detected, then time."""
     return row["never_removed"] / max(row["genuine"] + row["never_removed"], 1), row["detection_ms_p99"] or math.inf

@@ -38,15 +38,17 @@ _JUDGED: Final = "verdict IN ('spurious', 'genuine')"
 
 
 def _seconds_score(name: str) -> str:
+    """Write SQL for a sum of microseconds in seconds."""
     return f"sum({name}) / 1e6"
 
 
 def _percentile_score(name: str, share: float, verdict: str) -> str:
+    """Write SQL for a percentile over the shrinks with this verdict."""
     return f"percentile(CASE WHEN verdict = '{verdict}' THEN {name} END, {share})"
 
 
 def _between(share: str) -> str:
-    """Return SQL for a weighted percentile: ``appends`` is a value's weight, ``upto`` their running total."""
+    """Write SQL for a percentile that weights each value by its number of appends; ``upto`` is the running sum."""
     place = f"{share} * (total - 1)"
     low, high = (f"min(CASE WHEN upto > {end}({place}) THEN latency_ms END)" for end in ("floor", "ceil"))
     return f"{low} + ({high} - {low}) * ({share} * (max(total) - 1) - floor({share} * (max(total) - 1)))"
@@ -253,10 +255,12 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
     columns = ["low", "high", *(name for aggregates in AGGREGATES.values() for name in aggregates)]
 
     def keys_of(source: str) -> list[str]:
+        """List the dimensions that a source of figures has."""
         dimensions = DIMENSIONS[:-1] if source in {"costs", "heirs", "latencies"} else DIMENSIONS
         return [name for name in keys if name in (dimensions[:-1] if source in BY_BROKER else dimensions)]
 
     def grouped(source: str, *more: str) -> str:
+        """Write the GROUP BY of a source for all groupings at once."""
         known = keys_of(source)
         sets = ", ".join(f"({', '.join((*RUN, *group, *more))})" for group in groups if {*group} <= {*known})
         return f"GROUP BY GROUPING SETS ({sets})"

@@ -104,7 +104,7 @@ def _log_hours(engine: LakeEngine) -> dict[str, float]:
 
 
 def _classes_of_sweep(engine: LakeEngine, grid: SweepGrid) -> Rows:
-    """Return the class of each topic."""
+    """Return the class of each topic of the lake, by the grid's expressions."""
     found = engine("SELECT DISTINCT topic FROM {terms} AS terms", terms=engine.table("leader_epochs", ["topic"]))
     topics = [row["topic"] for row in engine.listed(found)]
     text = pa.string()
@@ -123,6 +123,7 @@ def _with_class(engine: LakeEngine, rows: Rows, classes: Rows) -> Rows:
 
 
 def _write_sweep(lake: Lake, table: Table, rows: list[Row], name: str) -> None:
+    """Replace the rows of this sweep in a table."""
     with ArrowSql() as sql:
         values = pa.Table.from_pylist(rows, arrow_schema(table))
         replace_arrow(lake, sql, table, values, f"sweep = {sql_literal(name)}")

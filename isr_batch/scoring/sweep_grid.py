@@ -53,6 +53,7 @@ class SweepGrid(BaseModel):
     @field_validator("rules")
     @classmethod
     def _rules_known(cls, rules: list[str]) -> list[str]:
+        """Refuse names that are not rules."""
         if rules == ["all"]:
             return ALL_RULES
         _refuse_grid([f"no rule {rule}; {did_you_mean(rule, REGISTRY)}" for rule in rules if rule not in REGISTRY])
@@ -86,6 +87,7 @@ class SweepGrid(BaseModel):
     @field_validator("topic_classes")
     @classmethod
     def _expressions(cls, classes: dict[str, str]) -> dict[str, str]:
+        """Refuse topic classes whose expressions are not valid."""
         wrong = []
         for name, expression in classes.items():
             try:
@@ -150,7 +152,10 @@ def require_lag_times_in_grid(file: Path, named: NamedGrid) -> NamedGrid:
         If it sets no lag times.
     """
     if LAG_TIME not in named.grid.grid:
-        raise UsageError(f"{file}: grid: no {LAG_TIME}", "a sweep searches for the smallest lag time: add values of it")
+        raise UsageError(
+            f"{file}: section grid has no values of {LAG_TIME}",
+            "a sweep searches for the smallest lag time: list the values to try under grid",
+        )
     return named
 
 
@@ -164,7 +169,7 @@ def _grid_runs(grid: SweepGrid) -> list[RuleRun]:
 
 
 def _own_values(grid: SweepGrid, rule: str) -> dict[str, dict[int, None]]:
-    """Return the grid's values of those parameters that a rule has, each value once."""
+    """Return the grid's values of the parameters that a rule has, each value once."""
     return {name: dict.fromkeys(map(int, values)) for name, values in grid.grid.items() if name in _params(rule)}
 
 
@@ -176,11 +181,13 @@ def _params(rule: str) -> dict[str, Param]:
 
 
 def _refuse_grid(wrong: list[str]) -> None:
+    """Raise the error for these mistakes, if there are any."""
     if wrong:
         raise ValueError("; ".join(wrong))
 
 
 def _mistake_in_grid(error: dict[str, Any]) -> str:
+    """Write a mistake in a sentence, with the key that has it."""
     where = ".".join(map(str, error["loc"])) or "the file"
     if error["type"] == "extra_forbidden":
         model = SweepBudgets if len(error["loc"]) > 1 else SweepGrid

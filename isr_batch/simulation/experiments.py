@@ -59,6 +59,7 @@ class Experiment(BaseModel):
 
     @model_validator(mode="after")
     def _known(self) -> "Experiment":
+        """Refuse unknown scenarios, rules and parameters."""
         wrong = [(self.scenario, SIMULATED)] if self.scenario not in SIMULATED else []
         wrong += [(rule, tuple(REGISTRY)) for rule in self.rules if rule not in REGISTRY]
         for rule, (name, values) in product([r for r in self.rules if r in REGISTRY], self.grid.items()):
@@ -174,6 +175,7 @@ def _cells_simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell])
     """Simulate the cells, each in a separate Spark task, as a cluster; return rows of ``results.RESULT_SCHEMA``."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Simulate the cells of a task."""
         keep_compiled()
         for number in [number for batch in batches for number in batch.column("id").to_pylist()]:
             for plan, _ in plan_groups(grid[number].fleet):

@@ -120,6 +120,7 @@ def _whole_rows(table: Table, rows: pa.Table, time: str) -> pa.Table:
 
 
 def _with_null_columns(table: Table, rows: DataFrame) -> DataFrame:
+    """Add a table's missing columns, as nulls."""
     return rows.withColumns(
         {column.name: F.lit(None).cast(column.type) for column in table.columns if column.name not in rows.columns}
     )
@@ -129,6 +130,7 @@ def _groups_simulated(engine: LakeEngine, fleet: FleetOfGroups) -> Rows:
     """Simulate all groups of a fleet; return rows of ``udfs.simulation.groups.SCHEMA``."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Simulate the groups of a task."""
         keep_compiled()
         numbers = {number for batch in batches for number in batch.column("number").to_pylist()}
         for plan, _ in plan_groups(fleet):
@@ -145,6 +147,7 @@ def _fleet_rows(
     """Make the rows of each input table from the simulated rows of a fleet."""
 
     def of_table(table: Table, name: str, given: Sequence[str], where: str = "true", **columns: str) -> Rows:
+        """Select the simulated rows of one table."""
         known = [column for column in given if column in table.column_names]
         times = {column: f"timestamp_micros({column})" for column in known if column.endswith("_time")}
         columns = {"cluster_id": engine.literal(cluster_id), **{each: each for each in known}, **times, **columns}
@@ -188,6 +191,7 @@ def _fleet_rows(
 
 
 def _planted_rows(fleet: FleetOfGroups, cluster_id: str) -> pa.Table:
+    """Make the rows of table planted_faults."""
     instants = pa.timestamp("us", "UTC")
     planted = [
         {
@@ -210,10 +214,12 @@ def _release_of_scenario(fleet: FleetOfGroups) -> str | None:
 
 
 def _sql_if_known(name: str, text: str = "") -> str:
+    """Write SQL for a number that is null if it is negative."""
     return f"CASE WHEN {name} >= 0 THEN {text or name} END"
 
 
 def _sql_name_of_code(code: str, names: Sequence[str]) -> str:
+    """Write SQL that converts a code to its name."""
     return "CASE {} {} END".format(code, " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(names)))
 
 
@@ -261,6 +267,7 @@ def _story_rows(name: str, story: ExampleTerm) -> dict[str, pa.Table]:
 
 
 def _generated_rows_of_story(cluster_id: str, leader: int, columns: dict[str, list[Any]]) -> pa.Table:
+    """Make rows of a table about the only partition of an example."""
     instants = pa.timestamp("us", "UTC")
     arrays = {name: pa.array(values, instants if name.endswith("_time") else None) for name, values in columns.items()}
     rows = len(next(iter(columns.values())))
@@ -269,4 +276,5 @@ def _generated_rows_of_story(cluster_id: str, leader: int, columns: dict[str, li
 
 
 def _us_after_start(ms: int) -> int:
+    """Convert ms after the start of an example to microseconds since 1970."""
     return (START_MS + ms) * 1000

@@ -64,6 +64,7 @@ def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedF
 def _plan_group(
     fleet: FleetOfGroups, number: int, seed: int, loop: LoopOfScenario, end_us: int
 ) -> tuple[GroupPlan, list[PlantedFault]]:
+    """Plan one group, with its faults."""
     plan = GroupPlan(
         number=number,
         seed=seed,

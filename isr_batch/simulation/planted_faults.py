@@ -42,6 +42,7 @@ Maker = Callable[[np.random.Generator, int, int, int], PlantedFault]
 
 
 def _faulty_follower_at_random(random: np.random.Generator, leader: int) -> int:
+    """Choose a broker that is not the leader."""
     return (leader + int(random.integers(1, BROKERS))) % BROKERS
 
 

@@ -166,7 +166,7 @@ def test_window(options: tuple[str | None, str | None, str | None], window: Wind
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("2026-01-31", "2026-01-01", None), "one or the other"),
+        (("2026-01-31", "2026-01-01", None), "--date, or --from and --to"),
         (("31.1.2026", None, None), "write it as"),
         ((None, "2026-01-02", "2026-01-02"), "exclusive"),
     ],

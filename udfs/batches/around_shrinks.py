@@ -189,7 +189,7 @@ class _Term:
                 yield self._last(kind, end_us + 1), {**self.identity, **unknown}
 
     def _in_effect(self, kind: str, before: Int64Array, rows: Int64Array) -> Int64Array:
-        """Return the last row for each run and follower; ``before`` has at least one for each."""
+        """Return the last row for each run and follower before a span; ``before`` has at least one for each."""
         whose = self.followers if kind == "replica" else [0]
         found, end, at_once = rows[:0], len(rows), _AT_ONCE
         # The last row of most runs is among the latest rows, so these are searched first.
@@ -224,6 +224,7 @@ def _rows_until(rows: Int64Array, kind: str, time_us: int) -> int:
 
 
 def _has_run_around_shrink(runs: Int64Array, run: int) -> npt.NDArray[np.bool_]:
+    """Whether a run's bit is set in the runs of each row."""
     return (runs >> _STRETCH == run // _STRETCH) & (runs >> run % _STRETCH & 1 == 1)
 
 

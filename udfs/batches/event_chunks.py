@@ -52,7 +52,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def event_chunks_of_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Group fetches into chunks; memory is bounded by CHUNK_ROWS and one batch.
+    """Group fetches into chunks by set; memory is bounded by CHUNK_ROWS and one batch.
 
     Parameters
     ----------
@@ -77,6 +77,7 @@ def event_chunks_of_appends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def _accepted_appends(appends: pa.RecordBatch) -> pa.RecordBatch:
+    """Leave out refused appends, and mark those without known acks as ones that no producer waits for."""
     taken = appends.filter(appends.column("log_end_offset").is_valid())
     acks = taken.column("acks").cast(pa.int64()).fill_null(int(NOBODY_WAITS))
     return taken.set_column(taken.schema.get_field_index("acks"), "acks", acks)
@@ -96,6 +97,7 @@ def _events_as_numbers(
 
 
 def _numbers_of_column(column: pa.Array) -> pa.Array:
+    """Convert a column to int64: times in microseconds, nulls as UNKNOWN."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz), safe=False).view(pa.int64())
     column = column.cast(pa.int64())
@@ -108,6 +110,7 @@ def _dictionary_key(column: pa.Array) -> pa.Array:
 
 
 def _chunks_of_events(events: Iterator[pa.RecordBatch], kind: np.int64) -> Iterator[pa.RecordBatch]:
+    """Group the events of some batches at a time into chunks."""
     waiting: list[pa.RecordBatch] = []
     for batch in events:
         waiting.append(batch)
@@ -119,7 +122,7 @@ def _chunks_of_events(events: Iterator[pa.RecordBatch], kind: np.int64) -> Itera
 
 
 def _brought_together(batches: list[pa.RecordBatch], kind: np.int64) -> pa.RecordBatch:
-    """Make chunks of the rows of some batches, by set; rows keep their order within a chunk."""
+    """Group the rows of some batches by set, one chunk for each; rows keep their order within a chunk."""
     rows = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
     numbers = {name: np.asarray(rows.column(name)) for name in NUMBERS}
     period = pa.array(numbers["time_us"] // PIECE_US)

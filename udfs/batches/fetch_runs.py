@@ -162,11 +162,12 @@ def _steps_of_fetches(column: Ints) -> Ints:
 
 
 def _numbers_of_fetches(batch: pa.RecordBatch, name: str) -> Ints:
+    """Convert a column to a numpy array of int64."""
     return np.asarray(batch.column(name).cast(pa.int64()))
 
 
 def _cuts(later_by: pa.Array) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows, each with at most PIECE fetches when expanded, but at least one row."""
+    """Yield ranges of runs, each with at most PIECE fetches when expanded, but at least one run."""
     upto = np.cumsum(1 + np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER))
     first, before = 0, 0
     while first < len(upto):
@@ -176,6 +177,7 @@ def _cuts(later_by: pa.Array) -> Iterator[tuple[int, int]]:
 
 
 def _fetches_of_runs(rows: pa.RecordBatch, later_by: pa.Array) -> pa.RecordBatch:
+    """Expand some runs of fetches to one row per fetch."""
     counts = np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER)
     source = np.repeat(np.arange(rows.num_rows), 1 + counts)
     is_later = np.append(False, np.diff(source) == 0)

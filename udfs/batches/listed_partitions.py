@@ -54,6 +54,7 @@ def listed_by_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 
 def _listed_by_fetches(batch: pa.RecordBatch, kept: tuple[str, ...]) -> pa.RecordBatch:
+    """Make the rows of `listed_by_fetches` for a batch."""
     asked, _forgotten, answered = unpacked.unpacked_fetches(batch.column("partitions"))
     request = pa.array(asked.request())
     failed = np.repeat(int64_array(batch.column("error_code")) != 0, asked.per_request) | _failed_partitions(
@@ -147,6 +148,7 @@ def _listed_by_produce_requests(
     batch: pa.RecordBatch, listed: UnpackedPartitions, rows: npt.NDArray[np.int64], *, answered: bool,
     base_offset: pa.Array, error: npt.NDArray[np.int32], size: pa.Array,
 ) -> pa.RecordBatch:  # fmt: skip
+    """Make rows of `PRODUCED` for the partitions of some requests, from their responses or the requests."""
     request = pa.array(listed.request()[rows])
     return pa.RecordBatch.from_pydict(
         {name: batch.column(name).take(request) for name in WHOLE}

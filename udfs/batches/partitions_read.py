@@ -78,6 +78,7 @@ class _PartitionNumbers:
         return self._order[np.searchsorted(self._sorted, keys)]
 
     def _known(self, keys: Ints) -> npt.NDArray[np.bool_]:
+        """Whether each key has a number already."""
         if not len(self._sorted):
             return np.zeros(len(keys), np.bool_)
         place = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
@@ -85,10 +86,12 @@ class _PartitionNumbers:
 
 
 def _starts_of_lists(lengths: Ints) -> Ints:
+    """Return where each list starts in a flat array, and where the last one ends."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
 
 def _grown_session_cache(cache: SessionCache, partitions: int) -> SessionCache:
+    """Return a cache with room for this many partitions."""
     room = len(cache.members)
     if partitions <= room:
         return cache
@@ -101,12 +104,15 @@ def _grown_session_cache(cache: SessionCache, partitions: int) -> SessionCache:
 
 
 class _SessionReader:
+    """Processes requests batch by batch, and keeps the state of the current session between batches."""
+
     def __init__(self) -> None:
         self.numbers = _PartitionNumbers()
         self.cache = empty_session_cache(0)
         self.session: tuple[int, int] | None = None
 
     def requests(self, batch: pa.RecordBatch) -> SessionRequests:
+        """Convert the requests of a batch to the kernel's arrays."""
         listed, gone, answered = lists = unpacked.unpacked_fetches(batch.column("partitions"))
         numbers = self.numbers
         keys = [numbers.key(each.topics, each.per_topic, each.numbers[:, 0]) for each in lists]
@@ -129,6 +135,7 @@ class _SessionReader:
         )
 
     def _clear(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Whether each request begins another session, or is a full fetch, so that earlier state is dropped."""
         broker = int64_array(batch.column("broker_id"))
         session = int64_array(batch.column("session"))
         clear = int64_array(batch.column("session_epoch")) <= 0
@@ -138,6 +145,7 @@ class _SessionReader:
         return clear
 
     def read(self, batch: pa.RecordBatch, rows_out: int) -> Iterator[pa.RecordBatch]:
+        """Yield the partitions that the requests of a batch read."""
         requests = self.requests(batch)
         self.cache = _grown_session_cache(self.cache, len(self.numbers.keys))
         asked = requests_for_runs(batch)
@@ -216,6 +224,7 @@ def sessions_read(batches: Iterator[pa.RecordBatch], members: Members) -> Iterat
 
 
 def _gaps_as_read(gaps: pa.RecordBatch) -> pa.RecordBatch:
+    """Add the missing columns of `READ_SCHEMA`, as nulls, to rows about gaps."""
     return pa.RecordBatch.from_pydict(
         {
             field.name: gaps.column(field.name)

@@ -28,7 +28,7 @@ LAYOUT = zlib.crc32(repr((QUIET.names, Rows._fields, LATE_FOR_US)).encode()).to_
 
 
 class AroundQuiet(NamedTuple):
-    """The quiet stretch of a segment, as stored: its effects on a replay, and the rows before and after it."""
+    """The stored quiet stretch of a segment: its effects on a replay, and the rows before and after it."""
 
     quiet: npt.NDArray[np.void]
     """Bounds of the stretch, and the worst values in it that a rule may use: one record of type QUIET."""

@@ -159,6 +159,7 @@ class SetReplay:
         return self.params[key]
 
     def _identify(self, leader_epoch: int, assigned: Sequence[int], params: Sequence[str], from_us: int) -> None:
+        """Set what identifies the results of the current term."""
         of_set = dict(zip(SET_COLUMNS, self.key or (), strict=True))
         assert self.state is not None
         self.identity = {
@@ -170,6 +171,7 @@ class SetReplay:
         }  # fmt: skip
 
     def _make_room(self) -> Iterator[pa.RecordBatch]:
+        """Yield the collected results if the output may be too full for another row."""
         if not kernels.replay_has_room(self.state, self.out):
             yield from self.flush()
 
@@ -185,7 +187,7 @@ class SetReplay:
             yield from self.flush()
 
     def pass_over(self, piece: QuietRows, rows: Callable[[], Rows]) -> Iterator[pa.RecordBatch]:
-        """Skip a quiet stretch of the log, or replay its rows if skipping them could change results."""
+        """Skip a quiet stretch of the log, or replay its rows if they may change results."""
         if self.state is None or self.term_is_over or self.key != piece.of_set:
             return
         if all(map(_run_knows_quiet, self.runs)):
@@ -333,10 +335,12 @@ def _by_knowledge_of_quiet(runs: Sequence[RuleRun]) -> list[list[RuleRun]]:
 
 
 def _run_knows_quiet(run: RuleRun) -> bool:
+    """Whether the rule of a run may skip quiet stretches."""
     return REGISTRY[run.rule].acts_in_quiet is not always_acts
 
 
 def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.RecordBatch]:
+    """Replay a batch, cut where a set or a term begins."""
     rows = kernel_rows(batch)
     # The rows of a set are adjacent: if the first and the last row of a batch are of one set, all are.
     alone = set_of(batch, 0) == set_of(batch, batch.num_rows - 1)
@@ -367,6 +371,7 @@ def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.Reco
 
 
 def _require_order_of_time(batch: pa.RecordBatch, rows: Rows, new_set: Any) -> None:
+    """Fail if the rows of a set are not in order of time."""
     back = np.flatnonzero((np.diff(rows.time_us) < 0) & ~new_set[1:])
     if len(back):
         message = f"rows of {set_of(batch, int(back[0]))} are not in order of time at {rows.time_us[back[0]]} us"

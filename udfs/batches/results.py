@@ -156,7 +156,10 @@ def named_results(
 def named_once(
     rows: Int64Array, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> pa.RecordBatch:
-    """Convert timeline rows to stored form, one row for all runs that share it; the term is ``identities[of_term]``."""
+    """Convert timeline rows to the form in which they are stored: a row that several rule runs share is one row.
+
+    Row i belongs to the term ``identities[of_term[i]]``.
+    """
     params = list(dict.fromkeys(tuple(identity["params_json"]) for identity in identities))
     params_of = np.array([params.index(tuple(identity["params_json"])) for identity in identities])
     found = _named_result_columns(kind, _result_columns(rows, kind), identities, of_term)
@@ -177,7 +180,10 @@ def named_once(
 def named(
     out: KernelOutput, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> Results:
-    """Convert rows of one kind to named columns, one row per run; the term of each row is ``identities[of_term]``."""
+    """Convert rows of one kind of result to named columns, one row per rule run.
+
+    Row i belongs to the term ``identities[of_term[i]]``.
+    """
     which = list(KINDS).index(kind)
     rows = out[which][: int(out.filled[which])]
     row, run = _result_of_each_run(rows[:, 0]) if kind in _OF_TIMELINES else (np.arange(len(rows)), rows[:, 0])
@@ -275,6 +281,7 @@ def _taken_by_index(few: pa.Array, which: Int64Array) -> pa.Array:
 
 
 def _as_result_type(values: Any, wanted: pa.DataType) -> pa.Array:
+    """Convert values to an Arrow array of this type."""
     array = values if isinstance(values, pa.Array) else pa.array(values)
     return array if array.type == wanted else array.cast(wanted)
 

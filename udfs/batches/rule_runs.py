@@ -42,6 +42,7 @@ def params_json(run: RuleRun, term: Mapping[str, Any]) -> str:
 
 
 def _param_of_rule(rule: Rule, name: str) -> Param:
+    """Find a parameter that the rule must have."""
     param = rule.param(name)
     assert param is not None
     return param

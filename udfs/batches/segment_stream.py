@@ -80,12 +80,14 @@ class _Segment(NamedTuple):
             raise self.damaged(error) from error
 
     def damaged(self, error: Exception) -> DamagedSegmentError:
+        """Make the error that this segment is damaged."""
         at_us = self.rows.column("time_us")[self.place].as_py()
         return DamagedSegmentError(
             f"the segment of {set_of(self.rows, self.place)} that begins at {at_us} us is damaged: {error}"
         )
 
     def _rows_of(self, columns: Mapping[str, Ints], events: int) -> pa.RecordBatch:
+        """Make rows of the stream from unpacked events."""
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(columns[field.name])
@@ -100,6 +102,7 @@ class _Segment(NamedTuple):
 
 
 def _pieces_of_stream(batches: Iterator[pa.RecordBatch], *, quiet: bool) -> Iterator[Piece]:
+    """Yield the rows between segments unchanged, and each segment's events."""
     waiting: _Segment | None = None  # the row that follows decides whether it is unpacked
     for batch in batches:
         segments = batch.column("segment")
@@ -124,4 +127,5 @@ def _pieces_of_stream(batches: Iterator[pa.RecordBatch], *, quiet: bool) -> Iter
 
 @lru_cache
 def _null_columns(type_: pa.DataType, count: int) -> pa.Array:
+    """Return nulls of this type."""
     return pa.nulls(count, type_)

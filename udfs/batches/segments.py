@@ -75,7 +75,7 @@ class DamagedSegmentError(ValueError):
 
 
 class _Widths(NamedTuple):
-    """The smallest and the largest number that fits into each width of bytes."""
+    """For each width of bytes, the smallest and the largest number that fits."""
 
     width: int
     least: int
@@ -111,6 +111,7 @@ def unpack_steps(binary: bytes, steps: Ints) -> None:
 
 
 def _width_of_steps(binary: bytes, count: int) -> int:
+    """Return the width of the differences in a packed column, and fail if its length is wrong."""
     if not count and not binary:
         return 0
     width = binary[8] if len(binary) > 8 else -1
@@ -171,6 +172,7 @@ class _SegmentNumber:
         self._next = 0
 
     def next_of(self, key: tuple[object, ...]) -> int:
+        """Return the number of the next segment of a set."""
         self._next = self._next + 1 if key == self._of else 0
         self._of = key
         return self._next
@@ -189,15 +191,18 @@ def _segment_starts(events: Events) -> list[int]:
 
 
 def _days_of_events(columns: dict[str, Ints]) -> Ints:
+    """Return the day by which each event is stored: for fetches, that of handling."""
     return np.where(columns["kind"] == FETCH, columns["handled_us"], columns["time_us"]) // DAY_US
 
 
 def _segments_of_events(events: Events, edges: Sequence[int], number: _SegmentNumber) -> pa.RecordBatch:
+    """Pack events between each edge and the next into a segment."""
     rows = [_segment_row(events.part(first, end), number) for first, end in pairwise(edges)]
     return pa.RecordBatch.from_pylist(rows, schema=SEGMENTS)
 
 
 def _segment_row(events: Events, number: _SegmentNumber) -> dict[str, Any]:
+    """Pack the events of one segment into a row."""
     columns = events.columns
     fetches = columns["kind"] == FETCH
     key = set_of(events.sets, int(columns["set"][0]))
@@ -217,6 +222,7 @@ def _segment_row(events: Events, number: _SegmentNumber) -> dict[str, Any]:
 
 
 def _segment_binaries(columns: dict[str, Ints], fetches: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """Pack the columns of a segment into binaries, with their checksum."""
     instants = np.stack([columns[name][fetches] for name in _INSTANTS])
     distances = dict(zip(_INSTANTS[1:], np.diff(instants, axis=0), strict=True))
     binaries = {}

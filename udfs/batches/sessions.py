@@ -52,6 +52,7 @@ def session_requests_in_turn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 def _requests_in_turn(
     batch: pa.RecordBatch, before: pa.RecordBatch | None, after: pa.RecordBatch | None
 ) -> pa.RecordBatch:
+    """Correct the times of a batch, given the batches before and after."""
     around = pa.Table.from_batches(
         [*([before.slice(before.num_rows - 1)] if before else []), batch, *([after.slice(0, 1)] if after else [])]
     )
@@ -69,6 +70,7 @@ def _requests_in_turn(
 
 
 def _same_file_follows(files: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Whether each line is followed by one of the same file."""
     names = files.combine_chunks()
     return np.append(np.asarray(pc.equal(names[1:], names[:-1])), False)
 
@@ -126,6 +128,7 @@ def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBa
 
 
 def _piece_with_held(piece: bytes, held: Held) -> bytes:
+    """Add the partitions that a session had before the log to those that its first logged request lists."""
     asked, gone, answered = unpacked.unpacked_fetches(pa.array([piece]))
     # All requests of a session identify topics by id, or all by name; a request without partitions fits both.
     by_id = any(each.is_id.any() for each in (asked, gone, answered)) or not (len(asked.is_id) or len(answered.is_id))

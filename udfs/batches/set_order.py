@@ -17,7 +17,7 @@ Piece: TypeAlias = "pa.RecordBatch | QuietRows"
 
 
 def in_set_order(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Merge pieces; memory is bounded by the pieces that overlap at a time.
+    """Merge pieces of the stream, so that the rows of each set are in order; memory is bounded by overlapping pieces.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def in_set_order(pieces: Iterator[Piece]) -> Iterator[Piece]:
 
 
 def _begin_of(piece: Piece) -> tuple[Key, Key, int]:
-    """Return the set of a piece's first row, that of its last row, and the time of the first row."""
+    """Return the sets of the first and the last row of a piece, and the time of the first row."""
     if isinstance(piece, QuietRows):
         return piece.of_set, piece.of_set, piece.first_us
     return set_of(piece, 0), set_of(piece, piece.num_rows - 1), piece.column("time_us")[0].as_py()

@@ -77,13 +77,14 @@ def _is_shrink_explained(fetch, held_us, lag_time_us, now_us):
 
 @kernel
 def _has_stopped(fetch, lag_time_us, now_us):
+    """Return FOLLOWER_STOPPED, or UNKNOWN while fetches are too rare to show that a follower has stopped."""
     thin = now_us < fetch.thin_until_us and fetch.cadence_us * CADENCES_A_LAG_TIME > lag_time_us
     return UNKNOWN if thin else FOLLOWER_STOPPED
 
 
 @kernel
 def causes_of_shrink(state, r, p, now_us):
-    """Return the causes, as bits of CAUSES, for which the rule drops a follower at ``now_us``."""
+    """Return the causes, as bits of CAUSES, of a shrink in which the rule drops a follower at ``now_us``."""
     fetch, term = state.fetches[p], state.term[0]
     settle_truth(fetch, term, now_us)
     lag_time_us = state.params[r].replica_lag_time_max_ms * 1000

@@ -14,7 +14,7 @@ half a second for data."""
 
 @kernel
 def note_excuse(mine, fetch, term, excused):
-    """Note a shrink: ``excused`` is 0 if the follower is to blame, HEARD if its leader is, and else UNHEARD."""
+    """Note a shrink and which side is to blame: ``excused`` is 0 (the follower), HEARD (its leader) or UNHEARD."""
     mine.excused = excused
     mine.heard_us = max(fetch.last_arrival_us, term.start_us)
 

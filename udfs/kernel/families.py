@@ -45,10 +45,12 @@ def params_of_knowing(rules: Sequence[Rule]) -> tuple[str, ...]:
 
 
 def _texts_of_rule(rule: Rule, names: Sequence[str]) -> tuple[object, ...]:
+    """Return the code of these functions of a rule, to compare rules."""
     return tuple(compiled_text(getattr(rule, name)) for name in names)
 
 
 def _attributes_read(function: Callable[..., Any]) -> set[str]:
+    """List the fields of records that a compiled function, or one that it calls, reads."""
     python = getattr(function, "py_func", None)
     if python is None:
         return set()

@@ -81,6 +81,7 @@ def _for_all_rules(instant: str) -> Callable[..., Any]:
 
     @inlined
     def decide(state, p, now_us, out):
+        """Call each rule's function for this instant, and take the steps that it returns."""
         if heeds & state.term[0].rules == 0:
             return
         fetch = state.fetches[p]

@@ -111,6 +111,7 @@ def room_for_session_fetches(rows: int) -> SessionFetches:
 
 @kernel
 def _remove_from_session(cache, partition):
+    """Remove a partition from the session, if it is in it."""
     gap = cache.position[partition]
     if gap < 0:
         return
@@ -124,6 +125,7 @@ def _remove_from_session(cache, partition):
 
 @kernel
 def _clear_session(cache):
+    """Remove all partitions from the session."""
     for place in range(cache.used[0]):
         cache.position[cache.members[place]] = -1
     cache.used[0] = 0
@@ -131,6 +133,7 @@ def _clear_session(cache):
 
 @kernel
 def _list_in_session(cache, partition, fetch_offset, leader_epoch):
+    """Add a listed partition to the session, or update its offset and leader epoch."""
     if cache.position[partition] < 0:
         cache.position[partition] = cache.used[0]
         cache.members[cache.used[0]] = partition

@@ -39,12 +39,14 @@ def settle_truth(fetch, term, now_us):
 
 @kernel
 def _held_by_leader_us(fetch, from_us, now_us):
+    """Return how long the leader held the follower's fetch between two instants."""
     queued_us = overlap_of_spans(from_us, now_us, fetch.arrival_us, fetch.processed_us)
     return queued_us + overlap_of_spans(from_us, now_us, fetch.released_us, fetch.completed_us)
 
 
 @kernel
 def _follower_truly_idle_us(fetch, term, from_us, until_us):
+    """Return how long the follower had no fetch in a leader that was not silent."""
     if until_us <= from_us:
         return 0
     held_us = 0 if fetch.stage == NO_FETCH else _held_by_leader_us(fetch, from_us, until_us)
@@ -53,6 +55,7 @@ def _follower_truly_idle_us(fetch, term, from_us, until_us):
 
 @kernel
 def _leader_silent_us(fetch, term, from_us, now_us):
+    """Return how long the leader was silent without holding a fetch of this follower."""
     silent = overlap_of_spans(from_us, now_us, term.silent_from_us, term.silent_until_us)
     if fetch.stage != NO_FETCH:
         silent -= overlap_of_spans(
@@ -101,7 +104,7 @@ def enter_instant_of_truth(fetch, stage):
 
 @kernel
 def _caught_up(fetch, now_us):
-    """Note that the follower lacks no records now."""
+    """Note that the follower lacks no record now."""
     fetch.caught_us = now_us
     fetch.held_at_caught_us = fetch.held_us
     fetch.silent_at_caught_us = fetch.silent_us

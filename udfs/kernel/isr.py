@@ -31,6 +31,7 @@ NO_CAUSE = np.int64(0)
 
 @kernel
 def _write_isr_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader, fetch, causes, error_us):
+    """Write a change of the ISR, with its causes, to the output."""
     row = out.change[out.filled[2]]
     out.filled[2] += 1
     row[0] = r
@@ -200,6 +201,7 @@ def settle_doubts(state, p, now_us, out):
 
 @kernel
 def _expand_isr(state, r, p, now_us, out):
+    """Add a follower to the ISR under one run."""
     mine, fetch = state.ledger.followers[r, p], state.fetches[p]
     doubts.note_expand_in_doubt(mine, state.term[0], fetch, r, p, now_us, out)
     if mine.joined_us == NEVER_US:

@@ -101,9 +101,9 @@ def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
 
 @kernel
 def ledger_known_from_us(term, params):
-    """Return the time from which the state of a rule run no longer depends on events before the log.
+    """Return from when on the state of a rule run no longer depends on events before the log.
 
-    In a stretch that begins in mid-term, a follower that has not been caught up since the stretch began is out of the
+    In a covered period that begins in mid-term, a follower that has not been caught up since then is out of the
     ISR after one lag time and one check period, whenever it was last caught up.
     """
     if term.begins_mid_term == 0:
@@ -121,7 +121,7 @@ def _count_violation_in_ledger(page, promise, now_us):
 
 @kernel
 def clear_ledger(page, followers):
-    """Reset a rule run's counters for the next day; the number of records at risk stays."""
+    """Reset a rule run's counters for the next day, except the number of records at risk."""
     for place in range(PLACES):
         if place not in (SETTLED_US, AT_RISK):
             page[place] = 0
@@ -194,6 +194,7 @@ def settle_ledger(page, leader, params, now_us):
 
 @kernel
 def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
+    """Add the time since the last update in which the rule's answer about a follower was right."""
     if mine.judged == 0 or now_us <= mine.settled_us:
         return
     late_us = min(max(truly_late_at_us(fetch, params.replica_lag_time_max_ms), mine.settled_us), now_us)

@@ -41,6 +41,7 @@ def misses_before_arrival(state, p, now_us, log_end_offset):
 
 @kernel
 def _settle_misses_of_runs(state, p, now_us, back):
+    """Update the ledger of each run for a follower that was late or comes back."""
     fetch = state.fetches[p]
     for k in range(state.term[0].active):
         r = active_run(state.active, k)
@@ -63,7 +64,7 @@ def misses_after_arrival(state, p, now_us):
 
 @kernel
 def _look_at_misses_of_runs(state, p, now_us):
-    """Update each run's ledger for a fetch; the follower is quiet if no run has anything pending for it."""
+    """Update each run's ledger for a fetch; the follower is quiet if nothing about it is undecided under any run."""
     fetch = state.fetches[p]
     fetch.quiet = 1
     for k in range(state.term[0].active):

@@ -37,7 +37,7 @@ ADVANCED_BY_ARRIVAL = rule_bits(rule.on_recorded is nothing for rule in RULES)
 
 @kernel
 def may_pass_over(state, quiet, latest):
-    """Whether no run does anything between the first row of the stretch and the end.
+    """Whether no run does anything between the first row of a quiet stretch and its end.
 
     At the start, each follower's latest fetch is from the log end, so no producer waits for an acknowledgement, and no
     follower is at risk.
@@ -68,7 +68,7 @@ def may_pass_over(state, quiet, latest):
 
 @kernel
 def pass_over(state, quiet, latest, latencies, out):
-    """Advance the state to the end of the stretch; ``latest`` are each follower's two latest fetches, in order."""
+    """Advance the state to the end of a quiet stretch; ``latest`` are each follower's two latest fetches, in order."""
     term = state.term[0]
     late_us, late_at_us = term.late_us, term.late_at_us
     if _is_latest_within(term, quiet):
@@ -145,7 +145,7 @@ def _stays_late_after_stretch(term, quiet):
 
 @kernel
 def _may_pass_over(state, replica_id):
-    """Whether a follower is in every run's ISR, has nothing pending in the ledger, and its leader was awake since."""
+    """Whether a follower is in every run's ISR, nothing about it is undecided, and its leader was awake since."""
     term = state.term[0]
     for p in range(term.replicas):
         fetch = state.fetches[p]
@@ -157,7 +157,7 @@ def _may_pass_over(state, replica_id):
 
 @kernel
 def _pass_over_run(state, r, quiet, latencies):
-    """Add the stretch to the ledger of a run that is replayed separately, and advance the run's high watermark."""
+    """Add a skipped stretch to the ledger of a run that is replayed separately; advance the run's high watermark."""
     leader, page = state.leaders[r], state.ledger.pages[r]
     way = BY_ARRIVAL if ADVANCED_BY_ARRIVAL >> state.codes[r] & 1 else BY_RECORD
     ledger.settle_ledger(page, leader, state.params[r], quiet.until_us)

@@ -144,6 +144,7 @@ def walk_through_segment(walk, rows, quiet, latencies):
 
 @inlined
 def _begin_quiet_walk(walk, quiet):
+    """Reset the state of a pass."""
     leader = walk.leader[0]
     quiet.longest_held_us = quiet.longest_fetch_us = 0
     leader.log_end = UNKNOWN
@@ -176,6 +177,7 @@ def _all_is_held_in_quiet(walk):
 
 @inlined
 def _begin_quiet_sums(walk, now_us, quiet, latencies):
+    """Begin to sum up the effects of a quiet stretch at this instant."""
     leader = walk.leader[0]
     quiet.from_us = now_us
     quiet.log_end_at_first = leader.log_end
@@ -192,6 +194,7 @@ def _begin_quiet_sums(walk, now_us, quiet, latencies):
 
 @inlined
 def _end_quiet(walk, now_us, quiet):
+    """Complete the effects of a quiet stretch that ends at this instant."""
     _settle_quiet_stalls(walk, now_us)
     quiet.until_us = now_us
     quiet.log_end_at_end = walk.leader[0].log_end
@@ -216,6 +219,7 @@ def _settle_quiet_stalls(walk, now_us):
 
 @inlined
 def _advance_quiet_high_watermarks(walk, now_us, latencies):
+    """Advance both high watermarks, by recorded and by arrived fetches, to the least log end."""
     leader = walk.leader[0]
     for way in range(2):
         pace, least = walk.paces[way], leader.log_end
@@ -229,6 +233,7 @@ def _advance_quiet_high_watermarks(walk, now_us, latencies):
 
 @inlined
 def _acknowledge_in_quiet(walk, way, now_us, latencies):
+    """Count the acks=all appends that the high watermark has passed, with their latencies."""
     pace = walk.paces[way]
     while pace.acknowledged < walk.leader[0].waits and walk.waits[pace.acknowledged, 1] <= pace.high_watermark:
         latency_us = now_us - walk.waits[pace.acknowledged, 0]
@@ -239,6 +244,7 @@ def _acknowledge_in_quiet(walk, way, now_us, latencies):
 
 @inlined
 def _walk_quiet_append(walk, log_end_offset, acks, now_us, quiet, latencies):
+    """Process an append in the pass; return whether it is regular."""
     leader = walk.leader[0]
     if acks == UNKNOWN:  # -1 is acks=all
         i = leader.waits
@@ -268,6 +274,7 @@ def _walk_quiet_append(walk, log_end_offset, acks, now_us, quiet, latencies):
 
 @inlined
 def _walk_quiet_fetch(walk, rows, i, quiet, latencies):
+    """Process the arrival of a fetch in the pass; return whether it is regular."""
     now_us, offset = rows.time_us[i], rows.offset[i]
     p = 0
     while walk.followers[p].replica_id != rows.replica_id[i]:
@@ -324,6 +331,7 @@ def _walk_quiet_to(walk, until_us, quiet, latencies):
 
 @inlined
 def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
+    """Process a later instant of a fetch in the pass; return whether it is regular."""
     leader = walk.leader[0]
     follower.stage = stage
     if stage == READ:
@@ -368,6 +376,7 @@ def _record_in_quiet(follower, now_us, quiet):
 
 @inlined
 def _note_quiet_lateness(quiet, late_us, now_us):
+    """Note the leader's largest recent delay."""
     if late_us >= quiet.latest_peak_us:
         quiet.latest_peak_us = late_us
         quiet.latest_peak_at_us = now_us

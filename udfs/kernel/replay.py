@@ -25,6 +25,7 @@ _compiled_room_for_a_row = kernel(replay_room_for_a_row)
 
 @inlined
 def _replay_has_room_in(state, out):
+    """Whether the output has room for the results of another row, of the timers before it, and of a day's counters."""
     runs, replicas = state.term[0].runs, state.term[0].replicas
     return (
         max(out.filled[0], out.filled[1], out.filled[2]) + _compiled_room_for_a_row(runs, replicas) <= len(out.replica)
@@ -99,7 +100,7 @@ def end_replay_of_term(state, out):
 
 @entry
 def pass_over_in_replay(state, quiet, latest, latencies, out):
-    """Skip a quiet stretch if that cannot change results; ``out`` must have room.
+    """Skip a quiet stretch, unless skipping could change results; ``out`` must have room.
 
     The replay must have reached the first row of the stretch.
 

@@ -43,6 +43,7 @@ def shared_runs_part_at_us(fetch, lag_time_ms):
 
 @kernel
 def _runs_may_share(state, r, other):
+    """Whether two runs have equal parameters, except the lag time, and rules of one family."""
     for name in literal_unroll(_ALIKE_IN):
         if state.params[r][name] != state.params[other][name]:
             return False
@@ -80,7 +81,7 @@ def form_shared_runs(state):
 
 @kernel
 def _take_over_shared_slot(state, to, of):
-    """Copy the leader's view, the followers and the pending part of the ledger from another slot."""
+    """Copy the leader's state, the followers, and the ledger's undecided part, from another slot."""
     for name in literal_unroll(_OF_LEADER):
         state.leaders[to][name] = state.leaders[of][name]
     for p in range(state.term[0].replicas):
@@ -136,6 +137,7 @@ def _add_extremes(state, r):
 
 @kernel
 def _clear_extremes_of_shared(state, g):
+    """Clear the maxima and first violations in a group's ledger."""
     page = state.ledger.pages[g]
     page[ledger.ACKS_ALL_LATENCY_MAX_US] = 0
     page[ledger.LOSS_RECORDS_MAX] = 0
@@ -152,6 +154,7 @@ def part_shared_run(state, r):
 
 @kernel
 def _part_from_shared_run(state, r):
+    """Copy the group's state and counters to a run that leaves the group."""
     term, leader = state.term[0], state.leaders[r]
     g = leader.group
     _take_over_shared_slot(state, r, g)
@@ -198,6 +201,7 @@ def _take_away_shared_slot(state, place):
 
 @kernel
 def _least_lag_time_of_group_ms(state, g):
+    """Return the smallest lag time of the runs in a group."""
     least_ms = NEVER_US // 1000000
     for r in range(state.term[0].runs):
         if state.leaders[r].along != 0 and state.leaders[r].group == g:
@@ -222,6 +226,7 @@ def join_shared_runs(state, now_us):
 
 @kernel
 def _join_shared_run(state, r, now_us):
+    """Let a run join its group if that is possible."""
     term, leader = state.term[0], state.leaders[r]
     g = leader.group
     if not _may_join_group(state, r, now_us):
@@ -296,6 +301,7 @@ def _may_join_group(state, r, now_us):
 
 @kernel
 def _is_like_its_shared_run(state, r):
+    """Whether a run's state equals its group's."""
     g = state.leaders[r].group
     for name in literal_unroll(_OF_LEADER):
         if state.leaders[r][name] != state.leaders[g][name]:

@@ -54,6 +54,7 @@ def caught_up_times(instant: str) -> Callable[..., Any]:
 
     @inlined
     def has_to_say_so(code, follower, leader, fetch, now_us):
+        """Whether a follower's last-caught-up time needs a row, because the log of fetches does not show it."""
         if follows >> code & 1 == 0:
             return False
         at_end = fetch.error_code == 0 and follower.log_end_offset == leader.log_end_offset

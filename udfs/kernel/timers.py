@@ -73,6 +73,7 @@ def schedule_crossing(state, r, now_us):
 
 @kernel
 def _find_overdue_timer(term, due_us, r, leader, followers, fetches, params, code, now_us):
+    """Set a run's timer to the first instant at which a follower is overdue."""
     check_us = NEVER_US
     if leader.commit_us == NEVER_US:
         for p in range(leader.replicas):
@@ -98,6 +99,7 @@ def schedule_giving_up(state, r, now_us):
 
 @kernel
 def _find_giving_up_timer(term, due_us, r, leader, fetches, params, code, now_us):
+    """Set a run's timer to the first instant at which a fetch will have taken too long."""
     leader.give_up_us = NEVER_US
     for p in range(leader.replicas):
         fetch = fetches[p]

@@ -39,6 +39,7 @@ def room_for_cut_lines(lines: int) -> CutLines:
 
 @inlined
 def _number_of_digits(text, at, digits):
+    """Read a number of this many digits."""
     number = 0
     for k in range(at, at + digits):
         number = number * 10 + (np.int64(text[k]) - _ZERO)
@@ -81,7 +82,7 @@ def _line_stamp_us(text, at, end):
 
 @kernel
 def _after_mark_in_line(text, at, end):
-    """Find the byte after the first ``MARK``; -1 if the line has no mark."""
+    """Find the byte after ``MARK``, the text before a request; -1 if the line has no such text."""
     while at + len(_MARK) <= end:
         k = 0
         while k < len(_MARK) and text[at + k] == _MARK[k]:
@@ -94,11 +95,13 @@ def _after_mark_in_line(text, at, end):
 
 @inlined
 def _line_hash_rotated(x, bits):
+    """Rotate the bits of a word to the left."""
     return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
 
 
 @inlined
 def _line_hash_round(total, word):
+    """Mix eight bytes into the hash."""
     return _line_hash_rotated(total + word * _P2, 31) * _P1
 
 

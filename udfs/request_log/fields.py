@@ -169,6 +169,7 @@ def _named_as_in_text(field: FieldOfRequest) -> FieldOfRequest:
 
 
 def _fields_of_context(context: int) -> tuple[FieldOfRequest, ...]:
+    """List the fields of a context, in both spellings."""
     fields = FIELDS.get(context, ())
     return tuple(dict.fromkeys((*fields, *map(_named_as_in_text, fields))))
 
@@ -192,6 +193,7 @@ def bucket_of_field(length, first, last):
 
 
 def _fields_by_bucket() -> npt.NDArray[np.int64]:
+    """Make the table of fields by context and bucket of the hash of their names."""
     fields = np.full((CONTEXTS, BUCKETS), -1)
     number = 0
     for context in range(CONTEXTS):

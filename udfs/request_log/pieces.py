@@ -34,7 +34,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class PieceLists(NamedTuple):
-    """One of the three lists of many pieces.
+    """One of the three lists (requested, forgotten, in the response) of many requests, decoded from pieces.
 
     ``names``: the bytes of the topic entries' names, one after the other; entry i ends at ``name_end[i]``. ``is_id``
     (bool) and ``partitions`` (int64), by topic entry; ``entries`` and ``listed`` (int64), topic entries and partitions
@@ -84,6 +84,7 @@ def write_name_piece(text, topics, row, out, at):
 
 @inlined
 def _read_varint(data, at):
+    """Read an unsigned number of seven bits per byte; return it and the position after it."""
     number, shift = np.int64(0), 0
     while data[at] >= 128:
         number |= np.int64(data[at] & 127) << shift
@@ -94,7 +95,7 @@ def _read_varint(data, at):
 
 @entry
 def count_pieces(data, edges, numbers, totals):
-    """Count the contents of the three lists of many pieces.
+    """Count topics and partitions in the lists of many requests, which are encoded as pieces.
 
     Parameters
     ----------
@@ -126,7 +127,7 @@ def count_pieces(data, edges, numbers, totals):
 
 @entry
 def unpack_pieces(data, edges, numbers, asked: PieceLists, forgotten: PieceLists, answered: PieceLists, filled):
-    """Unpack pieces into the three lists, which must have room for the numbers that `count_pieces` returns.
+    """Decode pieces into the three lists, which must have room for the numbers that `count_pieces` returns.
 
     ``filled`` (int64, (3, 3)) must have zeros, and receives the same numbers.
     """

@@ -77,6 +77,7 @@ def room_for_requests(lines: int, size: int) -> RequestsInColumns:
 
 @inlined
 def _request_value_or(value, instead):
+    """Return a value, or another if it is missing."""
     return instead if value == NULL else value
 
 
@@ -88,6 +89,7 @@ def _is_out_of_range(value, least):
 
 @kernel
 def _is_topic_nameless(topics, row, with_name):
+    """Whether a topic entry has neither an id nor a name."""
     return (
         topics[row, f.ID_BEGIN] == NULL
         and topics[row, f.TOPIC_BEGIN] == NULL
@@ -105,6 +107,7 @@ def _answers_of(topics, row, is_produce):
 
 @inlined
 def _partition_index_of(partitions, p, is_produce):
+    """Return the id of a partition in the response, whose member differs by API and version."""
     if is_produce:
         return partitions[p, f.INDEX]
     return _request_value_or(partitions[p, f.PARTITION_INDEX], partitions[p, f.PARTITION])
@@ -112,6 +115,7 @@ def _partition_index_of(partitions, p, is_produce):
 
 @inlined
 def _records_size_of(partitions, p):
+    """Return the size of a partition's records in the response, in any of its spellings; `NULL` if it is not logged."""
     if partitions[p, f.SIZE] != NULL:
         return partitions[p, f.SIZE]
     if partitions[p, f.OLDER_SIZE] != NULL:
@@ -180,7 +184,7 @@ def _is_odd_answer(found, is_produce):
 
 @kernel
 def _without_end(text, at, end):
-    """Whether a line's JSON opens more objects than it closes, so that the line was cut."""
+    """Whether the JSON of a line opens more objects than it closes, because the line was cut."""
     opened = 0
     for k in range(at, end):
         opened += (text[k] == 123) - (text[k] == 125)
@@ -189,7 +193,7 @@ def _without_end(text, at, end):
 
 @kernel
 def _has_mark(text, at, end):
-    """Whether a line has the mark of a second request. JSON has few spaces, so most of its words are skipped fast."""
+    """Whether a line has a second `_MARK`, which begins a request. JSON has few spaces: most words are skipped fast."""
     while at + len(_MARK) <= end:
         if at + BYTES <= end and word_without(text, at, _SPACES):
             at += BYTES
@@ -219,6 +223,7 @@ def _times_outcome(durations, stamp_us):
 
 @kernel
 def _request_outcome(found, stamp_us):
+    """Return the kind of a request, or the reason to refuse it."""
     values = found.values
     api, version = values[f.API_KEY], values[f.API_VERSION]
     replica = _request_value_or(_request_value_or(values[f.STATE_REPLICA], values[f.REPLICA]), -1)
@@ -299,6 +304,7 @@ def _ms_as_us(milliseconds):
 
 @kernel
 def _keep_request(i, values, durations, stamp_us, out):
+    """Write the times and values of a request to the columns."""
     total_us, send_us = _ms_as_us(durations[f.TOTAL]), 0
     if durations[f.SEND] >= 0:
         send_us = _ms_as_us(durations[f.SEND])

@@ -71,6 +71,7 @@ def end_of_string(text, at, end):
 
 @inlined
 def _after_digits(text, at, end):
+    """Skip digits."""
     while at < end and ZERO <= text[at] <= NINE:
         at += 1
     return at

@@ -17,7 +17,7 @@ _ESCAPE = ord("\\")
 
 
 class UnpackedPartitions(NamedTuple):
-    """One list of the requests of a batch: the partitions asked for, forgotten, or in the response.
+    """The partitions that the requests of a batch list as requested, or as forgotten, or that their responses list.
 
     ``topics``: one string per topic entry, its id where there is one, else its name (``is_id``). ``per_topic``:
     partitions of each topic entry. ``entries``, ``per_request``: topic entries and partitions of each request.
@@ -91,6 +91,7 @@ def with_topics_in_front(
 
 
 def _write_varint(number: int, out: bytearray) -> None:
+    """Append an unsigned number of seven bits per byte."""
     while number >= _MORE:
         out.append(number % _MORE | _MORE)
         number //= _MORE
@@ -113,12 +114,14 @@ def unpacked_produce_requests(packed: pa.Array) -> tuple[UnpackedPartitions, Unp
 
 
 def _zigzag_decoded(numbers: Ints) -> Ints:
+    """Convert zigzag numbers to signed ones."""
     return (numbers >> 1) ^ -(numbers & 1)
 
 
 def _unpacked_pieces(
     packed: pa.Array, numbers: tuple[int, int, int]
 ) -> tuple[UnpackedPartitions, UnpackedPartitions, UnpackedPartitions]:
+    """Unpack pieces into their three lists."""
     rows = len(packed)
     _valid, edges, data = packed.buffers()
     # Both arrays are always read-only; for writable ones numba would compile again.
@@ -140,6 +143,7 @@ def _unpacked_pieces(
 
 
 def _partitions_of_lists(lists: pieces.PieceLists) -> UnpackedPartitions:
+    """Convert one list of pieces to Arrow."""
     edges = np.concatenate([[0], lists.name_end]).astype(np.int32)
     names = pa.StringArray.from_buffers(len(lists.name_end), pa.py_buffer(edges), pa.py_buffer(lists.names))
     return UnpackedPartitions(

@@ -29,6 +29,7 @@ def word_at(_typing: Any, text: Any, at: Any) -> Any:
     """Read eight bytes, little-endian. The caller makes sure that all of them are in the text."""
 
     def read(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Generate the code that reads eight bytes."""
         data = make_array(signature.args[0])(context, builder, arguments[0]).data
         place = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
         return builder.load(place, align=1)
@@ -41,6 +42,7 @@ def first_byte(_typing: Any, word: Any) -> Any:
     """Return the index of the lowest non-zero byte of a word, which must not be 0."""
 
     def count(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        """Generate the code that counts trailing zero bytes."""
         zeros = builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
         return builder.lshr(zeros, ir.Constant(ir.IntType(64), 3))
 

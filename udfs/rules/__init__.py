@@ -17,6 +17,7 @@ RULE_FILE = "ISR_BATCH_RULE_FILE"
 
 
 def _find_rules() -> dict[str, Rule]:
+    """Import every module of this folder, and the user's rule file, and collect their rules by id, in order."""
     found: dict[str, Rule] = {}
     names = [module.name for module in pkgutil.iter_modules(__path__)]
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
@@ -82,7 +83,7 @@ RELEASED_RULES = [(release_numbers(rule), rule) for rule in REGISTRY.values() if
 """The rules that Kafka had, each with the numbers of its first release, oldest first."""
 
 BASELINE = "kafka-3.7"
-"""The rule of today's releases, with which other rules are compared."""
+"""The rule of the newest releases of Kafka, with which other rules are compared."""
 
 
 def rule_of_release(version: str) -> str:

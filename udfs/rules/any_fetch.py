@@ -2,7 +2,7 @@
 
 A thought experiment: why is the time at which a follower was last caught up not renewed by each of its fetches? The lag
 time has two meanings in Kafka: how long a follower may be silent, and how long it may be behind. This rule only has the
-first one. The followers that today's rule drops and this one keeps are those that are alive and behind.
+first one. The followers that kafka-3.7 drops and any-fetch keeps are those that are alive and behind.
 
 Benefit: only a follower that is silent leaves the ISR.
 
@@ -25,7 +25,7 @@ SAME = 0
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch like the rule of Kafka 3.7; unless it failed, the follower was caught up when it was handled."""
+    """Record the fetch like the rule of Kafka 3.7; unless it failed, count it as proof of being caught up."""
     todo = kafka_3_7_on_recorded(follower, leader, fetch, params)
     if fetch.error_code == 0 and (params.outsiders == SAME or follower.in_isr != 0):
         follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)

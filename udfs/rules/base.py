@@ -61,7 +61,7 @@ class Param:
         raise ValueError(message)
 
     def name_of(self, value: int) -> int | str:
-        """Return a value of the parameter as users write it: a number, or the name of a choice."""
+        """Return the parameter's value as users write it: a number, or the name of a choice."""
         return self.choices[value] if self.choices else value
 
 
@@ -197,7 +197,8 @@ class Rule:
     on_append : ``(follower, leader, fetch, params) -> int``
         The leader's log has grown; the result is not used.
     may_join, out_of_sync, holds_high_watermark : ``(follower, leader, fetch, now_ms, params) -> bool``
-        May this follower join the ISR? Is this member to be dropped from it? Must the high watermark wait for it?
+        May this follower join the ISR? Is this member to be dropped from it? Must the high watermark wait for this
+        follower?
     spares : ``(followers, p, leader_at, leader, now_ms, params) -> bool``
         Does the state of the others speak for the follower at position ``p``, which is out of sync? ``followers`` is
         that of all replicas, by position in the assignment; the leader's own, at ``leader_at``, is not to be read.
@@ -211,7 +212,7 @@ class Rule:
     may_advance : ``(leader, params) -> bool``
         May the high watermark move at all?
     advances_on_commit : ``(expanding, params) -> bool``
-        May the high watermark move when an ISR write is answered, or else when a shrink is asked for?
+        May the high watermark move when an ISR write is answered? If not, it moves when a shrink is requested.
     gives_up_at_us : ``(fetch, params) -> int``
         When does the leader give up leadership for this fetch, if nothing intervenes? NEVER_US if it does not.
     acts_in_quiet : ``(quiet, leader, params) -> bool``
@@ -225,7 +226,8 @@ class Rule:
     knows_as : str
         Id of a rule with the same knowledge of followers: as long as fetches are regular (read without error, the
         leader's log no shorter than before), ``on_recorded`` changes a follower as that rule's does, and the high
-        watermark comes to the same. Runs of both then share their state. Rules with equal functions need not say so.
+        watermark comes to the same. Rule runs of both then share their state. Rules with equal functions need not say
+        so.
     caught_up_by : str
         Which instant of a fetch becomes lastCaughtUpTimeMs if it finds the follower at the log end: "arrival",
         "handled", "processed", "completed". Timelines do not have a row for each such fetch.
@@ -234,7 +236,8 @@ class Rule:
     params : dict
         The rule's own parameters, beyond COMMON_PARAMS.
     on_request : bool
-        It is only replayed where it is named, and not with ``all``: a rule that answers one question about another.
+        Whether the rule is only replayed if it is named, not with ``all``: a rule that answers one question about
+        another rule.
     """
 
     id: str
@@ -295,12 +298,12 @@ class Rule:
 
     @property
     def series(self) -> str:
-        """Meaning of a follower's last_caught_up_time_ms and lag_ms under this rule, at any instant."""
+        """Describe a follower's last_caught_up_time_ms and lag_ms under this rule, at any instant."""
         begun = " ".join((inspect.getdoc(self.begin_term) or "").split())
         return (
             f"Lag in ms: {_NO_LAG_SAID[self.no_lag_while]} "
             "While the follower is at the log end, its last-caught-up time is "
-            f"{_CAUGHT_UP_SAID[self.caught_up_by]} At the start of every term, even with the same leader, "
+            f"{_CAUGHT_UP_SAID[self.caught_up_by]} At the start of every term, even if the leader stays the same: "
             f"{begun[:1].lower()}{begun[1:]}"
         )
 

@@ -3,7 +3,7 @@
 Apache Fluss took over Kafka's rule. In 0.9.0 and 0.9.1, a leader that is notified of a term begins with a new record of
 every follower: its position is unknown, and it was never caught up. Therefore the first check of a term drops every
 member from which no fetch was recorded before it, whether anything was appended or not. Kafka has granted members a
-fresh lag time since KAFKA-4485; the shrinks that this rule makes beyond those of today's rule are what that is worth.
+fresh lag time since KAFKA-4485; the shrinks that fluss-0.9 makes and kafka-3.7 does not show what that grace is worth.
 
 Benefit: a member that died before the election leaves at the first check.
 
@@ -24,7 +24,7 @@ from udfs.rules.kafka_3_7 import RULE as KAFKA_3_7
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """No follower was ever caught up, not even a member of the ISR, and no position is known."""
+    """Treat every follower, even a member of the ISR, as never caught up and at an unknown position."""
     follower.last_caught_up_time_ms = 0
     follower.log_end_offset = -1
     follower.last_fetch_leader_log_end_offset = 0
@@ -33,7 +33,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """The follower is eligible, and has everything below the high watermark."""
+    """Whether the follower is eligible, and has everything below the high watermark."""
     return follower.eligible != 0 and follower.log_end_offset >= leader.high_watermark
 
 

@@ -1,4 +1,4 @@
-"""kafka-0.10.2: a fetch that asks for the log end of the previous fetch proves that the follower was caught up then.
+"""kafka-0.10.2: a fetch from what was the log end at the previous fetch proves that the follower was caught up then.
 
 In force from 0.10.2.0 to 2.0.1. It fixed KAFKA-4485: a follower that is always one batch behind, but keeps pace, stays
 in the ISR. A new term now grants every member of the ISR a fresh lag time, and the high watermark also waits for
@@ -7,8 +7,8 @@ records.
 
 Known problem: on an idle partition, only fetches refresh the time at which a follower was caught up. So if anything
 holds up its fetches (slow ISR writes, a leader change), the follower is dropped although it lacks nothing. The ISR
-writes for thousands of idle partitions then hold up the next fetches (KAFKA-7152). 2.0.1 alone also asks a joining
-follower to have reached the start of the leader's epoch (KAFKA-7128): parameter ``joins_from_epoch_start``.
+writes for thousands of idle partitions then hold up the next fetches (KAFKA-7152). 2.0.1 alone also requires that a
+joining follower has reached the start of the leader's epoch (KAFKA-7128): parameter ``joins_from_epoch_start``.
 
 isr-expiration runs twice per lag time: a follower leaves between 1 and 1.5 lag times after it was last
 caught up.
@@ -65,13 +65,13 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The follower was not caught up within the lag time."""
+    """Whether the follower was not caught up within the lag time."""
     return now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
 
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """The follower has everything below the high watermark (2.0.1: and below the start of the leader's epoch)."""
+    """Whether the follower has all below the high watermark (2.0.1: and below the start of the leader's epoch)."""
     return follower.log_end_offset >= leader.high_watermark and (
         params.joins_from_epoch_start == 0 or follower.log_end_offset >= leader.leader_epoch_start_offset
     )
@@ -79,7 +79,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the ISR, and for followers caught up within the lag time."""
+    """Whether the follower is in the ISR or was caught up within the lag time: the high watermark waits for it."""
     return follower.in_maximal_isr != 0 or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 

@@ -24,7 +24,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, NO_YES, NOTHING, TRY_
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """All positions are unknown, and every follower is treated as if it had just fetched."""
+    """Make all positions unknown, and treat every follower as if it had just fetched."""
     follower.log_end_offset = -1
     follower.last_caught_up_time_ms = now_ms
 
@@ -51,13 +51,13 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """The follower has everything below the high watermark."""
+    """Whether the follower has everything below the high watermark."""
     return follower.log_end_offset >= leader.high_watermark
 
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The follower is stuck, or slow."""
+    """Whether the follower is stuck, or slow."""
     stuck = now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
     if params.idle_followers_stay != 0:
         stuck = stuck and follower.log_end_offset < leader.log_end_offset
@@ -67,13 +67,13 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the ISR alone."""
+    """Whether the follower is in the ISR: the high watermark waits for no other follower."""
     return follower.in_isr != 0
 
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """A follower may have been slow; up to 0.8.1 the high watermark moves when a request is read."""
+    """Whether a follower may have been slow, or the high watermark moves when a request is read (up to 0.8.1)."""
     return quiet.most_behind_messages > params.replica_lag_max_messages or params.recorded_before_read != 0
 
 

@@ -1,4 +1,4 @@
-"""kafka-0.9: a follower is in sync if, within the lag time, one of its fetches asked for the leader's log end.
+"""kafka-0.9: a follower is in sync if, within the lag time, one of its fetches was from the leader's log end.
 
 In force from 0.9.0.0 to 0.10.1.1. It replaced the count of messages behind (KAFKA-1546, KIP-16),
 which dropped followers at every burst larger than replica.lag.max.messages and kept the dead ones of
@@ -22,7 +22,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, TRY_TO_JOIN, Rule, ne
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """A follower keeps its last-caught-up time, or gets now if it has none; a new leader forgets positions."""
+    """Keep a follower's last-caught-up time, or set it to now if it is missing; a new leader forgets positions."""
     if leader_is_new:
         follower.log_end_offset = -1
     if follower.last_caught_up_time_ms < 0:  # first heard of
@@ -31,7 +31,9 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """A fetch at the log end makes its follower caught up as of when it is recorded, not when it was read.
+    """Count a follower that fetches from the log end as caught up when the fetch is recorded, not when it is read.
+
+    An error makes the follower's position unknown.
 
     An error makes its position unknown.
     """
@@ -46,19 +48,19 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """The follower has everything below the high watermark (0.9: as before)."""
+    """Whether the follower has everything below the high watermark (0.9: unchanged)."""
     return follower.log_end_offset >= leader.high_watermark
 
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The follower was not at the log end within the lag time."""
+    """Whether the follower was not at the log end within the lag time."""
     return now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the ISR alone (0.9: as before)."""
+    """Whether the follower is in the ISR: the high watermark waits for no other follower (0.9: unchanged)."""
     return follower.in_isr != 0
 
 

@@ -30,7 +30,7 @@ def largest_acknowledged_offset(leader):
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """The state is reset as in the rule of Kafka 3.7, with the largest acknowledged offset in place of the log end."""
+    """Reset the state as the rule of Kafka 3.7 does, with the largest acknowledged offset in place of the log end."""
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
     if not leader_is_new:
         follower.last_fetch_leader_log_end_offset = largest_acknowledged_offset(leader)
@@ -45,7 +45,7 @@ def on_read(follower, leader, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Caught up now with all that is acknowledged, or at its previous fetch with all that was acknowledged then."""
+    """Count the follower as caught up now, or at its previous fetch, if it has all that was acknowledged then."""
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset
@@ -63,7 +63,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def caught_up(follower, leader, now_ms, params):
-    """The follower lacks nothing that was acknowledged, or was caught up within the lag time."""
+    """Whether the follower lacks nothing that was acknowledged, or was caught up within the lag time."""
     return (
         follower.log_end_offset >= largest_acknowledged_offset(leader)
         or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
@@ -72,13 +72,13 @@ def caught_up(follower, leader, now_ms, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The follower lacks something that was acknowledged, and was not caught up within the lag time."""
+    """Whether the follower lacks something that was acknowledged, and was not caught up within the lag time."""
     return not caught_up(follower, leader, now_ms, params)
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the maximal ISR and for eligible followers that are caught up by this rule."""
+    """Whether the follower is in the maximal ISR, or eligible and caught up by this rule: the high watermark waits."""
     return follower.in_maximal_isr != 0 or (eligible(follower) and caught_up(follower, leader, now_ms, params))
 
 

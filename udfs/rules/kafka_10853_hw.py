@@ -18,7 +18,7 @@ from udfs.rules.kafka_3_7 import RULE as KAFKA_3_7
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The follower's log does not end at the high watermark, and it was not caught up within the lag time."""
+    """Whether the follower's log does not end at the high watermark, and it was not caught up within the lag time."""
     return (
         follower.log_end_offset != leader.high_watermark
         and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms

@@ -24,7 +24,7 @@ from udfs.rules.kafka_3_7 import may_join as kafka_3_7_may_join
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """The follower may join by the rule of Kafka 3.7, and is also caught up if the high watermark may not advance."""
+    """Whether the follower may join by the rule of Kafka 3.7; if the high watermark is frozen, it must be caught up."""
     return kafka_3_7_may_join(follower, leader, fetch, now_ms, params) and (
         may_advance(leader, params) or caught_up(follower, leader, now_ms, params)
     )

@@ -20,7 +20,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count ISR members as caught up now, and other followers as never caught up (like 0.10.2).
+    """Count ISR members as caught up now, and other followers as never caught up (as in kafka-0.10.2).
 
     A new leader forgets the positions of followers, and since 2.4 sets their last fetch to 1970; the same leader counts
     all followers as having fetched now.
@@ -36,7 +36,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error (2.1: as before).
+    """Update the state of a follower by a fetch that was read without error (2.1: unchanged).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
     log end at its previous fetch proves that it was caught up then. The time never goes back.
@@ -72,7 +72,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The log ends differ (new in 2.1), and the follower was not caught up within the lag time."""
+    """Whether the log ends differ (new in 2.1), and the follower was not caught up within the lag time."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
@@ -81,13 +81,13 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """The follower has everything below the high watermark and below the start of the leader's epoch (2.1: always)."""
+    """Whether the follower has all below the high watermark and the start of the leader's epoch (2.1: always)."""
     return follower.log_end_offset >= max(leader.high_watermark, leader.leader_epoch_start_offset)
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the ISR, and for followers caught up within the lag time (2.1: as before)."""
+    """Whether the follower is in the ISR or was caught up within the lag time (2.1: unchanged)."""
     return follower.in_maximal_isr != 0 or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 

@@ -21,7 +21,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count ISR members as caught up now, and other followers as never caught up (like 2.1).
+    """Count ISR members as caught up now, and other followers as never caught up (as in kafka-2.1).
 
     A new leader forgets the positions of followers, and sets their last fetch to 1970; the same leader counts all
     followers as having fetched now.
@@ -37,7 +37,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error (2.7: as before).
+    """Update the state of a follower by a fetch that was read without error (2.7: unchanged).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
     log end at its previous fetch proves that it was caught up then. The time never goes back.
@@ -52,7 +52,7 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """A fetch that failed changes nothing; the high watermark may move only if the follower moved."""
+    """Record the fetch; one that failed changes nothing, and the high watermark may move only if the follower moved."""
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset
@@ -63,7 +63,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The log ends differ, and the follower was not caught up within the lag time (2.7: as before)."""
+    """Whether the log ends differ, and the follower was not caught up within the lag time (2.7: unchanged)."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
@@ -72,19 +72,19 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """The follower has everything below the high watermark and the start of the leader's epoch (2.7: as before)."""
+    """Whether the follower has all below the high watermark and the start of the leader's epoch (2.7: unchanged)."""
     return follower.log_end_offset >= max(leader.high_watermark, leader.leader_epoch_start_offset)
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the maximal ISR, and for followers caught up within the lag time."""
+    """Whether the follower is in the maximal ISR or was caught up within the lag time: the high watermark waits."""
     return follower.in_maximal_isr != 0 or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 
 @kernel
 def advances_on_commit(expanding, params):
-    """Since 3.1 the response to a request for a new ISR may move the high watermark."""
+    """Whether the response to a request for a new ISR may move the high watermark (since 3.1)."""
     return params.advances_on_commit != 0
 
 

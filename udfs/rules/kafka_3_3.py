@@ -33,7 +33,7 @@ from udfs.rules.base import (
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count ISR members as caught up now, and other followers as never caught up (like 2.7).
+    """Count ISR members as caught up now, and other followers as never caught up (as in kafka-2.7).
 
     A new leader forgets the positions of followers; the same leader counts only ISR members as having fetched now,
     before 3.3 all followers.
@@ -50,7 +50,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error (3.3: as before).
+    """Update the state of a follower by a fetch that was read without error (3.3: unchanged).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
     log end at its previous fetch proves that it was caught up then. The time never goes back.
@@ -65,7 +65,7 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """A fetch that failed changes nothing; the leader's log end at the previous fetch never goes back."""
+    """Record the fetch, unless it failed; the leader's log end at the previous fetch never goes back."""
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset
@@ -78,7 +78,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The log ends differ, and the follower was not caught up within the lag time (3.3: as before)."""
+    """Whether the log ends differ, and the follower was not caught up within the lag time (3.3: unchanged)."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
@@ -87,7 +87,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """The follower is eligible (new in 3.3), and has all below the high watermark and start of the leader's epoch."""
+    """Whether the follower is eligible (new in 3.3), and has all below the high watermark and start of the epoch."""
     return follower.eligible != 0 and follower.log_end_offset >= max(
         leader.high_watermark, leader.leader_epoch_start_offset
     )
@@ -95,7 +95,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def caught_up(follower, leader, now_ms, params):
-    """The follower's log ends where the leader's does, or it was caught up within the lag time."""
+    """Whether the follower's log ends where the leader's does, or it was caught up within the lag time."""
     return (
         follower.log_end_offset == leader.log_end_offset
         or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
@@ -104,13 +104,13 @@ def caught_up(follower, leader, now_ms, params):
 
 @kernel
 def eligible(follower):
-    """The follower is neither fenced nor shutting down, and has fetched from this leader (KIP-903)."""
+    """Whether the follower is neither fenced nor shutting down, and has fetched from this leader (KIP-903)."""
     return follower.eligible != 0 and follower.log_end_offset >= 0
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the maximal ISR and for caught-up followers (3.6: only eligible ones)."""
+    """Whether the follower is in the maximal ISR, or caught up (3.6: and eligible): the high watermark waits."""
     return follower.in_maximal_isr != 0 or (
         caught_up(follower, leader, now_ms, params)
         and (params.only_eligible_hold_high_watermark == 0 or eligible(follower))

@@ -1,6 +1,6 @@
 """kafka-3.7: the high watermark does not advance while the ISR is smaller than min.insync.replicas.
 
-In force from 3.7.0 to 4.4.0: today's rule, and the baseline. Everything else is unchanged since Kafka 3.6. A follower
+In force from 3.7.0 to 4.4.0: the newest rule; the baseline. Everything else is unchanged since Kafka 3.6. A follower
 is out of sync if it lacks something and was not caught up within the lag time. It may join if it is eligible and has
 everything below the high watermark and below the start of the leader's epoch. The high watermark waits for the maximal
 ISR and for caught-up followers that may join. The high watermark is frozen while the ISR is too small (KAFKA-15583,
@@ -19,7 +19,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule, 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count ISR members as caught up now, and other followers as never caught up (like 3.3).
+    """Count ISR members as caught up now, and other followers as never caught up (as in kafka-3.3).
 
     A new leader forgets the positions of followers; the same leader counts only ISR members as having fetched now.
     """
@@ -35,7 +35,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error (3.7: as before).
+    """Update the state of a follower by a fetch that was read without error (3.7: unchanged).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
     log end at its previous fetch proves that it was caught up then. The time never goes back.
@@ -50,7 +50,7 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """A failed fetch changes nothing; the leader's log end at the previous fetch never goes back (3.7: as before)."""
+    """Record the fetch, unless it failed; the leader's log end at the previous fetch stays or grows (unchanged)."""
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset
@@ -63,7 +63,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The log ends differ, and the follower was not caught up within the lag time (3.7: as before)."""
+    """Whether the log ends differ, and the follower was not caught up within the lag time (3.7: unchanged)."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
@@ -72,7 +72,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """The follower is eligible, and has all below the high watermark and the leader epoch's start (3.7: as before)."""
+    """Whether the follower is eligible, and has all below the high watermark and start of epoch (3.7: unchanged)."""
     return follower.eligible != 0 and follower.log_end_offset >= max(
         leader.high_watermark, leader.leader_epoch_start_offset
     )
@@ -80,7 +80,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def caught_up(follower, leader, now_ms, params):
-    """The follower's log ends where the leader's does, or it was caught up within the lag time (3.7: as before)."""
+    """Whether the follower's log ends where the leader's does, or it was caught up in the lag time (3.7: unchanged)."""
     return (
         follower.log_end_offset == leader.log_end_offset
         or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
@@ -89,13 +89,13 @@ def caught_up(follower, leader, now_ms, params):
 
 @kernel
 def eligible(follower):
-    """It is neither fenced nor shutting down, and has fetched from this leader (3.7: as since KIP-903)."""
+    """Whether the follower is not fenced or shutting down, and has fetched from this leader (3.7: as in KIP-903)."""
     return follower.eligible != 0 and follower.log_end_offset >= 0
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the maximal ISR and for eligible caught-up followers."""
+    """Whether the follower is in the maximal ISR, or eligible and caught up: the high watermark waits for it."""
     return follower.in_maximal_isr != 0 or (eligible(follower) and caught_up(follower, leader, now_ms, params))
 
 

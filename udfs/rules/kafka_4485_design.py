@@ -31,7 +31,7 @@ PREVIOUS_ONLY = 1
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """A failed fetch changes nothing; any other shows whether the follower belongs to the pseudo-ISR."""
+    """Find out whether the follower belongs to the pseudo-ISR; a failed fetch changes nothing."""
     if fetch.error_code != 0:
         return NOTHING
     by_previous_ms = follower.last_caught_up_time_ms
@@ -46,13 +46,13 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def in_pseudo_isr(follower, now_ms, params):
-    """The follower's lag is at most the lag time."""
+    """Whether the follower's lag is at most the lag time."""
     return now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 
 @kernel
 def overdue_at_ms(follower, leader, fetch, params):
-    """The follower is overdue now if it lacks a committed record, else at the first millisecond beyond the lag time."""
+    """Return when the follower is overdue: now if it lacks a committed record, else right after the lag time."""
     if follower.in_isr != 0 and 0 <= follower.log_end_offset < leader.high_watermark:
         return 0
     return follower.last_caught_up_time_ms + params.replica_lag_time_max_ms + 1
@@ -60,25 +60,25 @@ def overdue_at_ms(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The follower left the pseudo-ISR, or its log became shorter than what is committed."""
+    """Whether the follower left the pseudo-ISR, or its log became shorter than what is committed."""
     return now_ms >= overdue_at_ms(follower, leader, fetch, params)
 
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """The follower is in the pseudo-ISR, and has all that is committed."""
+    """Whether the follower is in the pseudo-ISR, and has all that is committed."""
     return in_pseudo_isr(follower, now_ms, params) and follower.log_end_offset >= leader.high_watermark
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the pseudo-ISR."""
+    """Whether the follower is in the pseudo-ISR: the high watermark waits for no other follower."""
     return in_pseudo_isr(follower, now_ms, params)
 
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """By the earlier text, a follower at the log end was caught up at the fetch before, which may be too long ago."""
+    """Whether a follower at the log end was caught up only at the fetch before, as by the proposal's earlier text."""
     return params.caught_up_by == PREVIOUS_ONLY
 
 

@@ -29,7 +29,7 @@ LONGEST_MS = 2.0**40
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count ISR members as caught up now; the pace of followers is not known yet."""
+    """Count ISR members as caught up now, and forget the pace of all followers."""
     if leader_is_new:
         follower.log_end_offset = -1
     follower.last_fetch_time_ms = UNKNOWN
@@ -58,7 +58,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """The estimate plus the time since a follower was at the log end may exceed the lag time."""
+    """Whether the estimate plus the time since a follower was at the log end may exceed the lag time."""
     return quiet.longest_behind_us // 1000 + quiet.longest_catch_up_ms >= params.replica_lag_time_max_ms
 
 

@@ -1,7 +1,7 @@
 """kip-501-pending: the rule of Kafka 3.7, but a follower whose fetch the leader has not answered yet stays in sync.
 
-Proposed in KIP-501 (solution 1, follower.fetch.pending.reads.insync.enable). A fetch is pending if it asks for no less
-than the leader's log end at the previous fetch. It is pending from when an I/O thread takes it until it is answered,
+Proposed in KIP-501 (solution 1, follower.fetch.pending.reads.insync.enable). A fetch is pending if its offset is at
+least the leader's log end at the previous fetch. It is pending from when an I/O thread takes it until it is answered,
 including any wait for data. Once it is answered, the follower was last caught up at the time of the response, not of
 the fetch.
 
@@ -31,7 +31,7 @@ COMPLETED, RECORDED = 0, 1
 
 @kernel
 def begin_pending(follower, fetch, leader_log_end_offset):
-    """A fetch is pending if it asks for the log end, or for the log end at the previous fetch, or for more."""
+    """Mark a fetch as pending if its offset is at least the log end, now or at the follower's previous fetch."""
     previous = follower.last_fetch_leader_log_end_offset
     follower.pending_fetch = fetch.error_code == 0 and (
         fetch.fetch_offset >= leader_log_end_offset or (previous >= 0 and fetch.fetch_offset >= previous)
@@ -72,7 +72,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def on_completed(follower, leader, fetch, params):
-    """A pending fetch is answered: the follower is caught up now, unless it was so when the fetch was recorded."""
+    """Count the follower as caught up now that its pending fetch is answered, unless recording the fetch did so."""
     if follower.pending_fetch == 0:
         return NOTHING
     follower.pending_fetch = 0
@@ -83,13 +83,13 @@ def on_completed(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The follower is out of sync by the rule of Kafka 3.7, and its fetch is not pending."""
+    """Whether the follower is out of sync by the rule of Kafka 3.7, and its fetch is not pending."""
     return follower.pending_fetch == 0 and kafka_3_7_out_of_sync(follower, leader, fetch, now_ms, params)
 
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """A fetch that is pending from its arrival depends on the log end at each arrival."""
+    """Whether fetches are pending from their arrival, which depends on the log end at each arrival."""
     return params.pending_from == ARRIVAL
 
 

@@ -39,7 +39,7 @@ def gives_up_at_us(fetch, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """A fetch may have taken too long, or be pending from its arrival, which depends on the log end then."""
+    """Whether a fetch may have taken too long, or is pending from its arrival, which depends on the log end then."""
     longest_us = quiet.longest_fetch_us if params.count_long_poll != 0 else quiet.longest_held_us
     return longest_us > params.follower_fetch_process_time_max_ms * 1000 or params.pending_from == ARRIVAL
 

@@ -26,14 +26,14 @@ from udfs.rules.kafka_3_7 import begin_term as kafka_3_7_begin_term
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """The state of followers is reset as in the rule of Kafka 3.7, and the leader is in good health."""
+    """Reset the state of followers as the rule of Kafka 3.7 does, and the leader's health to good."""
     leader.health_multiplier = 0
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
 
 
 @kernel
 def on_completed(follower, leader, fetch, params):
-    """A fetch that the leader held too long raises the counter by one, a prompt one lowers it by one."""
+    """Raise the counter by 1 after a fetch that the leader held too long; lower it by 1 after a prompt fetch."""
     until_recorded_us = min(fetch.processed_us, fetch.completed_us) - fetch.arrival_us
     held_us = until_recorded_us + max(0, fetch.completed_us - fetch.released_us)
     if held_us > params.prompt_ms * 1000:
@@ -45,14 +45,14 @@ def on_completed(follower, leader, fetch, params):
 
 @kernel
 def stretched_lag_time_ms(leader, now_ms, params):
-    """The lag time, times 1 plus the steps of bad health, plus 1 if the check runs late."""
+    """Return the lag time, times 1 plus the steps of bad health, plus 1 if the check runs late."""
     late = now_ms - leader.check_due_us // 1000 > params.prompt_ms
     return params.replica_lag_time_max_ms * (1 + min(leader.health_multiplier + late, params.most_lateness))
 
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The follower lacks something, and was not caught up within the stretched lag time."""
+    """Whether the follower lacks something, and was not caught up within the stretched lag time."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > stretched_lag_time_ms(leader, now_ms, params)
@@ -61,7 +61,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """The leader is not in good health, or a fetch was not prompt."""
+    """Whether the leader is not in good health, or a fetch was not prompt."""
     return leader.health_multiplier != 0 or quiet.longest_held_us > params.prompt_ms * 1000
 
 

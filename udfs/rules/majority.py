@@ -24,14 +24,14 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """No follower's position is known before its first fetch (Raft: matchIndex)."""
+    """Forget the positions of all followers, until the first fetch of each (Raft: matchIndex)."""
     follower.log_end_offset = -1
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
 
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """The follower holds everything below its fetch offset; a failed fetch changes nothing."""
+    """Record that the follower has everything below its fetch offset; a failed fetch changes nothing."""
     if fetch.error_code != 0:
         return NOTHING
     follower.log_end_offset = fetch.fetch_offset
@@ -42,25 +42,25 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """No follower is ever out of sync."""
+    """Return false: no follower is ever out of sync."""
     return False
 
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Every follower that fetches joins."""
+    """Return true: every follower that fetches joins."""
     return True
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for every follower, unless a majority of replicas without that follower has more."""
+    """Return true: the high watermark waits for every follower that is not `outvoted`."""
     return True
 
 
 @kernel
 def outvoted(followers, p, leader_at, leader):
-    """A majority of the replicas, the leader among them and this follower not, has all that this follower has."""
+    """Whether a majority of the replicas, the leader included and this follower not, has all that the follower has."""
     ahead = 1
     for q in range(len(followers)):
         if q != p and q != leader_at:

@@ -20,7 +20,7 @@ from udfs.rules.kafka_3_7 import RULE as KAFKA_3_7
 
 @kernel
 def at_shrink(leader, remaining, params):
-    """All stay if fewer than min.insync.replicas would be left, even if the partition has fewer replicas than that."""
+    """Keep all if fewer than min.insync.replicas would be left, even if the partition has fewer replicas than that."""
     return SHRINK_ISR if remaining >= params.min_insync_replicas else KEEP_ISR
 
 

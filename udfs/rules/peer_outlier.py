@@ -36,7 +36,7 @@ def lag_ms(follower, leader, now_ms):
 
 @kernel
 def median_distance(followers, p, leader_at, leader, now_ms, center_ms):
-    """Median of how far the lags of the other followers in the ISR are from ``center_ms``; -1 without others."""
+    """Return the median distance of the lags of the others in the ISR from ``center_ms``; -1 without others."""
     peers, median = 0, 0.0
     for q in range(len(followers)):
         peers += q != p and q != leader_at and followers[q].in_isr != 0
@@ -56,7 +56,7 @@ def median_distance(followers, p, leader_at, leader, now_ms, center_ms):
 
 @kernel
 def spares(followers, p, leader_at, leader, now_ms, params):
-    """The others in the ISR lag as well: the leader is to blame, not this follower."""
+    """Whether the others in the ISR lag as well, so that the leader is to blame and not this follower."""
     median = median_distance(followers, p, leader_at, leader, now_ms, 0.0)
     if median < 0:
         return False

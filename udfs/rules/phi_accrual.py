@@ -34,7 +34,7 @@ ENOUGH = 1
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """The state of followers is reset as in the rule of Kafka 3.7, and the gaps of earlier terms are forgotten."""
+    """Reset the state of followers as the rule of Kafka 3.7 does, and forget the gaps of earlier terms."""
     follower.fetch_gaps = 0
     follower.fetch_gaps_ms = 0
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
@@ -42,7 +42,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_gap(follower, fetch, params):
-    """Add the time since the previous fetch to the mean; when that is full, a gap of mean length goes."""
+    """Add the time since the previous fetch to the mean; once that has enough gaps, one of mean length is removed."""
     if follower.last_fetch_time_ms <= 0:
         return
     if follower.fetch_gaps >= params.gaps_remembered:
@@ -62,7 +62,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def suspicion(follower, now_ms, params):
-    """Phi: minus log10 of how likely a gap as long as the present silence is, if gaps are exponential."""
+    """Return phi: minus log10 of how likely a gap as long as the present silence is, if gaps are exponential."""
     silent_ms = now_ms - max(follower.last_fetch_time_ms, follower.last_caught_up_time_ms)
     mean_ms = follower.fetch_gaps_ms / follower.fetch_gaps if follower.fetch_gaps > 0 else 0.0
     return silent_ms / max(mean_ms, params.least_mean_gap_ms) * LOG10_E
@@ -70,7 +70,7 @@ def suspicion(follower, now_ms, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The follower lacks records, and both phi and its lag are too high; a parameter makes one of these enough."""
+    """Whether the follower lacks records, and phi and its lag are too high, or, by a parameter, one of the two."""
     silent = suspicion(follower, now_ms, params) > params.phi_threshold
     behind = now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
     if params.silence_is == ENOUGH:

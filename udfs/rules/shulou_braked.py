@@ -19,7 +19,7 @@ from udfs.rules.kafka_3_7 import out_of_sync as kafka_3_7_out_of_sync
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The follower is out of sync by the rule of Kafka 3.7, and neither brake holds."""
+    """Whether the follower is out of sync by the rule of Kafka 3.7, and neither brake holds."""
     return (
         now_ms - leader.last_isr_change_time_ms > params.isr_change_brake_ms
         and now_ms - leader.last_isr_write_time_ms > params.isr_write_brake_ms

@@ -27,7 +27,7 @@ IN_SYNC = 1
 
 @kernel
 def at_shrink(leader, remaining, params):
-    """Rather than go under min.insync.replicas, hand over to another member; if none qualifies, all stay."""
+    """Hand over to another member rather than shrink below min.insync.replicas; if no member qualifies, keep all."""
     if remaining >= params.min_insync_replicas:
         return SHRINK_ISR
     return KEEP_ISR if params.candidates == IN_SYNC and remaining < 2 else GIVE_UP_LEADERSHIP

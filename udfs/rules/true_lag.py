@@ -26,14 +26,14 @@ from udfs.rules.base import (
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """No follower's position is known before its first fetch."""
+    """Forget the positions of all followers, until the first fetch of each."""
     follower.log_end_offset = -1
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
 
 
 @kernel
 def on_arrival(follower, leader, fetch, params):
-    """The request shows the follower's log end; the log of appends shows since when the follower lacks something."""
+    """Set the follower's log end to the fetch offset, and since when it lacks a record by the log of appends."""
     if fetch.error_code != 0:
         return NOTHING
     follower.log_end_offset = fetch.log_end_offset
@@ -43,7 +43,7 @@ def on_arrival(follower, leader, fetch, params):
 
 @kernel
 def on_append(follower, leader, fetch, params):
-    """A follower that had everything until now lacks something from now on."""
+    """Note that a follower that had everything lacks a record from now on."""
     if fetch.missing_since_us < NEVER_US and fetch.log_end_offset >= 0:
         follower.last_caught_up_time_ms = fetch.missing_since_us // 1000
     return NOTHING
@@ -51,7 +51,7 @@ def on_append(follower, leader, fetch, params):
 
 @kernel
 def overdue_at_ms(follower, leader, fetch, params):
-    """The follower is overdue once the oldest record that it lacks is older than the lag time: that millisecond."""
+    """Return the millisecond at which the oldest record that the follower lacks becomes older than the lag time."""
     if fetch.log_end_offset >= leader.log_end_offset:
         return NEVER_US
     return fetch.missing_since_us // 1000 + params.replica_lag_time_max_ms + 1
@@ -59,19 +59,19 @@ def overdue_at_ms(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """The oldest record that the follower lacks is older than the lag time."""
+    """Whether the oldest record that the follower lacks is older than the lag time."""
     return now_ms >= overdue_at_ms(follower, leader, fetch, params)
 
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """The follower lacks nothing that is older than the lag time, and has everything below the high watermark."""
+    """Whether the follower lacks nothing that is older than the lag time, and has all below the high watermark."""
     return follower.log_end_offset >= leader.high_watermark and not out_of_sync(follower, leader, fetch, now_ms, params)
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the ISR."""
+    """Whether the follower is in the ISR: the high watermark waits for no other follower."""
     return follower.in_isr != 0
 
 

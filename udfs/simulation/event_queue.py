@@ -10,7 +10,7 @@ from udfs.jit import inlined, kernel
 
 @inlined
 def set_queued_timer(world, which, time_us):
-    """Set the timer of a partition, or of a follower (its position after all partitions); NEVER_US for none."""
+    """Set the timer of a partition, or of a follower (its position after all partitions); NEVER_US clears it."""
     timers = world.timers
     i = len(timers) // 2 + which
     if timers[i] == time_us:
@@ -47,6 +47,7 @@ def next_queued_timer(world):
 
 @kernel
 def _event_before(world, i, j):
+    """Whether an event comes before another: by time, then by the order in which they were pushed."""
     return world.event_us[i] < world.event_us[j] or (
         world.event_us[i] == world.event_us[j] and world.event_order[i] < world.event_order[j]
     )

@@ -202,6 +202,7 @@ def score_group(plan: GroupPlan, cluster_id: str) -> Iterator[pa.RecordBatch]:
 
 
 def _identity_of_term(plan: GroupPlan, cluster_id: str, partition: int, leader_epoch: int, leader: int) -> Identity:
+    """Return what identifies the results of a term."""
     assigned = _brokers_of_plan(plan)
     return {
         "cluster_id": cluster_id,
@@ -215,10 +216,12 @@ def _identity_of_term(plan: GroupPlan, cluster_id: str, partition: int, leader_e
 
 
 def _brokers_of_plan(plan: GroupPlan) -> list[int]:
+    """List the ids of a group's brokers."""
     return [broker_of_group(plan.number, position) for position in range(plan.brokers)]
 
 
 def _batch_of_group(table: str, plan: GroupPlan, columns: Sequence[str], rows: Any) -> pa.RecordBatch:
+    """Convert simulated rows of a table to Arrow."""
     ids = pa.array(_brokers_of_plan(plan), pa.int32())
     arrays = {
         "table": pa.repeat(table, len(rows)),

@@ -84,6 +84,7 @@ def note_changes_of_leader(world, log, p, now_us):
 
 @kernel
 def _note_isr_changes(world, log, p, now_us):
+    """Label the ISR changes since the last call, and schedule an election if the rule gave up leadership."""
     group = world.group[0]
     while group.changes_noted < world.out.filled[2]:
         _label_isr_change(world, log.changes[group.changes_noted], p, world.out.change[group.changes_noted])

@@ -70,7 +70,7 @@ class Engine(Protocol):
 
 
 class Here:
-    """Works in the driver's own process; rows are Arrow tables.
+    """Processes the rows of an ingest in the driver's own process; rows are Arrow tables.
 
     Parameters
     ----------
@@ -136,5 +136,6 @@ def _one_by_one(parts: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 def _rows_in_process(rows: Rows) -> pa.Table:
+    """Require that rows are an Arrow table, and return them."""
     assert isinstance(rows, pa.Table)
     return rows

@@ -178,6 +178,7 @@ class InSpark:
         return kept.pop(""), kept
 
     def _then(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
+        """Apply a further function to rows: at once if they are in this process, else later in the workers."""
         if isinstance(rows, pa.Table):
             return table_of_batches(work(iter(rows.to_batches())), schema)
         return Spread(rows.frame, partial(_both_in_spark, rows.work, work), schema, rows.packed)
@@ -195,6 +196,7 @@ class InSpark:
         return every.repartition("bucket")
 
     def _packets(self, rows: Rows, pack: OfBatches) -> DataFrame:
+        """Convert rows to a DataFrame of packets by the function ``pack``."""
         if isinstance(rows, pa.Table):
             return self.spark.createDataFrame(table_of_batches(pack(iter(rows.to_batches())), _PACKETS))
         return _packets_of_spread(rows, pack)
@@ -226,6 +228,7 @@ def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
 
 
 def _packets_of_spread(rows: Spread, pack: OfBatches) -> DataFrame:
+    """Let Spark's workers compute rows, and pack them by the function ``pack``."""
     if pack is _packed_for_spark and rows.work is _unpacked_in_spark:
         return rows.frame.withColumn("of_table", F.lit(""))  # the rows themselves, not a query's result
     return rows.frame.mapInArrow(
@@ -272,6 +275,7 @@ def worker_sql() -> ArrowSql:
 
 
 def _worked_in_spark(work: OfBatches, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Load the compiled functions in a worker before it works."""
     load_kernels()
     yield from work(batches)
 
@@ -293,6 +297,7 @@ def _some_batches(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -
 
 
 def _mapped_in_spark(work: OfBatches, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Apply a function to batches in a worker, and convert its results to a schema."""
     for batch in work(batches):
         yield from cast_rows(pa.table(batch), schema).to_batches()
 
@@ -315,6 +320,7 @@ def _selected_in_spark(names: list[str], batches: Iterator[pa.RecordBatch]) -> I
 
 
 def _packet_for_spark(bucket: int, name: str, rows: pa.Table) -> pa.RecordBatch:
+    """Make a packet: a row with a hash bucket, the name of a table, and its rows as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_table(rows.combine_chunks())
@@ -329,6 +335,7 @@ def _packet_for_spark(bucket: int, name: str, rows: pa.Table) -> pa.RecordBatch:
 
 
 def _packed_for_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Group rows into packets of PACKET_ROWS."""
     for rows in _some_batches(batches, PACKET_ROWS):
         for begin in range(0, rows.num_rows, PACKET_ROWS):
             yield _packet_for_spark(0, "", rows.slice(begin, PACKET_ROWS))
@@ -361,6 +368,7 @@ def _packets_in_buckets(
 
 
 def _unpacked_in_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in packets."""
     for batch in batches:
         for packet in batch.column("packet"):
             # The length of a stream is a multiple of 8, so that every packet begins at such an offset. Elsewhere, its
@@ -385,6 +393,7 @@ def _worked_by_key(
 def _sorted_in_spark(
     order: list[tuple[str, str]], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Sort the rows of one task by these columns."""
     rows = table_of_batches(_unpacked_in_spark(batches), schema).combine_chunks()
     places = pc.sort_indices(rows, sort_keys=order)
     for begin in range(0, rows.num_rows, ROWS_AT_ONCE):  # in parts, so that the rows are not in memory twice

@@ -51,6 +51,7 @@ def with_input_columns(engine: Engine, rows: Rows, table: Table, constants: Mapp
 def _with_input_columns(
     table: Table, constants: Mapping[str, str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Convert batches to the columns of an input table, in a worker or here."""
     instants = _INSTANTS[table.name]
     for rows in batches:
         columns = []

@@ -134,6 +134,7 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
 def _remarks_on_broker_id(
     label: str, by_lines: int | None, stated: int | None, in_names: int | None, beside: Sequence[int]
 ) -> Iterator[Refused]:
+    """Yield what is missing or contradictory in the evidence on the broker that wrote some lines."""
     properties = str(Path(label, "server.properties"))
     if by_lines is None and stated is None and in_names is None:
         yield Refused(label or "the folder", "no broker id", "its logs were left out")

@@ -25,7 +25,7 @@ def folder_warnings(found: LogFolder) -> list[str]:
 
 
 def unread_lines_seen(found: LogFolder) -> list[str]:
-    """Do the same as `unread_sentence` with the first and last lines of each file."""
+    """Warn, as `unread_sentence` does, about those lines on an ISR that are among the first and last of each file."""
     files = [file for file in found.files if file.kind in BROKER_KINDS]
     return unread_sentence([*dict.fromkeys((file.name, *line) for file in files for line in found.seen(file).unread)])
 
@@ -54,7 +54,7 @@ def assumed_lag_time_sentence(ms: int) -> str:
 
 
 def unread_sentence(lines: Sequence[tuple[str, int | None, str]]) -> list[str]:
-    """Warn about lines on an ISR that nothing reads, each with its file, number and text; nothing without any."""
+    """Warn about lines on an ISR that match no known form, each with file, number and text; nothing without any."""
     if not lines:
         return []
     file, number, text = lines[0]
@@ -86,6 +86,7 @@ def _warnings_of_releases(found: LogFolder) -> Iterator[str]:
 
 
 def _warns_of_lag_time(found: LogFolder) -> bool:
+    """Whether a broker's lag time is in no file next to the logs, so that a default may be assumed."""
     return found.given.replica_lag_time_max_ms is None and any(
         broker.replica_lag_time_max_ms is None for broker in found.brokers.values()
     )

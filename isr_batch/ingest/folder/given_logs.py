@@ -31,6 +31,7 @@ class _GivenLogsBudget:
         self.bytes, self.files = MAX_UNPACKED_BYTES, MAX_MEMBERS
 
     def copy(self, stream: IO[bytes] | Any, to: Path) -> None:  # noqa: ANN401 pyarrow's streams have no type
+        """Copy a stream to a file, and fail if it exceeds what is left of the budget."""
         self.files -= 1
         if self.files < 0:
             raise UsageError(f"there are more than {MAX_MEMBERS:,} files", _IN_PARTS)
@@ -47,12 +48,13 @@ _IN_PARTS = "copy them to a folder and give that, or give parts of them one afte
 
 @contextmanager
 def given_logs(places: Sequence[str]) -> Iterator[Path]:
-    """Yield the folder with the logs; streams, and logs in a store, are copied into a temporary folder.
+    """Yield a folder with the given logs; streams and logs in an object store are copied to a temporary folder.
 
     Parameters
     ----------
     places : sequence of str
-        A folder; an address, as of a lake; ``-`` for stdin; or ``NAME=-`` and ``NAME=FILE``, where FILE may be a pipe.
+        One folder, one address in an object store, or ``-`` (stdin); or any number of ``NAME=FILE`` (a file or a pipe)
+        and ``NAME=-``, each the log of the broker or container NAME.
 
     Raises
     ------
@@ -91,6 +93,7 @@ def _stream(place: str) -> tuple[str, str] | None:
 
 
 def _copy_stream(source: str, folder: Path, budget: _GivenLogsBudget) -> None:
+    """Copy a stream into a new folder as the file stdout.log."""
     folder.mkdir()
     to = folder / "stdout.log"
     if source == STDIN:

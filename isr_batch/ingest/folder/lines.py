@@ -118,6 +118,7 @@ def fingerprint_files(engine: Engine, files: list[LogFile], beginnings: list[lis
 
 
 def _fingerprints_of_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Compute the fingerprints of the files that the rows of these batches name, in a worker or here."""
     for batch in batches:
         for file in batch.to_pylist():
             held, counts = count_lines(
@@ -184,10 +185,12 @@ def ranges_of(files: list[LogFile]) -> pa.Table:
 
 
 def _table_of_lines(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    """Make a table from rows of values in the order of its schema."""
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
 
 def _ranges_of_file(file: LogFile) -> Iterator[FileRange]:
+    """List the ranges of a file that tasks read separately; a file in another layout is one range."""
     assert file.held is not None
     if not file.layout.unchanged:  # a line may be split into parts, or depend on the line before it
         yield FileRange(0, file.held.size_bytes)
@@ -256,6 +259,7 @@ def _lines_of_stream(
     number, bad = first_line, None
 
     def sort(lines: LinesInKafkasLayout) -> tuple[LinesInKafkasLayout, Codes | None]:
+        """Pair lines with the log of each, if the stream has lines of several logs."""
         return lines, kinds.codes(lines.values) if kinds else None
 
     try:
@@ -281,6 +285,7 @@ def _lines_of_stream(
 
 
 def _split_into_lines(block: bytes) -> pa.Array:
+    """Split a block of bytes into lines; bytes that are not UTF-8 are replaced."""
     text = pa.Array.from_buffers(
         pa.binary(), 1, [None, pa.py_buffer(np.array([0, len(block)], np.int32)), pa.py_buffer(block)]
     )
@@ -295,6 +300,7 @@ def _split_into_lines(block: bytes) -> pa.Array:
 def _line_with_problem(
     broker_id: int | None, name: str, line: int | None, problem: str, detail: str | None
 ) -> pa.RecordBatch:
+    """Make the row that reports a problem of a line, or of a file."""
     number = pa.array([line], pa.int64())
     return _batch_of_lines(
         broker_id, name, number, pa.nulls(1, pa.string()), pa.array([problem]), pa.array([detail], pa.string())

@@ -207,13 +207,14 @@ def _files_of_folder(
 
 
 def _name_in(top: Path, path: Path) -> str:
+    """Return the name of a file in the lake: its path relative to the folder."""
     return path.name if top in {path, path.parent} else str(path.relative_to(top))
 
 
 def _candidates(
     found: LogFolder, folder: Path, path: Path, options: LogOptions, properties: dict[Path, Properties]
 ) -> Iterator[Candidate]:
-    """Examine a file, or all files in an archive; properties files that it contains are added to ``properties``."""
+    """Look at the lines of a file, or of all files in an archive; add properties files in it to ``properties``."""
     paths = [str(path.resolve())]
     if is_archive(path.name):
         try:
@@ -265,6 +266,7 @@ def is_metadata_dump(path: str) -> bool:
 
 
 def _refused_by_name(name: str, path: str) -> Refused | None:
+    """Refuse files by name that never have lines of interest, such as documents; None for any other file."""
     if NOT_NEEDED.fullmatch(Path(name).name):
         return Refused(name, "not needed", "it has no lines about fetches or the ISR")
     if DOCUMENT.fullmatch(Path(name).name) and not is_export_file(path):
@@ -279,6 +281,7 @@ def _add_candidate_logs(
     properties: dict[Path, Properties],
     options: LogOptions,
 ) -> None:
+    """Add the logs of the candidates whose broker is found, and remarks on missing or doubtful brokers."""
     of_folder = {path.parent: own.settings for path, own in properties.items() if broker_id_of(own.settings)}
     for each, owner in zip(candidates, broker_ids(candidates, of_folder), strict=True):
         found.refused += owner.remarks
@@ -299,6 +302,7 @@ def _add_candidate_logs(
 
 
 def _add_candidate_log(found: LogFolder, each: Candidate, broker_id: int, options: LogOptions) -> None:
+    """Add the logs in the lines of one candidate, written by this broker."""
     layout = each.look.layout
     if isinstance(layout, UnreadableLayout):
         if layout.reason not in {"empty file", "binary file"} and each.known_name:
@@ -319,10 +323,12 @@ def _add_candidate_log(found: LogFolder, each: Candidate, broker_id: int, option
 
 
 def _read_kinds(kinds: Iterable[str], layout: Layout) -> list[str]:
+    """Leave out request logs with timestamps in whole seconds, which are too coarse for a replay."""
     return [kind for kind in kinds if not (kind == REQUEST and layout.whole_seconds)]
 
 
 def _find_brokers_of_jvms(found: LogFolder) -> None:
+    """Give each gc.log the broker of the other logs in its folder, if there is just one."""
     of_jvms = found.of_kind(GC)
     found.files = [file for file in found.files if file.kind != GC]
     beside = [(Path(file.name).parent, file.broker_id) for file in found.files if file.broker_id is not None]
@@ -370,6 +376,7 @@ def _add_file(found: LogFolder, kind: str, name: str, path: str, broker_id: int 
 
 
 def _add_properties(found: LogFolder, known: dict[Path, Properties], place: Path, name: str, path: str) -> None:
+    """Read a properties file, and remember its settings by folder; refuse an unreadable one."""
     try:
         known[place] = read_properties(path)
     except BadFileError as bad:

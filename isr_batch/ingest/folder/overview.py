@@ -96,16 +96,19 @@ def capabilities(found: LogFolder) -> Iterator[Capability]:
 
 
 def _releases_of_folder(given: str | None, versions: Iterable[str]) -> list[str]:
+    """List the Kafka releases of the brokers: the given one, or those of the printed versions."""
     return [given] if given else [release for release in map(vendor_release, sorted(versions)) if release]
 
 
 def _analysable_by_logs(logs: set[str]) -> str:
+    """Say what can be analysed without request logs."""
     if SERVER in logs:
         return "only what server.log shows of shrinks"
     return "only which replicas the controller removed, from state-change.log" if STATE_CHANGE in logs else "nothing"
 
 
 def _last_time_of_log(seen: SeenByLook) -> str:
+    """Write the time of a log's last examined line, with "after" if the log continues."""
     # The end of a compressed file is not examined.
     return f"after {_time_in_overview(seen.last)}" if seen.goes_on and seen.last else _time_in_overview(seen.last)
 

@@ -70,6 +70,7 @@ def read_listing(path: Path | str) -> tuple[Listing, BadFileError | None]:
 
 
 def _read_listing(path: Path | str, most_bytes: int) -> tuple[str, BadFileError | None]:
+    """Read the text of a listing, at most ``most_bytes``, and what stopped the reading."""
     data, bad = b"", None
     try:
         for chunk in content_chunks(str(path)):
@@ -98,7 +99,7 @@ def parse_listing(lines: Iterable[str]) -> Listing:
 
 
 def listing_sentence(name: str, listing: Listing) -> str:
-    """Say which replicas were outside the ISR in a listing, which shows nothing else about shrinks."""
+    """Say which replicas were outside the ISR when the listing was made; a listing shows no shrinks."""
     out: dict[int, list[str]] = {}
     for each in listing.partitions:
         for broker in sorted(set(each.replicas) - set(each.isr)):
@@ -124,10 +125,12 @@ _NOT_LISTED = "N/A"
 
 
 def _fields_of_listing(line: str) -> dict[str, str]:
+    """Split a line of a listing into its fields by name."""
     return dict(_FIELD.findall(line))
 
 
 def _listed_partition(line: str) -> Listed | None:
+    """Parse a partition's line; None for any other line."""
     fields = _fields_of_listing(line)
     try:
         replicas, isr = (_listed_brokers(fields[name]) for name in ("Replicas", "Isr"))
@@ -143,10 +146,12 @@ def _listed_partition(line: str) -> Listed | None:
 
 
 def _listed_brokers(text: str) -> tuple[int, ...]:
+    """Parse a list of broker ids."""
     return tuple(_listed_number(number) for number in text.split(",") if number)
 
 
 def _listed_number(text: str) -> int:
+    """Parse the number of a broker or partition; anything else is a ValueError."""
     if not re.fullmatch(r"\d{1,9}", text):
         message = f"{text} is not the number of a broker or partition"
         raise ValueError(message)

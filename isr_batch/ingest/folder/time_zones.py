@@ -111,6 +111,7 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
 
 
 def _lines_with_mark(file: LogFile, mark: re.Pattern[bytes]) -> Iterator[tuple[int, str]]:
+    """Find lines near a file's beginning that match a pattern; yield the timestamp in ms and the line."""
     lines: list[str] = []
     read, tail = 0, b""
     try:
@@ -138,7 +139,7 @@ def _lines_with_mark(file: LogFile, mark: re.Pattern[bytes]) -> Iterator[tuple[i
 
 
 def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
-    """Find a broker's shift: the lastCaughtUpTimeMs in a Shrinking line is UTC, and some seconds before the line."""
+    """Find a broker's shift from Shrinking lines: their lastCaughtUpTimeMs is UTC, some seconds before the line."""
     quarters, times = Counter(ms // QUARTER_MS for ms in ahead_ms).most_common(1)[0] if ahead_ms else (0, 0)
     if not quarters or times < _AGREE * len(ahead_ms):
         return None
@@ -182,5 +183,6 @@ def _between_brokers(begun: dict[tuple[str, ...], dict[int, int]], known: Contai
 
 
 def _zone_hours_in_words(minutes: int) -> str:
+    """Write minutes as hours and minutes."""
     hours, rest = divmod(abs(minutes), 60)
     return " ".join([*([f"{hours} h"] if hours else []), *([f"{rest} min"] if rest else [])])

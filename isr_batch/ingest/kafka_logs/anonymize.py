@@ -95,12 +95,14 @@ def _lines_to_copy(file: LogFile) -> Iterator[tuple[pa.StringArray, pa.BooleanAr
 
 
 def _anonymized_empty_lines(values: pa.StringArray, log: pa.StringArray) -> pa.StringArray:
+    """Write lines that no ingest reads with time, level and logger only."""
     head = pc.struct_field(pc.extract_regex(values, _HEAD), "head")
     loggers = pa.array([f"left out ({_LOGGERS.get(each, '')})" for each in log.to_pylist()])
     return pc.fill_null(pc.binary_join_element_wise(head, loggers, ""), "")
 
 
 def _write_settings_of_copy(found: LogFolder, out: Path) -> None:
+    """Write cluster.yaml and each broker's server.properties, with the settings that a replay needs."""
     given = found.given
     stated = {"release": given.release, LAG_TIME: given.replica_lag_time_max_ms, MIN_ISR: given.min_insync_replicas,
               FETCHERS: given.num_replica_fetchers}  # fmt: skip

@@ -86,13 +86,14 @@ def note_on_shorter_copies(files: Sequence[LogFile]) -> list[Note]:
 
 
 def note_on_later_logs(files: Sequence[str], fetches: int) -> list[Note]:
-    """Note fetches without an offset in later logs, which were ingested first and whose lines are gone by now."""
+    """Note fetches without an offset in logs that were ingested before an earlier log, and are gone by now."""
     found = (f"{len(files)} request logs of later times were ingested before these, and are not read again: terms "
              f"restart there, and {fetches:,} fetches have no offset")  # fmt: skip
     return [Note("late files", found, "ingest all files at once into a new lake")] if files else []
 
 
 def _notes_on_coverage(stretches: Sequence[Stretch]) -> list[Note]:
+    """Note for each broker the time that its request logs cover, and the gaps in it."""
     by_broker: dict[int, list[Stretch]] = defaultdict(list)
     for stretch in stretches:
         by_broker[stretch.broker_id].append(stretch)

@@ -80,7 +80,7 @@ class EarlierLogs:
                 if row["stamp_us_min"] is not None and row["broker_id"] in self.brokers}  # fmt: skip
 
     def with_stretches(self, read: Sequence[Stretch], signs: pa.Table) -> list[Stretch]:
-        """Join stretches of covered time: those of the logs that are read, to those of earlier logs that they continue.
+        """Join the periods that the new request logs cover to those of the earlier logs that they continue.
 
         Parameters
         ----------
@@ -102,7 +102,7 @@ class EarlierLogs:
         return [stretch for broker_id in sorted(of_broker) for stretch in of_broker[broker_id]]
 
     def _goes_on(self, before: Stretch, after: Stretch, signs: pa.Table | None) -> bool:
-        """Whether no request is missing between two stretches of a log: no gap in time, or consecutive numbers."""
+        """Whether no request is missing between two periods of one log: no gap in time, or consecutive numbers."""
         if after.first_us <= before.until_us + GAP_US:
             return True
         return signs is not None and not any(
@@ -147,6 +147,7 @@ class EarlierLogs:
                 row.update({name: term[name] for name in (*began_as, *ended_as)})
 
     def _had_ended(self, term: Mapping[str, Any]) -> bool:
+        """Whether a term ended before the end of the earlier logs of its leader."""
         return not any(
             stretch.broker_id == term["leader_id"] and abs(stretch.until_us - term["end_us"]) <= GAP_US
             for stretch in self.stretches

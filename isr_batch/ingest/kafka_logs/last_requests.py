@@ -81,6 +81,7 @@ def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Tab
 
 
 def _requests_in_order(rows: pa.Table) -> list[dict[str, Any]]:
+    """List requests by the time at which an I/O thread took them."""
     found: list[dict[str, Any]] = rows.sort_by([("handled_us", "ascending"), ("source_line", "ascending")]).to_pylist()
     return found
 
@@ -98,5 +99,6 @@ def read_times(kept: pa.Table) -> dict[tuple[int, int, int], int]:
 
 
 def _last_request_line(request: Mapping[str, Any], message: str) -> dict[str, Any]:
+    """Make the row of a kept request, with this message."""
     return {"kind": REQUEST, "broker_id": request["broker_id"], "source_file": request["source_file"],
             "source_line": request["source_line"], "stamp_us": request["handled_us"], "message": message}  # fmt: skip

@@ -111,6 +111,7 @@ def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, re
 
 
 def _request_tallies(classes: Mapping[str, int]) -> list[Tally]:
+    """Count the requests of each kind as used or skipped lines."""
     used = (FOLLOWER_FETCH, PRODUCE, LEADER_AND_ISR)
     tallies = [
         Tally(log_folder.REQUEST, USED if kind in used else SKIPPED, kind, count) for kind, count in classes.items()

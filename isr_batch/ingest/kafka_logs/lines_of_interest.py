@@ -163,6 +163,7 @@ def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLog
 
 
 def _read_lines_of_interest(engine: Engine, files: Sequence[LogFile]) -> pa.Table:
+    """Read files other than request logs, and collect their lines of interest, and counts of the others."""
     overlapping = frozenset(_brokers_with_overlapping_logs([file for file in files if file.kind == STATE_CHANGE]))
     return engine.collect(
         engine.map(lines.read_lines(engine, list(files)), partial(_choose_lines_of_interest, overlapping), _FOUND)
@@ -172,12 +173,13 @@ def _read_lines_of_interest(engine: Engine, files: Sequence[LogFile]) -> pa.Tabl
 def _choose_lines_of_interest(
     overlapping: frozenset[int | None], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Select the lines of interest of each batch, in a worker or here."""
     for batch in batches:
         yield from _chosen_lines(read_as_log_lines(batch), overlapping)
 
 
 def read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Build the input of `_chosen_lines`: message of lines of interest; stamp_us and line_hash of those with one."""
+    """Add to lines the columns that `_chosen_lines` needs: message of lines of interest, stamp_us, line_hash."""
     kind, value = batch["log"], batch["value"]
     stamps, hashes = request_stamps_and_hashes(value)
     stamps = pc.if_else(pc.equal(kind, METADATA), None, stamps)
@@ -247,6 +249,7 @@ def _chosen_lines(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> 
 
 
 def _figures_of_other_lines(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> pa.RecordBatch:
+    """Summarise the lines of a batch that are not of interest: number, days, first and last timestamp."""
     kind, broker_id, name = (batch[column][0].as_py() for column in ("kind", "broker_id", "source_file"))
     stamps = np.asarray(batch["stamp_us"].drop_null())
     row: dict[str, Any] = {"kind": kind, "broker_id": broker_id, "source_file": name,
@@ -286,7 +289,7 @@ def _without_duplicates(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
 
 
 def _other_state_changes(sql: ArrowSql, figures: pa.Table) -> int:
-    """Count the lines of state-change.log with a timestamp that are not of interest, without duplicates."""
+    """Count the lines of state-change.log that have a timestamp but are not of interest, without duplicates."""
     counted = sql(
         """
         WITH single AS (
@@ -303,6 +306,7 @@ def _other_state_changes(sql: ArrowSql, figures: pa.Table) -> int:
 
 
 def _other_lines_by_file(sql: ArrowSql, figures: pa.Table, records: pa.Table) -> pa.Table:
+    """Add up the summaries of a file's other lines."""
     return sql(
         f"""
         WITH every AS (

@@ -134,6 +134,7 @@ class KafkaLogs:
 
 
 def _instant_of_read_logs(us: int) -> datetime:
+    """Convert microseconds since 1970 to an instant, at the earliest one that Python can represent."""
     return _EPOCH + max(timedelta(microseconds=us), timedelta(_FIRST_DAY))
 
 

@@ -75,12 +75,14 @@ def open_member(path: str) -> tuple[IO[bytes], int]:
 
 
 def _opened_archive(path: str) -> "_Archive":
+    """Open an archive, or return it if this thread has it open and it has not changed."""
     stat = os.stat(path)  # noqa: PTH116 (as the readers of files, it takes a path as text)
     return _open_archive(path, stat.st_size, stat.st_mtime_ns, threading.get_ident())
 
 
 @lru_cache(maxsize=2)
 def _open_archive(path: str, size: int, _changed: int, _thread: int) -> "_Archive":
+    """Open an archive; the result is cached by thread and state of the file."""
     return _Zip(path, size) if path.endswith(".zip") else _Tar(path, size)
 
 
@@ -93,6 +95,7 @@ class _Archive:
         self.seen = self.total = 0
 
     def add(self, name: str, size: int, *, is_file: bool) -> None:
+        """Add a member, and fail if the archive exceeds a limit."""
         self.seen += 1
         self.total += size
         if self.seen > MAX_MEMBERS:
@@ -109,10 +112,13 @@ class _Archive:
         return self.most_bytes * self.members[name] // max(1, self.total)
 
     def open(self, name: str) -> IO[bytes]:
+        """Open a member as a stream of its unpacked bytes."""
         raise NotImplementedError
 
 
 class _Zip(_Archive):
+    """An open zip archive."""
+
     def __init__(self, path: str, size: int) -> None:
         super().__init__(size)
         with open(path, "rb") as file:  # noqa: PTH123
@@ -141,6 +147,8 @@ class _Header(tarfile.TarInfo):
 
 
 class _Tar(_Archive):
+    """An open tar archive, compressed or not."""
+
     def __init__(self, path: str, size: int) -> None:
         super().__init__(size)
         self._tar = tarfile.open(path, tarinfo=_Header)  # noqa: SIM115 (closed with this object)

@@ -105,7 +105,7 @@ def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterato
 
 
 def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines of an export or of OTLP batches, and any other file unchanged; the latest line comes last."""
+    """Yield the lines of an export or of OTLP batches in order of time, and the bytes of any other file unchanged."""
     head = next(chunks, b"")
     chunks = chain([head] if head else [], chunks)
     if is_otlp(head):
@@ -130,7 +130,7 @@ def is_export_file(path: str) -> bool:
 
 
 def is_converted_file(path: str) -> bool:
-    """Whether lines of a file are made of its content, or in another order, so that no part of it is read alone."""
+    """Whether a file's lines are derived from its content or reordered, so that no part can be read separately."""
     return is_export_file(path) or unit_of_latest_first(head_of(path)) is not None
 
 
@@ -143,6 +143,7 @@ def head_of(path: str) -> bytes:
 
 
 def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
+    """Yield the unpacked bytes of a file, and fail if it is binary, damaged or too large."""
     try:
         unpacked = 0
         for chunk in _packed_content(path) if is_packed(path) else _plain_content(path, start, end):
@@ -161,12 +162,14 @@ def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
 
 
 def _kind_of_content(path: str) -> str:
+    """Name the compression of a file, for messages."""
     kinds = {".gz": "gzip", ".zst": "zstd", ".xz": "xz", ".bz2": "bzip2"}
     name = next((kind for suffix, kind in kinds.items() if path.endswith(suffix)), "archive")
     return "archive" if member_name(path) and not path.endswith(PACKED) else name
 
 
 def _plain_content(path: str, start: int, end: int | None) -> Iterator[bytes]:
+    """Yield the bytes of an uncompressed file."""
     with Path(path).open("rb") as stream:
         at = stream.seek(start)
         while chunk := stream.read(CHUNK_BYTES if end is None else min(CHUNK_BYTES, end - at)):
@@ -175,6 +178,7 @@ def _plain_content(path: str, start: int, end: int | None) -> Iterator[bytes]:
 
 
 def _packed_content(path: str) -> Iterator[bytes]:
+    """Yield the unpacked bytes of a compressed file or of a member of an archive, within the limit."""
     with ExitStack() as opened:
         if member := member_name(path):
             stream, most = open_member(path)
@@ -257,6 +261,7 @@ class Fingerprinter:
             yield chunk
 
     def _take(self, chunk: bytes) -> None:
+        """Add a chunk to the hashes."""
         view = memoryview(chunk)
         at = 0
         while self.wanted and self.wanted[-1] <= self.size + len(chunk):
@@ -272,6 +277,7 @@ class Fingerprinter:
         self.last = chunk[-1:]
 
     def _cut(self, chunk: bytes) -> None:
+        """Begin a new range at the first line with a timestamp, after enough bytes."""
         next_cut = max(self.cuts[-1][0] + self.range_bytes - self.size, 0)
         # A range begins with a line that has a timestamp, because a line without one belongs to the line before it.
         line_end = chunk.find(b"\n[2", next_cut) if next_cut < len(chunk) else -1

@@ -147,6 +147,7 @@ def fields_with_form(
 
 
 def _chosen_event_path(field: _Field, columns: Mapping[str, Sequence[str]], message: str) -> str:
+    """Find the path of a field whose name and values fit; empty if no field fits."""
     named = (path for path in paths_named(columns, field.names) if path != message)
     return next((path for path in named if _share_of_events(field.fits, columns[path]) >= _FITS), "")
 
@@ -167,6 +168,7 @@ def form_of(texts: Sequence[str], forms: Sequence[StampForm] = EVENT_FORMS) -> S
 
 
 def _share_of_events(fits: Callable[[str], object], texts: Sequence[str]) -> float:
+    """Return the share of texts that fit."""
     return sum(bool(fits(text)) for text in texts) / max(len(texts), 1)
 
 
@@ -195,6 +197,7 @@ def _with_stacks(values: pa.StringArray, message: pa.StringArray) -> pa.StringAr
 
 
 def _with_stack(message: str, event: object) -> str:
+    """Append an exception in a separate field of the event to its message."""
     fields = flat(event) if isinstance(event, dict) else {}
     stacks = (str(fields[path]) for path in paths_named(fields, _STACKS))
     stack = next((text for text in stacks if _IS_STACK.match(text) or text.startswith(f"{message}\n")), "")

@@ -235,6 +235,7 @@ def _events_of_table_export(chunks: Iterator[bytes]) -> Iterator[Event]:
 
 
 def _document_of_export(chunks: Iterator[bytes]) -> bytes:
+    """Read a JSON document completely, up to a limit."""
     content, size, most = [], 0, most_bytes()
     for chunk in chunks:
         content.append(chunk)
@@ -245,6 +246,7 @@ def _document_of_export(chunks: Iterator[bytes]) -> bytes:
 
 
 def _events_in_export(document: bytes) -> list[Event]:
+    """Parse a document, and find its events."""
     documents = _documents_of_export(document.decode("utf-8-sig", "replace"))
     return _events_of(documents[0] if len(documents) == 1 else documents)
 
@@ -378,10 +380,12 @@ class _ExportOrder:
         return (events[number] for number in numbers)
 
     def note(self, events: Sequence[Event]) -> None:
+        """Remember the times of the first and the last of these events."""
         self.first = self.first or next(filter(None, (_digits_in_export(event, self.named) for event in events)), "")
         self.last = next(filter(None, (_digits_in_export(event, self.named) for event in reversed(events))), self.last)
 
     def is_latest_first(self) -> bool:
+        """Whether the first event is later than the last."""
         return self.first > self.last
 
 

@@ -30,6 +30,7 @@ def read_json_fields(values: pa.StringArray, paths: Sequence[str]) -> list[pa.St
 
 
 def _json_fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArray]:
+    """Read fields of JSON objects by Arrow's parser, or one by one if it cannot read them."""
     if not len(objects):
         return [pa.nulls(0, pa.string()) for _ in paths]
     ends = pa.array([0, len(objects)], pa.int32())
@@ -65,6 +66,7 @@ def _json_schema(paths: Sequence[str], first: object) -> pa.Schema:
 
 
 def _json_column(table: pa.Table, path: str) -> pa.Array:
+    """Return the column of a field in a parsed table."""
     first, *rest = path.split("/")
     column = table.column(first)
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -83,6 +85,7 @@ _SIX_DIGITS = pa.decimal128(24, 6)
 
 
 def _json_as_text(column: pa.Array) -> pa.StringArray:
+    """Convert parsed values to text; numbers are written without an exponent."""
     if not pa.types.is_floating(column.type):
         return column if pa.types.is_string(column.type) else column.cast(pa.string())
     text = column.cast(_SIX_DIGITS).cast(pa.string())  # not 1.763742612613e+09

@@ -1,4 +1,4 @@
-"""Recognise text whose latest line comes first, as log viewers show it, and what is one event of it."""
+"""Recognise text whose latest line comes first, as log viewers show it, and whether one line is one event."""
 
 import re
 from itertools import pairwise
@@ -26,7 +26,7 @@ _SETTING = re.compile(rb"^\t([a-z][\w.]*) = ", re.MULTILINE)
 
 
 def unit_of_latest_first(head: bytes) -> re.Pattern[bytes] | None:
-    """Return what separates the events of a text whose latest event comes first; None for any other text."""
+    """Return the pattern that separates the events of a text with the latest event first; None for other text."""
     lines = [line for line in head[:_LOOKED_AT].split(b"\n")[:-1] if line.strip()]
     times = [
         _NOT_DIGITS.sub(b"", found[0]).ljust(_DIGITS, b"0")
@@ -42,7 +42,7 @@ def unit_of_latest_first(head: bytes) -> re.Pattern[bytes] | None:
 
 
 def _is_reversed_within_events(head: bytes) -> bool:
-    """Whether the lines of an event are in reverse too; a broker sorts its settings by name."""
+    """Whether the lines within an event are reversed as well, by a broker's settings: it prints them sorted by name."""
     names = _SETTING.findall(head)
     reversed_signs: int = len(_STACK_REVERSED.findall(head)) + sum(a > b for a, b in pairwise(names))
     usual: int = len(_STACK.findall(head)) + sum(a < b for a, b in pairwise(names))

@@ -81,6 +81,7 @@ class LayoutConverter:
         return LinesInKafkasLayout(lines.values.filter(pa.array(own)), lines.numbers[own])
 
     def _convert(self, values: pa.StringArray, numbers: npt.NDArray[np.int64], start: int) -> LinesInKafkasLayout:
+        """Remove the prefixes from the ``start``-th on, join cut lines, and convert the rest."""
         is_own = self.source is None or start > 0 or self.layout.by_writer
         if self.layout.coloured:
             values = pc.replace_substring_regex(values, COLOUR.pattern, "")
@@ -124,6 +125,7 @@ class LayoutConverter:
         )
 
     def _sources_of_events(self, values: pa.StringArray) -> pa.StringArray | None:
+        """Read the container or host of each JSON event; None if events do not name it."""
         source = EventFields(*self.layout.fields).source if self.layout.arrangement == JSON else ""
         return read_json_fields(values, [source])[0] if source else None
 
@@ -134,6 +136,7 @@ class LayoutConverter:
         return np.asarray(pc.fill_null(pc.equal(known[1:], self.source), False))
 
     def _arranged(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
+        """Rearrange lines with timestamp, level, logger and message into Kafka's own layout."""
         found = pc.extract_regex(values, self.pattern)
         has_logger = "<logger>" in self.pattern
         logger = pc.struct_field(found, "logger") if has_logger else None
@@ -147,17 +150,20 @@ class LayoutConverter:
         return LinesInKafkasLayout(pc.coalesce(result, values), numbers)
 
     def _level(self, found: pa.StructArray) -> pa.StringArray:
+        """Return the level of each line; INFO in a layout without levels."""
         if "<level>" in self.pattern:
             return pc.struct_field(found, "level")
         return pc.if_else(pc.is_valid(found), pa.scalar("INFO"), None)
 
     def _message(self, found: pa.StructArray) -> pa.StringArray:
+        """Return the message of each line, without a thread's name."""
         message = pc.struct_field(found, "message")
         return pc.replace_substring_regex(message, THREAD, "") if self.layout.has_thread else message
 
     def _printed(
         self, stamp: pa.StringArray, level: pa.StringArray, message: pa.StringArray, logger: pa.StringArray | None
     ) -> pa.StringArray:
+        """Write lines in Kafka's own layout from their parts."""
         time = stamps_in_kafkas_form(stamp, self.form, self.layout.zone)
         line = pc.binary_join_element_wise(
             pc.binary_join_element_wise("[", time, "] ", ""), pc.utf8_upper(level), " ", message, ""
@@ -168,6 +174,7 @@ class LayoutConverter:
         return pc.if_else(pc.greater(pc.binary_length(pc.fill_null(logger, "")), 0), named, line)
 
     def _from_events(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
+        """Write JSON events as lines in Kafka's own layout."""
         message, stamp, level, logger = event_texts(values, EventFields(*self.layout.fields))
         # One event may have many lines: a broker prints all its settings as one event.
         pieces = pc.split_pattern(pc.utf8_rtrim(message, "\r\n"), "\n")

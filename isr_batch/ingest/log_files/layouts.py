@@ -135,6 +135,7 @@ class Layout:
 
     @classmethod
     def _of(cls, read: "dict[str, Any]") -> "Layout":
+        """Build a layout from the parsed JSON of `to_text`."""
         other = cls._of(read["other"]) if read["other"] else None
         return cls(**(read | {name: tuple(read[name]) for name in ("prefixes", "fields")} | {"other": other}))
 
@@ -189,6 +190,7 @@ def layout_of(
 def _inner_layout(
     lines: Sequence[str], stamp_format: str | None, given: EventFields | None
 ) -> Layout | UnreadableLayout:
+    """Find the layout of lines without prefixes: JSON events, text, or both."""
     events = _events(lines, given, stamp_format)
     if events is None:
         return _plain_layout(lines, stamp_format)
@@ -203,6 +205,7 @@ def _inner_layout(
 
 
 def _plain_layout(lines: Sequence[str], stamp_format: str | None) -> Layout | UnreadableLayout:
+    """Find the layout of lines of text; a reason if no form of timestamps fits."""
     best: Layout | None = None
     most, rest = 0, []
     forms = [stamp_form(stamp_format)] if stamp_format else list(FORMS)
@@ -243,11 +246,13 @@ def _plain_layout(lines: Sequence[str], stamp_format: str | None) -> Layout | Un
 
 
 def _layout_matches(name: str, form: StampForm, lines: Sequence[str]) -> "list[re.Match[str]]":
+    """Match lines against an arrangement (of timestamp, level, logger, message) with this form of timestamps."""
     compiled = re.compile(ARRANGEMENTS[name].replace("STAMP", form.text))
     return [match for line in lines if (match := compiled.match(line))]
 
 
 def _layout(name: str, form: StampForm, matches: "Sequence[re.Match[str]]", stamped: Sequence[str]) -> Layout:
+    """Make the layout of an arrangement, with what its matched lines show about threads, timestamps and loggers."""
     bracketed = [re.match(THREAD, match["message"]) for match in matches]
     threads = sum(bool(found) and not _NOT_A_THREAD.match(found[0]) for found in bracketed if found)
     stamps = [_stamp_without_zone(match["stamp"]) for match in matches]
@@ -263,6 +268,7 @@ def _layout(name: str, form: StampForm, matches: "Sequence[re.Match[str]]", stam
 
 
 def _stamp_without_zone(stamp: str) -> str:
+    """Remove the time zone from a timestamp."""
     return re.sub(r" ?(Z|UTC|GMT|[+-]\d\d(:?\d\d)?)$", "", stamp) if re.search(r"\d:\d\d:\d\d", stamp) else stamp
 
 

@@ -119,6 +119,7 @@ def look_at(
 def _look(
     path: str, default: str, stamp_format: str | None, events: EventFields | None, key: tuple[int, int] | None
 ) -> Look:
+    """Examine the first and the last lines of a file; the cache uses size and time of the file as ``key``."""
     size = key[0] if key else 0
     parts, goes_on = _parts_to_look_at(path, size)
     head = [line for line in parts[0][:LAYOUT_LINES] if line.strip()] if parts else []
@@ -174,6 +175,7 @@ def _by_writer(path: str, layout: Layout, size: int, default: str, every: SeenBy
 
 
 def _note_in_look(seen: SeenByLook, values: pa.StringArray, default: str) -> None:
+    """Note kinds, brokers, releases and unread lines of some lines of one source."""
     codes = LogKindFinder(default).codes(values)
     for code, kind in enumerate(BROKER_KINDS):
         count = int((codes == code).sum())
@@ -195,7 +197,7 @@ def _note_in_look(seen: SeenByLook, values: pa.StringArray, default: str) -> Non
 
 
 def _note_unread(seen: SeenByLook, lines: LinesInKafkasLayout, first: int | None) -> None:
-    """Note lines about an ISR that nothing reads; ``first`` is the number of the first line."""
+    """Note lines about an ISR that match no known form; ``first`` is the number of the first line."""
     about = np.flatnonzero(pc.fill_null(pc.match_substring_regex(lines.values, _OF_ISR), False))
     said = lines.values.take(pa.array(about))
     for old, new in OLD_WORDS:
@@ -210,6 +212,7 @@ def _note_unread(seen: SeenByLook, lines: LinesInKafkasLayout, first: int | None
 
 
 def _note_brokers(seen: SeenByLook, values: pa.StringArray) -> None:
+    """Note which brokers wrote the lines, and which versions they print."""
     for line in values.to_pylist():
         found = _WRITER.search(line)
         if found:
@@ -240,6 +243,7 @@ def _reason_not_read(path: str) -> BadFileError | None:
 
 
 def _first_lines(path: str) -> tuple[list[str], bool]:
+    """Read the first lines of a file, and whether the file continues after them."""
     read = b""
     try:
         for chunk in content_chunks(path):
@@ -256,10 +260,12 @@ def _first_lines(path: str) -> tuple[list[str], bool]:
 
 
 def _lines_to_look_at(data: bytes) -> list[str]:
+    """Split bytes into lines of text."""
     return data.decode("utf-8-sig", "replace").replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
 def _all_lines_to_look_at(path: str) -> Iterable[list[str]]:
+    """Yield all lines of a file, block by block."""
     pending = b""
     try:
         for chunk in content_chunks(path):

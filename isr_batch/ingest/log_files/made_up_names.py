@@ -121,6 +121,7 @@ class MadeUpNames:
         return line[:start] + self._text(line[start:])
 
     def _json(self, text: str) -> str:
+        """Replace the names in the values of JSON."""
         key = ""
 
         def one(found: "re.Match[str]") -> str:
@@ -143,14 +144,17 @@ class MadeUpNames:
         return _STRING.sub(one, text)
 
     def _is_kept(self, value: str) -> bool:
+        """Whether a value is one that Kafka itself sets, such as the name of an internal topic."""
         return bool(_INTERNAL.fullmatch(value) or _FEATURE.fullmatch(value) or value in {forms.LAG_TIME, forms.MIN_ISR})
 
     def _text(self, text: str) -> str:
+        """Replace the names and addresses in a text, word by word."""
         return _WORD.sub(
             lambda found: self._word(found[0], text[found.end() : found.end() + 1]), self._without_addresses(text)
         )
 
     def _word(self, word: str, then: str) -> str:
+        """Replace a word if it is a name; ``then`` is the character after it."""
         stem = word.rstrip(".-:/")
         end = word[len(stem) :]
         if stem in self.names and (stem not in words_of_kafka() or then == ","):
@@ -174,10 +178,12 @@ class MadeUpNames:
         return _ADDRESS.sub(lambda found: self._address(found[0]), text)
 
     def _address(self, text: str) -> str:
+        """Return the made-up address that replaces an address."""
         self.names.setdefault(text, "10." + ".".join(str(byte) for byte in self._digest(text)[:3]))
         return self.names[text]
 
     def _digest(self, text: str) -> bytes:
+        """Hash a name with the key."""
         return hmac.new(self.key, text.encode("utf-8", "surrogateescape"), hashlib.sha256).digest()
 
 

@@ -26,6 +26,7 @@ def lines_of_otlp(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _expanded_otlp(line: bytes) -> bytes:
+    """Write each log record of a batch as one line of JSON; any other line is unchanged."""
     try:
         events = _in_order(list(events_of_batch(json.loads(line))))
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
@@ -56,10 +57,12 @@ def events_of_batch(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _otlp_attributes(of: Mapping[str, Any]) -> dict[str, Any]:
+    """Read a list of OTLP's typed attributes as a dict."""
     return {each["key"]: _otlp_value(each.get("value", {})) for each in of.get("attributes", [])}
 
 
 def _otlp_value(typed: Mapping[str, Any]) -> Any:  # noqa: ANN401 any JSON
+    """Read a typed value of OTLP."""
     if "kvlistValue" in typed:
         return {each["key"]: _otlp_value(each.get("value", {})) for each in typed["kvlistValue"].get("values", [])}
     return next((typed[name] for name in _SCALARS if name in typed), None)

@@ -101,7 +101,7 @@ def prefix_of(lines: Sequence[str]) -> str | None:
 
 
 def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: int) -> bool:
-    """Whether more lines begin like a log line if the prefix is removed."""
+    """Whether removing a prefix makes more lines begin like a log line, so that it has to be removed."""
     if not found[0]["rest"]:
         return False
     own = sum(bool(re.match(r"\[\d{4}-\d\d-\d\d[ T]", line)) for line in lines)
@@ -128,6 +128,7 @@ def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
 
 
 def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None] | None:
+    """Find the fields of JSON envelopes that have the log line and its container; None without envelopes."""
     objects = json_objects(lines)
     if not objects or len(objects) < SOME * len(lines):
         return None
@@ -156,6 +157,7 @@ def envelope_prefix(lines: Sequence[str]) -> str:
 
 
 def _without_prefix_envelope(fields: str, values: pa.StringArray) -> StrippedOfPrefix:
+    """Take log lines out of their JSON envelopes."""
     field, source = json.loads(fields)
     columns = read_json_fields(values, [field, source] if source else [field])
     text = columns[0]

@@ -93,6 +93,7 @@ def stamp_form(name: str) -> StampForm:
     seen: list[str] = []
 
     def part(found: "re.Match[str]") -> str:
+        """Return the regular expression for a directive of the format, or for text between directives."""
         if found[1] is None:
             return re.escape(found[0])
         if found[1] not in _DIRECTIVES or found[1] in seen:
@@ -126,6 +127,7 @@ def stamp_zone(text: str) -> tzinfo:
 
 
 def _stamp_offset_us(text: str) -> int | None:
+    """Parse an offset from UTC in microseconds; None for any other text."""
     if text in {"Z", "UTC", "GMT"}:
         return 0
     found = re.fullmatch(r"([+-])(\d\d):?(\d\d)?", text)
@@ -157,6 +159,7 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
     valid = pc.is_valid(parts)
 
     def part(name: str, width: int = 2) -> pa.StringArray:
+        """Return a part of the timestamps, padded with zeros."""
         return pc.utf8_lpad(pc.struct_field(parts, name), width, "0")
 
     year = part("Y", 4) if "Y" in form.groups else pc.binary_join_element_wise("20", part("y"), "")
@@ -210,6 +213,7 @@ def _parsed_stamps(texts: pa.StringArray) -> pa.TimestampArray:
 
 
 def _one_stamp(text: str | None) -> datetime | None:
+    """Parse one timestamp; None for a date that does not exist."""
     try:
         return datetime.fromisoformat(text) if text else None
     except ValueError:
@@ -230,4 +234,5 @@ def _zone_shift_us(us: pa.Int64Array, zone: tzinfo) -> pa.Int64Array:
 
 
 def _printed_stamp(times: pa.TimestampArray) -> pa.StringArray:
+    """Write timestamps in Kafka's own form."""
     return pc.replace_substring(pc.strftime(times, "%Y-%m-%d %H:%M:%S"), ".", ",")

@@ -133,6 +133,7 @@ class AddedRows:
             self._add_day(day, rows if len(of_day) == 1 else rows.take(pa.array(places)))
 
     def _add_day(self, day: str, given: pa.Table) -> None:
+        """Merge a day's rows with those of the table, and write the new ones to a file."""
         there = self._stored_rows(day, [*given.column_names, *(["leader_epoch"] if self.epochs else [])])
         merged = self.target.merged(there, given, self.epochs)
         stay = merged.distinct if self.replaced is None else self._without_gone(day, merged, self.replaced)
@@ -158,6 +159,7 @@ class AddedRows:
         return distinct[~gone]
 
     def _stored_days(self) -> set[str]:
+        """List the days on which the table has rows of the cluster."""
         files = open_columns(self.lake, self.table.name, ["event_date", "cluster_id"])
         if files is None:
             rows = self.lake.read(self.table.name).where(F.col("cluster_id") == self.target.cluster_id)
@@ -200,6 +202,7 @@ class AddedRows:
 def _stored_rows_of_cluster(
     files: ds.Dataset | pa.Table, cluster_id: str, day: str | None, names: list[str]
 ) -> pa.Table:
+    """Read the rows of a cluster, all or those of a day, from open files."""
     of_cluster = ds.field("cluster_id") == cluster_id
     if day is not None:
         of_cluster &= ds.field("event_date") == pa.scalar(day).cast(pa.date32())

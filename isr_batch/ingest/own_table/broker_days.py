@@ -62,6 +62,7 @@ class FetchDay:
         self._rows += np.bincount(pair, minlength=len(self._rows))
 
     def _make_room(self) -> None:
+        """Enlarge the arrays for pairs that were added."""
         more = len(self._pairs) - len(self._rows)
         if more:
             self._rows = np.append(self._rows, np.zeros(more, np.int64))
@@ -74,6 +75,7 @@ class FetchDay:
         return pa.Table.from_pylist(rows, BROKER_DAYS)
 
     def _pair_row(self, key: int, number: int) -> dict[str, object]:
+        """Make the row of one pair: numbers of fetches, their cadence, and pauses."""
         active = np.flatnonzero(self._greatest[number] > _NONE)
         second_us = self._from_us + active * SECOND_US
         first, last = second_us + self._least[number, active], second_us + self._greatest[number, active]

@@ -155,6 +155,7 @@ def checked_rows(
 
 
 def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str]) -> dict[str, object]:
+    """Return the columns with one value in all rows: given constants, and defaults of unmapped columns."""
     defaults = {"leader_epoch": NO_EPOCH, "error_code": 0, "made_by": "leader"}
     given = {name: value.constant for name, value in values.items() if value.source is None}
     absent = {name: defaults.get(name) for name in types if name not in values and name not in INSTANTS}
@@ -163,7 +164,7 @@ def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str
 
 
 def _same_instants_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
-    """Return, for each instant of a fetch that the mapping lacks, the mapped one whose value it gets."""
+    """Return, for each instant of a fetch that the mapping lacks, the mapped instant whose value is used instead."""
     if table is not FETCH_LOG:
         return {}
     same = {}
@@ -234,6 +235,7 @@ def _problems(
     """List the checks of a row as SQL, in order: condition under which it is refused, reason, detail."""
 
     def named(name: str, value: str = "") -> str:
+        """Write SQL for a column's name and value, as detail of a refusal."""
         return f"{quoted(name + ' = ')} || CAST({value or name} AS VARCHAR)"
 
     required = {name for name, field in type(columns).model_fields.items() if field.is_required()}

@@ -98,6 +98,7 @@ def quoted_name(name: str) -> str:
 
 
 def _constant_as_sql(constant: object) -> str:
+    """Write a constant as SQL."""
     if isinstance(constant, list):
         return f"CAST([{', '.join(map(str, constant))}] AS INTEGER[])"
     return quoted(constant) if isinstance(constant, str) else str(constant)
@@ -134,6 +135,7 @@ def _is_list_column(kind: pa.DataType) -> bool:
 
 
 def _value_as_sql(given: ColumnSource, column: str, kind: pa.DataType) -> str:
+    """Write SQL for the value of a mapped column, by the kind of the lake's column and the type of the mapped one."""
     if pa.types.is_dictionary(kind):  # a category of pandas, of numbers as well as of text
         kind = kind.value_type
     if pa.types.is_null(kind):  # the type that pandas gives a column without values
@@ -150,6 +152,7 @@ def _value_as_sql(given: ColumnSource, column: str, kind: pa.DataType) -> str:
 
 
 def _unfit_column(kind: pa.DataType, what: str) -> SchemaError:
+    """Make the error that a column's type cannot be converted."""
     return SchemaError(f"is {kind}, which cannot be read as {what}")
 
 
@@ -163,6 +166,7 @@ def _exact_as_sql(column: str, kind: pa.DataType) -> str:
 
 
 def _integer_as_sql(column: str, kind: pa.DataType) -> str:
+    """Write SQL that reads a whole number; null if the value has a fraction or is not a number."""
     if pa.types.is_integer(kind):
         return f"TRY_CAST({column} AS BIGINT)"
     if _is_text_column(kind) or _is_fractional_column(kind):
@@ -172,6 +176,7 @@ def _integer_as_sql(column: str, kind: pa.DataType) -> str:
 
 
 def _integers_as_sql(column: str, kind: pa.DataType) -> str:
+    """Write SQL that reads a list of numbers, from a list or from text."""
     if _is_list_column(kind):
         numbers = f"list_transform({column}, lambda x: TRY_CAST({_integer_as_sql('x', kind.value_type)} AS INTEGER))"
     elif _is_text_column(kind):
@@ -210,6 +215,7 @@ def _instant_as_sql(given: InstantSource, column: str, kind: pa.DataType) -> str
 
 
 def _column_instant_in_zone(naive: str, time_zone: str | None) -> str:
+    """Write SQL that converts a time without a zone to UTC."""
     naive = f"CAST({naive} AS TIMESTAMP)"
     return naive if time_zone in (None, "UTC") else f"timezone({quoted(time_zone or '')}, {naive})"
 

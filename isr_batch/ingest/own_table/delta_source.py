@@ -66,6 +66,7 @@ class DeltaTable:
         return self._dataset.schema
 
     def _opened(self, items: Sequence[Item]) -> ds.Dataset:
+        """Open the data files of these items."""
         wanted = {item.name for item in items}
         fragments = [each for each in self._dataset.get_fragments() if each.path.lstrip("/") in wanted]
         return ds.FileSystemDataset(fragments, self.schema, self._dataset.format, self._dataset.filesystem)
@@ -82,6 +83,7 @@ class DeltaTable:
 
 
 def _rows_of_delta_files(rows: "DataFrame", items: Sequence[Item]) -> "DataFrame":
+    """Keep the rows of these items' data files."""
     from pyspark.sql import functions as F
 
     names = [item.name.rpartition("/")[2] for item in items]

@@ -132,6 +132,7 @@ def _derived_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Ta
 
 
 def _derived_fetch_days(lake: Lake, clusters: Sequence[str], day: date, sql: ArrowSql) -> pa.Table:
+    """Make the rows of ``fetch_days`` for one day of these clusters."""
     here = all(lake.direct(table.name) for table in (FETCH_LOG, APPEND_LOG))
     with InProcess(lake, sql) if here else BySpark(lake) as engine:
         wanted = f"cluster_id IN ({', '.join(map(engine.literal, clusters))}) AND {days_as_sql([day])}"
@@ -163,6 +164,7 @@ def _derived_fetch_days(lake: Lake, clusters: Sequence[str], day: date, sql: Arr
 
 
 def _derived_broker_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:
+    """Make the rows of ``broker_days`` for one day of these clusters."""
     days = {cluster: FetchDay(day) for cluster in clusters}
     for batch in _instants_of_day(lake, clusters, day):
         for cluster in pc.unique(batch["cluster_id"]).to_pylist():
@@ -208,10 +210,12 @@ def _in_us(rows: pa.Table, *names: str) -> pa.Table:
 
 
 def _condition_of_clusters(clusters: Sequence[str]) -> str:
+    """Write the SQL condition that a row is of one of these clusters."""
     return f"cluster_id IN ({', '.join(map(sql_literal, clusters))})"
 
 
 def _derived_rows(table: Table, rows: pa.Table, files: str, day: date) -> pa.Table:
+    """Add the hash of the day's data files, and the day, to the rows of a derived table."""
     for name, value in (("made_from", files), ("event_date", pa.scalar(day, pa.date32()))):
         if name not in rows.column_names:
             rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
@@ -221,13 +225,14 @@ def _derived_rows(table: Table, rows: pa.Table, files: str, day: date) -> pa.Tab
 def _replace_derived_days(  # noqa: PLR0913, PLR0917
     lake: Lake, sql: ArrowSql, table: Table, clusters: Sequence[str], days: Sequence[date], rows: pa.Table
 ) -> None:
+    """Replace the rows of these clusters and days in a derived table."""
     where = f"{_condition_of_clusters(clusters)} AND {days_as_sql(days)}"
     bounds = str(days[0]), str(days[-1])
     replace_arrow(lake, sql, table, rows.cast(arrow_schema(table)), where, days=bounds)
 
 
 def _replace_changed_days(lake: Lake, sql: ArrowSql, table: Table, clusters: Sequence[str], now: pa.Table) -> None:
-    """Write the rows of those days on which they have changed."""
+    """Replace the rows of the days on which they differ from those in the lake."""
     before = read_columns(lake, table.name, table.column_names, {"cluster_id": clusters})
     text = """
         SELECT DISTINCT event_date FROM (

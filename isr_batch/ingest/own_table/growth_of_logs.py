@@ -64,7 +64,7 @@ def with_growth_of_logs(
 
 
 def _fetches_near(lake: Lake, cluster: str, silences: pa.Table) -> ArrowView:
-    """Return the fetches from silent leaders on the days of their silences and shortly before."""
+    """Return the fetches from silent leaders on the days of the silences, and shortly before each silence."""
     spans = [
         (date(1970, 1, 1) + timedelta(microseconds=2 * row["event_us"] - row["end_us"]),
          date(1970, 1, 1) + timedelta(microseconds=row["end_us"] + SECOND_US))

@@ -167,6 +167,7 @@ def files_of_new_rows(
 def _packets_of_checked_rows(
     checked: Checked, name: str, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Check rows of the table, and yield the clean and the refused ones in packets."""
     with ArrowSql(threads=1) as sql:
         for batch in batches:
             for answer in sql.batches(checked.text, ROWS_AT_ONCE, rows=pa.table(batch)):
@@ -181,12 +182,14 @@ def _packets_of_checked_rows(
 def _packets_of_stored_rows(
     target: RowsOfCluster, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """Yield rows that the lake has in packets of the same days and buckets."""
     for batch in batches:
         rows = with_dictionaries(pa.table(batch).drop_columns(["event_date"]), target.checked)
         yield from _packets_by_day_and_bucket(target.cluster_id, rows, target.checked, buckets, STORED)
 
 
 def _checked_rows_by_cluster(rows: pa.Table, checked: Checked) -> Iterator[tuple[str, pa.Table]]:
+    """Split checked rows by cluster."""
     if "cluster_id" not in rows.column_names:
         yield str(checked.constants["cluster_id"]), rows
         return
@@ -199,6 +202,7 @@ def _checked_rows_by_cluster(rows: pa.Table, checked: Checked) -> Iterator[tuple
 def _packets_by_day_and_bucket(
     cluster_id: str, rows: pa.Table, checked: Checked, buckets: int, kind: int
 ) -> Iterator[pa.RecordBatch]:
+    """Group a cluster's rows into packets by day and bucket of replica sets."""
     if not rows.num_rows:
         return
     day = rows[TIMES[checked.table.name]].to_numpy() // DAY_US
@@ -257,11 +261,13 @@ def _merged_packets(
 
 
 def _no_stored_rows(given: pa.Table, epochs: object) -> pa.Table:
+    """Return a table without rows, for a bucket without rows in the lake."""
     none = given.slice(0, 0)
     return none if epochs is None else none.append_column("leader_epoch", pa.array([], pa.int32()))
 
 
 def _packet_of_bucket(cluster_id: str, day: int, bucket: int, kind: int, rows: pa.Table) -> pa.RecordBatch:
+    """Make a packet, which is a row that holds the rows of a bucket as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_table(rows.combine_chunks())
@@ -271,4 +277,5 @@ def _packet_of_bucket(cluster_id: str, day: int, bucket: int, kind: int, rows: p
 
 
 def _rows_of_packet(packet: bytes) -> pa.Table:
+    """Return the rows in a packet."""
     return pa.ipc.open_stream(packet).read_all()

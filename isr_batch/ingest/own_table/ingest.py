@@ -206,6 +206,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
 
 
 def _require_few_refused(read: Mapping[str, ReadTable], most: float) -> None:
+    """Fail if too large a share of rows was refused; the message has the most frequent reasons."""
     refused = pa.concat_tables(each.refused for each in read.values())
     rows_in = sum(each.rows_in for each in read.values())
     if refused.num_rows <= most * rows_in:
@@ -233,12 +234,14 @@ class _Work:
 
 
 def _spread_own_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) -> "SpreadTable":
+    """Let Spark's workers check a table that is too large for this process."""
     from isr_batch.ingest.own_table.in_workers import spread_table  # imports Spark
 
     return spread_table(lake, fetches)
 
 
 def _add_rows_of_own_table(work: _Work, *, may_lose: bool) -> None:
+    """Find the new rows of all clusters and tables, and commit them."""
     lake, read = work.small.lake, work.read
     clusters = sorted({name for each in read.values() for name in each.clusters()})
     require_same_mapping(lake, clusters, work.mapping)
@@ -264,6 +267,7 @@ def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
     lake = work.small.lake
 
     def added(section: str, epochs: EpochsInForce | None, epochs_changed_us: int | None) -> AddedRows:
+        """Find the new rows of one section of the mapping."""
         checked = work.read[section].checked
         looked_up = epochs if "leader_epoch" in checked.constants else None
         account = work.accounts[section]
@@ -290,6 +294,7 @@ def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
 
 
 def _require_no_rows_lost(accounts: Mapping[str, Account], pending: Sequence[AddedRows]) -> None:
+    """Fail if a replacement would delete more rows than it adds, because the source may be incomplete."""
     gone, new = (sum(counter.total() for counter in each) for each in zip(
         *((account.gone, account.new) for account in accounts.values()), strict=True,
     ))  # fmt: skip

@@ -86,6 +86,7 @@ def leader_epochs_of_own_table(lake: Lake, sql: ArrowSql) -> pa.Table:
 
 
 def _conformed_terms(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Convert rows to a schema; missing columns are null."""
     columns = [
         rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
         for field in schema

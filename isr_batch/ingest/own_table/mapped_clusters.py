@@ -94,6 +94,7 @@ def lacking_input(lake: Lake) -> list[dict[str, Any]]:
 
 
 def _lacks_of_cluster(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """List what the results of one cluster lack, by the columns that are not mapped."""
     mapped = json.loads(cluster["mapped"])
     rows = []
 

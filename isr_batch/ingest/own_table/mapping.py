@@ -27,6 +27,7 @@ INSTANTS: Final = ("arrival_time", "handled_time", "processed_time", "released_t
 
 
 def _known_time_zone_of_mapping(name: str) -> str:
+    """Return the name of a time zone, or raise an error if it is unknown."""
     if name not in available_timezones():
         raise ValueError(f"no such time zone; {did_you_mean(name, sorted(available_timezones()))[:80]}")
     return name
@@ -88,6 +89,7 @@ class ColumnSource(_Section):
     @model_validator(mode="before")
     @classmethod
     def _short_form(cls, given: object) -> object:
+        """Expand the short form of a source: a column's name, or a constant."""
         if isinstance(given, bool):
             raise ValueError("YAML reads this word as a truth value: quote it, '...'")  # noqa: TRY004
         if isinstance(given, str):
@@ -100,6 +102,7 @@ class ColumnSource(_Section):
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
+        """Require either a column or a constant."""
         if (self.column is None) == (self.constant is None):
             raise ValueError("give either a column or a constant")
         return self

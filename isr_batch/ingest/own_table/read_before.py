@@ -45,6 +45,6 @@ def forget_items(small: SmallTables, became: str) -> None:
 
 
 def _read_as(given: Input) -> str:
-    """Hash the mapping by which a source is read: with another one, its files must be read again."""
+    """Hash the way in which a mapping reads a source; if the hash changes, the source's files are read again."""
     how = (given.checked.table.name, given.checked.text, sorted(map(str, given.checked.constants.items())))
     return hashlib.sha256(repr(how).encode()).hexdigest()[:16]

@@ -169,6 +169,7 @@ def inputs_of_sources(
 def _input_of_mapped_table(
     mapped: tuple[str, Table, MappedTable], source: Source, values: dict[str, ColumnValue], window: Window
 ) -> Input:
+    """Make the input for one section of a mapping and its open source."""
     name, table, section = mapped
     schema, where = source.schema, section.where
     conditions = [f"({with_quoted_names(where, schema.names)})"] if where else []
@@ -210,6 +211,7 @@ def read_input(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
 
 
 def _read_mapped_table(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
+    """Read some items of a source, and separate clean rows from refused ones."""
     schema = with_dictionaries(given.checked.schema.empty_table().select(given.checked.columns), given.checked).schema
     clean, refused = [schema.empty_table()], [_QUARANTINE.empty_table()]
     names = tuple(item.name for item in items)

@@ -63,7 +63,7 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
 
 
 def _differs(rows: pa.Table, names: Sequence[str], which: Ints, places: Ints) -> Bools:
-    """Return whether each row differs from that before it, in ``which`` (a number per set and time) or a column."""
+    """Return whether each row differs from the row before: in ``which``, a number per set and time, or in a column."""
     differs = np.ones(len(places), np.bool_)
     differs[1:] = np.diff(which) != 0
     for name in names:

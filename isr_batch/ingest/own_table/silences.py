@@ -39,13 +39,13 @@ class _SilenceSpans(NamedTuple):
     patience_us: npt.NDArray[np.int64]
 
     def longest_hole_us(self, from_us: int, until_us: int) -> int:
-        """Return the length of the longest time in a period in which the follower did not fetch."""
+        """Return the length of the longest time without a fetch of the follower within a period."""
         inside = (self.until_us > from_us) & (self.from_us < until_us)
         ends = np.maximum.accumulate(np.append(from_us, self.until_us[inside]))
         return int((np.append(self.from_us[inside], until_us) - ends).max())
 
     def patience_at_us(self, at_us: int) -> int | None:
-        """Return after how long without a fetch the follower is considered stopped then; None outside all spans."""
+        """Return the time without fetches after which a follower is considered stopped then; None outside all spans."""
         running = (self.from_us <= at_us) & (at_us <= self.until_us + self.patience_us)
         return int(self.patience_us[running].min()) if running.any() else None
 
@@ -90,7 +90,7 @@ def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
 
 
 def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table | ds.Dataset | ArrowView) -> pa.Table:
-    """Turn a silence in which the leader's log grew as before into a quiet period.
+    """Turn a silence into a quiet period if the leader's log grew as fast in it as before.
 
     A leader whose log grew was working: followers could not reach it, or the rows of that time are missing.
 
@@ -135,6 +135,7 @@ def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table |
 
 
 def _pairs_of_broker_days(broker_days: pa.Table) -> _Pairs:
+    """Group rows of ``broker_days`` by leader and follower, as the spans of time with fetches."""
     order = [(name, "ascending") for name in ("leader_id", "replica_id", "first_us")]
     if not broker_days.num_rows:
         return {}
@@ -164,6 +165,7 @@ def _spans_of_pair(days: pa.Table) -> _SilenceSpans:
 
 
 def _silence_spans_of_pairs(spans: Collection[_SilenceSpans]) -> _SilenceSpans:
+    """Merge the spans of several pairs of leader and follower."""
     from_us, until_us, patience_us = (np.concatenate(values) for values in zip(*spans, strict=True))
     order = np.argsort(from_us, kind="stable")
     return _SilenceSpans(from_us[order], until_us[order], patience_us[order])

@@ -67,6 +67,7 @@ def open_source(lake: "Lake", place: str, mapping: TableMapping) -> Source:
 
 
 def _format_of_place(place: str) -> Format:
+    """Find the format of the files at a path: CSV, Delta or Parquet."""
     if place.endswith(_CSV):
         return "csv"
     if (Path(place) / "_delta_log").is_dir():
@@ -93,6 +94,7 @@ def _files_of_table(place: str, kind: Format) -> list[Path]:
 
 
 def _items_of_files(files: Sequence[Path]) -> tuple[Item, ...]:
+    """Make an item of each file, whose version is its size and time of change."""
     stats = [(file, file.stat()) for file in files]
     return tuple(Item(str(file), f"{stat.st_size}/{stat.st_mtime_ns}", stat.st_size) for file, stat in stats)
 
@@ -108,6 +110,7 @@ class ParquetFiles:
 
     @cached_property
     def _schemas(self) -> dict[str, pa.Schema]:
+        """Columns of each file."""
         return {item.name: self._opened([item]).schema for item in self.items}
 
     @cached_property
@@ -117,6 +120,7 @@ class ParquetFiles:
         return _merged_columns(self.place, schemas, list(self._schemas))
 
     def _opened(self, items: Sequence[Item], schema: pa.Schema | None = None) -> ds.Dataset:
+        """Open the files of these items."""
         base = self.place if Path(self.place).is_dir() else None
         partitioning = ds.partitioning(flavor="hive") if base else None
         try:
@@ -165,6 +169,7 @@ def _merged_columns(place: str, schemas: Sequence[pa.Schema], names: Sequence[st
 
 
 def _unreadable_source(name: str, error: Exception, kind: str) -> UsageError:
+    """Make the error that a file is not of the expected format."""
     reason = str(error).strip().partition("\n")[0]
     return UsageError(
         f"{name} cannot be read as {kind}: {reason[:200]}", "set `format` in the mapping: parquet, delta or csv"
@@ -172,6 +177,7 @@ def _unreadable_source(name: str, error: Exception, kind: str) -> UsageError:
 
 
 def _damaged_source(name: str, error: Exception) -> SchemaError:
+    """Make the error that a file is damaged."""
     reason = str(error).strip().partition("\n")[0]
     return SchemaError(f"{name} cannot be read, it is damaged: {reason[:200]}", "fetch the file again")
 
@@ -198,6 +204,7 @@ class CsvFiles:
         return pa.schema([*(pa.field(column, pa.string()) for column in columns), pa.field(CORRUPT, pa.string())])
 
     def _options(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return Arrow's options for reading the files."""
         return {
             "read_options": pa_csv.ReadOptions(
                 block_size=_BLOCK_BYTES, column_names=None if self._csv.header else list(names),
@@ -206,6 +213,7 @@ class CsvFiles:
         }  # fmt: skip
 
     def _header(self, item: Item) -> list[str]:
+        """Read the columns of a file from its first line."""
         try:
             with pa.input_stream(item.name, compression="detect") as opened:
                 begin = opened.read(_HEADER_BYTES)
@@ -228,6 +236,7 @@ class CsvFiles:
         return self._last[1]
 
     def _read(self, item: Item) -> pa.Table:
+        """Read a file; its last column has the text of rows with a wrong number of fields."""
         names = self.schema.names[:-1]
         corrupt: list[str] = []
 

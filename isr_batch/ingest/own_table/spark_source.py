@@ -80,6 +80,7 @@ class SparkSource:
         return tuple(sorted(named, key=lambda item: item.name)) or (Item(self.place, ""),)
 
     def _of(self, items: Sequence[Item]) -> "DataFrame":
+        """Keep the rows of these items."""
         if len(items) == len(self.items):
             return self._rows
         return self._rows.where(F.col("_metadata.file_path").isin([item.name for item in items]))
@@ -111,6 +112,7 @@ class SparkRows(SparkSource):
 
 
 def _loaded_by_spark(spark: "SparkSession", place: str, kind: str | None, csv: Csv) -> "DataFrame":
+    """Open a table at an address, of this kind or of the kind that is found there."""
     if kind == "csv":
         return csv_frame(spark, [place], csv)
     if kind is None:

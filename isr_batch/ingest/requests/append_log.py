@@ -105,6 +105,7 @@ def append_requests(
 
 
 def _mark_repeated_appends(sql: ArrowSql, rows: pa.Table) -> pa.Table:
+    """Mark requests with the base offset of an earlier one: the producer sent the batch again."""
     return sql(
         f"""
         SELECT * REPLACE (coalesce(lag(base_offset) OVER again = base_offset, false) AS repeated) FROM rows
@@ -193,6 +194,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
 
 
 def _term_keys_of_appends(terms: pa.Table) -> list[tuple[Any, ...]]:
+    """Return the keys of terms, by which their start offsets are looked up."""
     names = [*PARTITION, "leader_epoch", "start_us"]
     return list(zip(*(terms[name].to_pylist() for name in names), strict=True))
 
@@ -201,6 +203,7 @@ def _append_log_rows(  # noqa: PLR0913, PLR0917 all that names a log end offset
     sql: ArrowSql, rows: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, before: pa.Table,
     asked_before: pa.Table, known: pa.Table, starts: pa.Table, last: str,
 ) -> pa.Table:  # fmt: skip
+    """Make the rows of append_log for some terms from everything that names a log end offset."""
     once = meeting(sql, pa.concat_tables([rows, before.cast(rows.schema)]), "NOT repeated")
     once = once.append_column("place", pa.array(np.arange(once.num_rows)))
     asked = pa.concat_tables([fetched, asked_before.cast(fetched.schema)])
@@ -257,7 +260,7 @@ def _appends_with_base_offset(sql: ArrowSql, once: pa.Table, between: pa.Table) 
 def _appends_seen_in(
     sql: ArrowSql, between: pa.Table, once: pa.Table, fetched: pa.Table, shrinks: pa.Table
 ) -> pa.Table:  # fmt: skip
-    """Find the file that shows the end of each range without a response: term, offset, seen_in.
+    """Find the file that shows the end of each range of records without a response: term, offset, seen_in.
 
     Terms come from several files: an end known only from a later term belongs to the file of the term's start.
     """
@@ -285,7 +288,7 @@ def _appends_seen_in(
 
 
 def _unanswered_appends(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Table) -> pa.Table:
-    """Assign each range that no response names to the requests of that time; without such requests, to no producer.
+    """Assign each range of records that no response names to the produce requests of that time, or else to no producer.
 
     Several requests share a range in proportion to their sizes, so their borders may be off by ``log_end_error``
     records. A request was refused if the log end offset was the same after it.

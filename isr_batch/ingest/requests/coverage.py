@@ -74,7 +74,7 @@ class Stretch:
 
 
 def coverage(by_file: pa.Table, pauses: pa.Table, signs: pa.Table) -> list[Stretch]:
-    """Find the stretches of all brokers, in order of broker and time.
+    """Find the periods that each broker's request logs cover without a gap, in order of broker and time.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def stretches_of(
     spanned: Sequence[tuple[int, int]],
     breaks: Iterable[tuple[int | None, int]],
 ) -> list[Stretch]:
-    """Split a broker's log into stretches at the gaps where lines are missing.
+    """Divide the time of a broker's log at the gaps where lines are missing.
 
     Parameters
     ----------
@@ -161,6 +161,7 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
     starts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
 
     def begins_with_broker(stretch: Stretch) -> bool:
+        """Whether a covered period begins at a start of the broker, or the broker has no server.log."""
         return stretch.broker_id not in with_log or any(
             abs(stretch.first_us - start_us) <= _STARTUP_US for start_us in starts.get(stretch.broker_id, ())
         )
@@ -169,7 +170,7 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
 
 
 def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
-    """Write SQL for the number of the stretch, from 0, in which an instant is; a gap belongs to the stretch before it.
+    """Write SQL that numbers a broker's covered periods from 0, for an instant; a gap belongs to the one before it.
 
     Returns
     -------
@@ -186,7 +187,7 @@ def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
 def with_stretch_number(
     table: pa.Table, stretches: Sequence[Stretch], broker: str, us: str, name: str = "log_stretch"
 ) -> pa.Table:  # fmt: skip
-    """Add a column with the number of the stretch, as `stretch_number` does in SQL."""
+    """Add a column with the number of the covered period (`Stretch`) that each row is in, as `stretch_number` does."""
     brokers, times = table[broker].to_numpy(), table[us].to_numpy()
     numbers = np.zeros(table.num_rows, np.int32)
     for broker_id, ends in _ends_of_gaps(stretches).items():
@@ -195,13 +196,13 @@ def with_stretch_number(
 
 
 def is_last_stretch(stretches: Sequence[Stretch], broker: str, number: str) -> str:
-    """Return the SQL condition that a stretch (by its number) is the last of its broker's log."""
+    """Return the SQL condition that a covered period (`Stretch`), by its number, is the last of its broker's log."""
     last = [f"WHEN {broker} = {broker_id} THEN {len(ends)}" for broker_id, ends in _ends_of_gaps(stretches).items()]
     return f"{number} = CASE {' '.join(last)} ELSE 0 END" if last else f"{number} = 0"
 
 
 def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) -> pa.Table:
-    """Build the columns of table coverage: broker_id, log, from_us, until_us, begins_mid_term.
+    """Make the rows of table coverage: broker_id, log, from_us, until_us, begins_mid_term.
 
     Parameters
     ----------
@@ -235,6 +236,7 @@ def _ends_of_gaps(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
 
 
 def _is_gap_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> bool:
+    """Whether a follower's request numbers continue across a gap in time, so that no line is missing."""
     return any(since <= gap[0] + NEAR_US and until >= gap[1] - NEAR_US for since, until in spanned)
 
 
@@ -258,6 +260,7 @@ def last_numbers(engine: Engine, numbers: Rows) -> pa.Table:
     """Find the last request of each session in each file, with the columns of `NUMBERED`."""
 
     def last(sql: ArrowSql, fetches: pa.Table) -> pa.Table:
+        """Select the last request of each session in each file."""
         return sql(
             f"""
             SELECT DISTINCT ON (source_file, {", ".join(_SESSION)}) * FROM fetches
@@ -290,6 +293,7 @@ def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NU
 
 
 def _signs_of_gaps(sql: ArrowSql, fetches: pa.Table, before: pa.Table) -> pa.Table:
+    """Compare each request's number with the one before it in its session: spanned if it continues, else break."""
     # In releases without sessions, requests for offsets share the numbers of a fetcher's fetches. A fetcher has one
     # request in flight, and restarts at 0 on a new connection, so that its requests can be ordered by time.
     return sql(

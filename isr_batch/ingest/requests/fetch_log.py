@@ -58,6 +58,7 @@ def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stre
 
 
 def _requests_in_sessions(batches: Iterator[pa.RecordBatch], stretches: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
+    """Give each fetch the number of its session."""
     for batch in batches:
         numbered = with_stretch_number(pa.table(batch), stretches, "broker_id", "completed_us")
         opens = int64_array(batch.column("session_epoch")) <= 0
@@ -110,6 +111,7 @@ def _fetch_log_rows(
     terms: pa.Table,
     stretches: Sequence[Stretch],
 ) -> Iterator[pa.RecordBatch]:
+    """Make the rows of fetch_log for some sessions, with the term of each fetch."""
     for batch in sessions_read(batches, members):
         read = {_RENAMED.get(name, name): batch.column(name) for name in batch.schema.names}
         topics, offset = pc.dictionary_encode(read["topic"]), read["fetch_offset"]
@@ -179,6 +181,7 @@ def fetchers_not_assigned(engine: Engine, followers: Rows, terms: pa.Table) -> R
     """
 
     def others(sql: ArrowSql, parts: pa.Table) -> pa.Table:
+        """Select the followers that fetched a partition without being assigned to it."""
         return sql(
             f"""
             WITH of_term AS (SELECT {_TERM}, flatten(list(assigned)) AS assigned FROM terms GROUP BY {_TERM}),

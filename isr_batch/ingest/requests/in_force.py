@@ -52,7 +52,7 @@ def topics_made_again(sql: ArrowSql, led: pa.Table, accepted: pa.Table, deleted:
 
 
 def epochs_in_force(sql: ArrowSql, terms: pa.Table) -> pa.Table:
-    """Collect the terms of each partition and leader in a list ``in_force``, for the SQL macro ``epoch_at``."""
+    """Collect the terms of each partition and leader in a list ``in_force`` for the SQL macro ``epoch_at``."""
     partition = ", ".join(PARTITION)
     return sql(
         f"""
@@ -66,7 +66,7 @@ def epochs_in_force(sql: ArrowSql, terms: pa.Table) -> pa.Table:
 
 
 def with_log_stretch(rows: pa.Table, in_force: pa.Table, stretches: Sequence[Stretch], us: str) -> pa.Table:
-    """Add ``log_stretch``, the number, from 0, of the stretch of the partition's log to which a leader's row belongs.
+    """Add ``log_stretch``: the number, from 0, of the gapless part of the partition's log that a leader's row is in.
 
     A stretch ends at a gap in the leader's request log, and where the topic is deleted.
 

@@ -77,7 +77,7 @@ class LastRows:
         return found
 
     def last_reads(self) -> list[dict[str, Any]]:
-        """List the last fetches as rows of `isr_batch.ingest.requests.append_log.ASKED`."""
+        """List the last fetches of the earlier logs as rows of `isr_batch.ingest.requests.append_log.ASKED`."""
         return [
             {name: fetch[name] for name in (*_OF_TERM, "replica_id", "fetch_offset", "last_handled_us")}
             | {"arrival_us": fetch["last_handled_us"], "last_read_us": fetch["read_us"]}

@@ -51,6 +51,7 @@ requests the whole line as ``raw``. ``line_hash`` is the line's XXH64.
 
 
 def _request_columns(names: Sequence[str]) -> pa.Schema:
+    """Return the fields of `REQUESTS` with these names."""
     return pa.schema([REQUESTS.field(name) for name in names])
 
 
@@ -74,6 +75,7 @@ def read_requests(engine: Engine, files: list[LogFile]) -> Rows:
 
 
 def _requests_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Parse the lines of these ranges of files."""
     for block in lines.lines_of_ranges(batches):
         yield parse_requests(block)
 
@@ -99,7 +101,7 @@ def request_stamps_and_hashes(text: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 class _RequestBlock:
-    """A block of lines while it is parsed; ``codes`` (int64) has each line's outcome, as an index into ``reasons``."""
+    """A block of lines during parsing; ``codes`` (int64) has each line's outcome, as an index into ``reasons``."""
 
     def __init__(self, block: pa.RecordBatch) -> None:
         self.block = block
@@ -181,6 +183,7 @@ class _RequestBlock:
         return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in REQUESTS], schema=REQUESTS)
 
     def _pieces(self) -> pa.Array:
+        """Return the partitions of each fetch and produce request, as bytes."""
         edges = np.concatenate([[0], self.read.piece_end]).astype(np.int32)
         there = pa.array((self.codes == scan.FOLLOWER_FETCH) | (self.codes == scan.PRODUCE))
         # Copied, because the array in which they are has the size of all lines.
@@ -189,6 +192,7 @@ class _RequestBlock:
         return pa.Array.from_buffers(pa.binary(), len(self.codes), buffers)
 
     def _versions(self) -> pa.Array:
+        """Name the API and version of each request in a version that is not supported."""
         unknown = self.codes == scan.VERSION
         pairs = zip(self.read.api_key[unknown], self.read.api_version[unknown], strict=True)
         texts = [f"API {key}, version {version}" for key, version in pairs]
@@ -207,10 +211,12 @@ def _bytes_of_lines(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArra
 
 
 def _request_numbers_or(numbers: Ints, instead: int) -> Ints:
+    """Replace missing numbers by another one."""
     return np.where(numbers == NULL, instead, numbers)
 
 
 def _known_request_numbers(numbers: Ints) -> pa.Array:
+    """Convert numbers to Arrow, with nulls for missing ones."""
     return pa.array(numbers, mask=numbers == NULL)
 
 
@@ -220,6 +226,7 @@ def _scattered_values(some: pa.Array, where: npt.NDArray[np.bool_]) -> pa.Array:
 
 
 def _client_ids_of_requests(text: npt.NDArray[np.uint8], client: Ints) -> pa.Array:
+    """Return the client id of each request; null if a line has none."""
     there = client[:, 0] != NULL
     begins, ends = client[there].T
     edges = np.concatenate([[0], np.cumsum(ends - begins)])
@@ -260,11 +267,13 @@ def refuse_duplicate_requests(engine: Engine, requests: Rows, hashes: Rows) -> R
 
 
 def _repeated_request_lines(sql: ArrowSql, lines: pa.Table) -> pa.Table:
+    """Find the hashes of lines that occur more than once."""
     same = ", ".join(("line_hash", *_SAME_LINE))
     return sql(f"SELECT line_hash, broker_id FROM lines GROUP BY {same} HAVING count(*) > 1", lines=lines)
 
 
 def _refuse_copies_of_requests(sql: ArrowSql, lines: pa.Table) -> pa.Table:
+    """Mark all copies of a line but the first as refused."""
     return sql(
         f"""
         SELECT * EXCLUDE (place, first_file, first_line) REPLACE (

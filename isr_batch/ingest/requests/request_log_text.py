@@ -61,6 +61,7 @@ _DECIMAL_COMMA = _request_text_pattern(r"(Time:|^)(\d+),(?=\d)")
 
 
 def _listed_in_text(match: re.Match[str]) -> str:
+    """Rewrite the partitions of a matched Produce request in the form of a later release."""
     partitions = (f"{{topic={t},partitions=[{{partition={p},records_size_in_bytes={size}}}]}}"
                   for t, p, size in _LISTED.findall(match[1]))  # fmt: skip
     return f"topics=[{','.join(partitions)}]"
@@ -163,6 +164,7 @@ def _header_of_text_line(text: str) -> str:
     """Extract a fetch's API version, correlation id and client id as JSON; they link the requests of a follower."""
 
     def value(pattern: re.Pattern[str], quote: str = "") -> str:
+        """Return a matched value, in quotes if wanted; null without a match."""
         found = pattern.search(text)
         return f"{quote}{found.group(1)}{quote}" if found else "null"
 
@@ -171,11 +173,13 @@ def _header_of_text_line(text: str) -> str:
 
 
 def _api_version_in_text(text: str) -> int:
+    """Return the API version of a request; 0 if the text has none."""
     found = _API_VERSION.match(text)
     return int(found[1]) if found else 0
 
 
 def _replaced_in_text(text: str, steps: tuple[Step, ...]) -> str:
+    """Make these replacements in a text, one after the other."""
     for what, by in steps:
         if not isinstance(what, str):
             text = what.sub(by, text)
@@ -196,6 +200,7 @@ def _old_fetch(said: str) -> str:
 
 
 def _durations_in_text(times: str) -> str:
+    """Convert the durations of a request to JSON; empty if they have another form."""
     found = _DURATIONS.match(_DECIMAL_COMMA.sub(r"\1\2.", times))
     if not found:
         return ""

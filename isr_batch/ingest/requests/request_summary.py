@@ -136,6 +136,7 @@ def request_pauses(
 def _pauses_in_requests(
     _sql: ArrowSql, parts: pa.Table, starts: Mapping[int, Sequence[int]], before_us: Mapping[int, int]
 ) -> pa.Table:  # fmt: skip
+    """Find the pauses of all brokers in their buckets of activity."""
     ends = [
         {"broker_id": broker_id, "bucket": before_us[broker_id] // BUCKET_US}
         | dict.fromkeys(("first_us", "last_us", "done_us", "last_done_us"), before_us[broker_id])
@@ -152,6 +153,7 @@ def _pauses_in_requests(
 
 
 def _request_pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Table:
+    """Find the pauses of one broker's process, and the first and last bucket of its activity."""
     bucket = int64_array(rows["bucket"])
     begins = np.flatnonzero(np.diff(bucket, prepend=bucket[0] - 1))
     bucket = bucket[begins]
@@ -189,6 +191,7 @@ def ends_of_requests(by_file: pa.Table) -> dict[int, int]:
 
 
 def _summary_by_broker(by_file: pa.Table, column: str, choose: Callable[[int, int], int]) -> dict[int, int]:
+    """Combine a column over the request logs of each broker."""
     found: dict[int, int] = {}
     for row in by_file.to_pylist():
         if row["reason"] is None and row[column] is not None:

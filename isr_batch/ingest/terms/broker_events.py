@@ -102,7 +102,7 @@ def checks_seen(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
 
 
 def checks_noted(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
-    """Find when replicas left an ISR by the leader's own state-change.log, with the columns of `checks_seen`.
+    """Find the checks that state-change.log shows because replicas left an ISR then; columns of `checks_seen`.
 
     Leaders drop replicas at their checks, so such times in phase show when checks are due. Removals by the controller
     are noted in the same way, but not in phase.
@@ -129,6 +129,7 @@ def checks_noted(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
 
 
 def _check_periods(sources: ParsedLogs) -> pa.Table:
+    """Return how often each broker runs isr-expiration: its period in ms."""
     return sources.sql(
         "SELECT broker_id, starts_us, replica_lag_time_max_ms // checks_per_lag_time AS period_ms FROM settings",
         settings=sources.settings,

@@ -79,7 +79,7 @@ def isr_shrinks_in_read_logs(
     ends_us: Mapping[int, int],
     gone: Collection[int] = (),
 ) -> pa.Table:
-    """Select the shrinks of `isr_shrinks_by_term` that lie in the time of the logs that are read now.
+    """Select those shrinks of `isr_shrinks_by_term` that were made in the time of the logs of this ingest.
 
     Server and request logs rotate separately, so the file with a Shrinking line may already be deleted although the
     requests of that time are still there.
@@ -212,7 +212,7 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
 
 
 def _with_maker(sources: ParsedLogs, changes: pa.Table, files: pa.Table, controller_known: bool) -> pa.Table:  # noqa: FBT001 as given
-    """List the replicas that left without a Shrinking line, with ``made_by``.
+    """Decide for each replica that left without a Shrinking line whether the leader or the controller removed it.
 
     Where the leader's server.log is missing, or has a line about the ISR that nothing reads, the controller's records
     decide: it removes a replica from the ISR if its broker is fenced or shuts down, and when it elects another leader.
@@ -302,7 +302,7 @@ def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) 
 
 
 def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Table:
-    """Add the ISR at the start of each stretch of a leader's log as a state, for comparison with the first change."""
+    """Add the ISR at the start of each covered period of a leader's log, for comparison with the first change."""
     return sql(
         """
         SELECT * REPLACE (2 * position AS position) FROM history

@@ -227,6 +227,7 @@ def _offsets_shown(sources: ParsedLogs, incomplete: pa.Table) -> pa.Table:
 
 
 def _offsets_at_term_start(sql: ArrowSql, listed: pa.Table, topics: pa.Table, terms: pa.Table) -> pa.Table:
+    """Find the offsets that fetches show before and after the start of each term."""
     return sql(
         f"""
         WITH seen AS (
@@ -249,6 +250,7 @@ def _offsets_at_term_start(sql: ArrowSql, listed: pa.Table, topics: pa.Table, te
 
 
 def _terms_with_min_isr_and_replicas(spans: pa.Table, sources: ParsedLogs, followers: pa.Table) -> pa.Table:
+    """Add min.insync.replicas and the assigned replicas to terms."""
     return sources.sql(
         """
         SELECT * EXCLUDE (at_start, replicas, fetched) REPLACE (at_start AS min_insync_replicas),

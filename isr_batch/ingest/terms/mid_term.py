@@ -68,7 +68,7 @@ def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetche
 
 
 class Signs(NamedTuple):
-    """Evidence in the logs about terms, from which those without a logged start are inferred; rows are dicts.
+    """Lines and fetches from which terms without a logged start are inferred; rows are dicts.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Signs(NamedTuple):
 
 
 class OfPartition(NamedTuple):
-    """The part of `Signs` about one partition on one broker.
+    """The lines and fetches in `Signs` about one partition on one broker.
 
     ``asked`` has the fetches of one stretch only; ``lines`` have times and leader epochs.
     """
@@ -140,7 +140,7 @@ def terms_in_progress(stretches: Iterable[Stretch], signs: Signs) -> list[Begun]
 
 
 def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int, str]]:
-    """Find a partition's terms without a logged start in one stretch of a leader's log: time, epoch and source."""
+    """Find a partition's terms without a logged start in one covered period of a leader's log: time, epoch, source."""
     boundaries = of_key.boundaries
     begin_us = stretch.first_us
     started = [us for us in of_key.restarts if us <= begin_us]
@@ -229,7 +229,7 @@ class Led(NamedTuple):
 def mid_term_isr(
     term: Led, reports: Sequence[IsrReport], holes: Sequence[tuple[int, int]], seems_in: Mapping[int, bool]
 ) -> tuple[list[int], str]:
-    """Infer the ISR at the time where the log begins to cover a term.
+    """Infer the ISR at the time from which the log covers a term.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ def mid_term_isr(
 
 
 class FirstFetch(NamedTuple):
-    """A follower's first fetch in a stretch of the log, and the high watermarks that the leader had sent by then.
+    """A follower's first fetch in a covered period, and the high watermarks that the leader had sent by then.
 
     Parameters
     ----------
@@ -326,7 +326,7 @@ def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | 
 def mid_term_log_end(
     asked: Iterable[int], first_appended: int | None, printed_ends: Sequence[int], high_watermarks: Iterable[int]
 ) -> int | None:
-    """Infer the leader's log end offset at the start of a stretch; None if no line names an offset.
+    """Infer the leader's log end offset where a covered period begins; None if no line names an offset.
 
     Parameters
     ----------
@@ -345,7 +345,7 @@ def mid_term_log_end(
 def mid_term_high_watermark(
     log_end_offset: int | None, held: Iterable[int], high_watermarks: Iterable[int]
 ) -> int | None:
-    """Infer the high watermark at the start of a stretch.
+    """Infer the high watermark where a covered period begins.
 
     It is at most the log end offset of each ISR member, and at most any later high watermark.
     """

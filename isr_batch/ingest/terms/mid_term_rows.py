@@ -53,7 +53,7 @@ FOLLOWERS = pa.schema([
 
 
 def followers_seen_mid_term(sources: ParsedLogs, stretches: Sequence[Stretch]) -> list[dict[str, Any]]:
-    """Count the fetches of each follower by leader, partition, leader epoch and stretch.
+    """Count the fetches of each follower by leader, partition, leader epoch and covered period (`Stretch`).
 
     Returns
     -------
@@ -73,6 +73,7 @@ def followers_seen_mid_term(sources: ParsedLogs, stretches: Sequence[Stretch]) -
 
 
 def _fetches_seen_mid_term(batches: Iterator[pa.RecordBatch], stretches: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
+    """Summarise the fetches in batches by follower, partition, term and covered period."""
     names = [*FETCHED, "error_code", "partitions"]
     for batch in batches:
         rows = with_stretch_number(pa.table(batch.select(names)), stretches, "broker_id", "completed_us", "stretch")
@@ -92,7 +93,7 @@ def _fetches_counted_mid_term(sql: ArrowSql, parts: pa.Table, topics: pa.Table) 
 
 
 def as_followers(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Turn the result of `followers_seen_mid_term` into a table of terms' followers, with columns as of `FOLLOWERS`."""
+    """Convert the result of `followers_seen_mid_term` to a table of followers, with the columns of `FOLLOWERS`."""
     sets: dict[tuple[int, str, int, int], set[int]] = defaultdict(set)
     for row in seen:
         sets[row["broker_id"], row["topic"], row["partition_id"], row["leader_epoch"]].add(row["replica_id"])
@@ -101,7 +102,7 @@ def as_followers(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def as_begun(begun: Iterable[Begun]) -> pa.Table:
-    """Turn terms in progress into the table that `isr_batch.ingest.terms.leader_epochs.leader_epochs` takes."""
+    """Convert terms that began before the log to the table that `leader_epochs.leader_epochs` needs."""
     return pa.Table.from_pylist([each._asdict() | {"source_line": 0} for each in begun], BEGUN)
 
 
@@ -133,7 +134,7 @@ def vouched_for(
 
 
 def _stretch_of_mid_term(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
-    """Find the stretch in which a term begins, and where a gap cuts it; None if it begins outside all stretches.
+    """Find the covered period in which a term begins, and where a gap cuts the term; None outside all periods.
 
     The last stretch may end long before the broker's other logs, because the request log was switched off or is
     incomplete.
@@ -158,7 +159,7 @@ def _assigned_mid_term(row: Mapping[str, Any], evidence: PartitionEvidence) -> d
 
 
 def end_in_pauses(led: Iterable[dict[str, Any]], pauses: pa.Table, sources: ParsedLogs) -> None:
-    """End, in place, terms with the last request before a long pause in which another leader took over.
+    """End, in place, each term before a long pause of its leader in which another leader took over.
 
     A process that was killed is known by its next start, in server.log. Without that log, nothing shows what a leader
     did that handled no request any more for a lag time until its term was over.
@@ -225,7 +226,7 @@ def settle_mid_term(  # noqa: PLR0913, PLR0917 all evidence of a term's start
 def end_abandoned(
     terms: Sequence[tuple[dict[str, Any], Sequence[Mapping[str, Any]], Mapping[str, Any] | None]],
 ) -> None:
-    """End, in place, terms whose followers all stop at one moment, while each goes on with other partitions there.
+    """End, in place, terms whose followers all stop at one moment but go on fetching other partitions from the leader.
 
     The topic was deleted then, or the partition moved: request logs have no line about either. There are no more
     appends. Such a term is ``abandoned``. Its followers would be dropped otherwise, which no log bears out.
@@ -257,6 +258,7 @@ def _settle_mid_term(
     asked: list[dict[str, Any]],
     appended: Mapping[str, int] | None,
 ) -> None:
+    """Fill in the ISR and the offsets at the start of one term, by its first fetches and the lines about it."""
     key, start_us = partition_of(row), row["start_us"]
     shrinks = [s for s in evidence.shrinks[row["leader_id"], key] if start_us <= s["stamp_us"] <= row["end_us"]][:1]
     offsets = {fetch["replica_id"]: fetch["asked"] for fetch in asked if fetch["asked"] is not None}
@@ -300,6 +302,7 @@ def _held_mid_term(
     shrinks: list[dict[str, Any]],
     log_end_offset: int | None,
 ) -> list[int | None]:
+    """Infer the log end offset of each assigned follower at the start of the covered period."""
     key, start_us, end_us = partition_of(row), row["start_us"], row["end_us"]
     at_log_end = log_end_offset if log_end_offset is not None else int(AT_LOG_END)
     later_us = start_us + 2_000 * row["replica_lag_time_max_ms"]
@@ -322,7 +325,7 @@ def _held_mid_term(
 def _held_by_follower(
     asked: list[dict[str, Any]], replica: int, shrinks: list[dict[str, Any]], unless_named: int
 ) -> int | None:
-    """Infer a follower's log end offset at the start of the stretch, from its first fetch offset.
+    """Infer a follower's log end offset where the covered period begins, from its first fetch offset.
 
     ``unless_named`` is the result for a follower whose offset no line names, and that got no records.
     """

@@ -39,32 +39,32 @@ class ParsedLogs:
 
     @cached_property
     def shrinks(self) -> pa.Table:
-        """`server_log.shrink_lines`; the leader is the broker whose log has the line."""
+        """Shrinking lines, by `server_log.shrink_lines`; the leader is the broker whose log has the line."""
         return server_log.shrink_lines(self.sql, self.server).drop_columns(["leader_id"])
 
     @cached_property
     def isr_updates(self) -> pa.Table:
-        """Rows of `forms.ISR_UPDATED`."""
+        """Lines about written ISR changes: rows of `forms.ISR_UPDATED`."""
         return rows_of(self.sql, self.server, forms.ISR_UPDATED)
 
     @cached_property
     def isr_writes(self) -> pa.Table:
-        """`server_log_zookeeper.zookeeper_isr_writes`."""
+        """Lines about ISR writes to ZooKeeper, by `server_log_zookeeper.zookeeper_isr_writes`."""
         return server_log_zookeeper.zookeeper_isr_writes(self.sql, self.server)
 
     @cached_property
     def led(self) -> pa.Table:
-        """Rows of `forms.LEADER`."""
+        """Lines about starts of terms: rows of `forms.LEADER`."""
         return rows_of(self.sql, self.state_changes, forms.LEADER)
 
     @cached_property
     def stayed(self) -> pa.Table:
-        """Rows of `forms.STILL_LEADER`."""
+        """Lines about leaders that keep their term: rows of `forms.STILL_LEADER`."""
         return rows_of(self.sql, self.state_changes, forms.STILL_LEADER)
 
     @cached_property
     def accepted(self) -> pa.Table:
-        """`server_log_zookeeper.accepted`, and requests without a line in state-change.log.
+        """Accepted LeaderAndIsr requests, by state-change.log or, where that lacks them, by the request log.
 
         The time of such a request is the start of the term in server.log, or, if that is missing, the end of the
         request.
@@ -91,21 +91,21 @@ class ParsedLogs:
 
     @cached_property
     def made_again(self) -> pa.Table:
-        """`isr_batch.ingest.requests.in_force.topics_made_again`."""
+        """Partitions of topics that were deleted and created again, by `in_force.topics_made_again`."""
         return topics_made_again(self.sql, self.led, self.accepted, self.deleted)
 
     @cached_property
     def deleted(self) -> pa.Table:
-        """`metadata_log.with_deletions` of the rows of `forms.DELETED`."""
+        """Deletions of partitions' logs, by server.log and the metadata log."""
         logged = rows_of(self.sql, self.server, forms.DELETED)
         return metadata_log.with_deletions(self.sql, logged, self.metadata, self.topics)
 
     @cached_property
     def min_isr_settings(self) -> pa.Table:
-        """`isr_batch.ingest.terms.min_isr.min_isr_settings`."""
+        """Settings of min.insync.replicas by topic and time, by `min_isr.min_isr_settings`."""
         return min_isr_settings(self.sql, self.server, self.metadata, self.settings, self.min_isr)
 
     @cached_property
     def history(self) -> pa.Table:
-        """`metadata_log.partition_history`."""
+        """Partition states in the metadata log."""
         return metadata_log.metadata_partitions(self.sql, self.metadata, self.topics)

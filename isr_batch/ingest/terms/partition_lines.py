@@ -15,7 +15,7 @@ from isr_batch.ingest.terms.parsed_logs import ParsedLogs
 
 @dataclass
 class PartitionEvidence:
-    """Leaders, replicas and ISRs of each partition according to lines, records and snapshots.
+    """The leaders, replicas and ISRs of each partition that lines, records and listings name.
 
     Parameters
     ----------
@@ -109,6 +109,7 @@ def gather_partition_lines(
 
 
 def _add_lines_of_server_log(evidence: PartitionEvidence, sources: ParsedLogs) -> None:
+    """Add the lines of leaders about their ISRs."""
     shrinks = sources.shrinks.to_pylist()
     for row in shrinks:
         evidence.shrinks[row["broker_id"], partition_of(row)].append(row)
@@ -120,6 +121,7 @@ def _add_lines_of_server_log(evidence: PartitionEvidence, sources: ParsedLogs) -
 
 
 def _add_lines_of_state_changes(evidence: PartitionEvidence, sources: ParsedLogs, starts: pa.Table) -> None:
+    """Add the lines about starts of terms, and about assigned replicas."""
     stayed = sources.stayed.to_pylist()
     for row in stayed:
         _add_partition_line(evidence, row, None, row["isr"])
@@ -131,6 +133,7 @@ def _add_lines_of_state_changes(evidence: PartitionEvidence, sources: ParsedLogs
 
 
 def _add_metadata_records(evidence: PartitionEvidence, sources: ParsedLogs) -> None:
+    """Add the controller's records."""
     history = sources.history.to_pylist()
     for row in sorted(history, key=lambda row: row["position"]):
         key = partition_of(row)
@@ -143,7 +146,7 @@ def _add_metadata_records(evidence: PartitionEvidence, sources: ParsedLogs) -> N
 
 
 def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: int) -> None:
-    """Use a listing for a partition without other evidence; since it has no time, it comes last."""
+    """Add a partition of a listing, which has no time, unless other evidence about the partition exists."""
     key = partition.topic, partition.partition_id
     evidence.replicas.setdefault(key, (list(partition.replicas), SNAPSHOT))
     if not evidence.led[key]:
@@ -155,6 +158,7 @@ def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: i
 def _add_partition_line(
     evidence: PartitionEvidence, row: Mapping[str, Any], before: Sequence[int] | None, after: Sequence[int]
 ) -> None:
+    """Add a line with the ISR before and after it."""
     key = partition_of(row)
     evidence.isr[key].append(IsrReport(row["stamp_us"], tuple(before) if before else None, tuple(after), LOGGED))
     evidence.named.append(

@@ -90,7 +90,7 @@ def _went_on(
     fetchers: Mapping[int, int],
     others: Sequence[Mapping[str, Any]],
 ) -> dict[str, list[tuple[int, int, int]]]:
-    """Find the partitions of a session that was opened in earlier logs, by its last request; empty if ambiguous."""
+    """Find the partitions of a session that earlier logs opened, by its last request there; empty if ambiguous."""
     pair = opened["broker_id"], opened["replica_id"]
     before = [each for each in held if (each["leader_id"], each["replica_id"]) == pair]
     if sum((each["broker_id"], each["replica_id"]) == pair for each in others) > 1:

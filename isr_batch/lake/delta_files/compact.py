@@ -38,6 +38,7 @@ def compact_files(there: DirectTable, table: Table) -> None:
 
 
 def _compacted_files(table: Table, store: Store, there: deltalake.DeltaTable) -> Actions:
+    """Merge the small files of a table, and return the actions that replace them."""
     groups = [*_files_to_merge(data_files(there, None, "modification_time"))]
     new = [added(_as_one_file(table, store, files), table, moved=True) for files in groups]
     return [*new, *(removed(file, moved=True) for files in groups for file in files)]
@@ -60,10 +61,12 @@ def _files_to_merge(files: Sequence[File]) -> Iterator[list[File]]:
 
 
 def _day_of_file(file: File) -> str:
+    """Return the day of a file's partition; empty without partitions."""
     return file.get(f"partition.{DAY}") or ""
 
 
 def _as_one_file(table: Table, store: Store, files: Sequence[File]) -> FileOfWorker:
+    """Write the rows of several files to one new file."""
     schema = pa.schema([field for field in arrow_schema(table) if field.name not in table.partitioned_by])
     one = DayFile(table, store, _day_of_file(files[0]), schema)
     held: list[pa.Table] = []

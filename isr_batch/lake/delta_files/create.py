@@ -56,6 +56,7 @@ def create_table(table: Table, store: Store, metadata: str) -> None:
 
 
 def _write_commit_once(path: Path, text: str) -> None:
+    """Write the first commit of a local table, unless another process has written it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.parent / f".{uuid.uuid4()}.tmp"
     written.write_text(text, encoding="utf-8")
@@ -76,7 +77,7 @@ def _writers(table: Table) -> dict[str, Any]:
 
 
 def _type(name: str) -> str | dict[str, Any]:
-    """Convert a column's type to the form in which a Delta log has it."""
+    """Convert a column's type to its form in a Delta log."""
     if name.startswith("ARRAY<"):
         return {"type": "array", "elementType": _type(name[6:-1]), "containsNull": True}
     if name.startswith("MAP<"):

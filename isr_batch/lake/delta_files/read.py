@@ -124,6 +124,7 @@ def damaged_files_explained(store: Store, path: str) -> Iterator[None]:
 
 
 def _open_data_file(store: Store, folder: FileSystem, path: str, **options: Any) -> pq.ParquetFile:  # noqa: ANN401 those of Arrow
+    """Open a Parquet file after its footer has been verified."""
     require_sound_footer(store, path)
     return pq.ParquetFile(path, filesystem=folder, pre_buffer=not store.is_folder, **READ, **options)
 
@@ -186,6 +187,7 @@ class FileRows:
         return found
 
     def _of_file(self, path: str, rows: npt.NDArray[np.int64]) -> Iterator[pa.Array]:
+        """Yield the wanted rows of a file, read by row group."""
         if path not in self._opened:
             if len(self._opened) >= OPEN_FILES:
                 del self._opened[next(iter(self._opened))]
@@ -216,5 +218,6 @@ class FileRows:
             begin += count
 
     def _let_go(self) -> None:
+        """Remove the oldest row groups from the cache until it is small enough."""
         while self._held_bytes > HELD_BYTES:
             self._held_bytes -= self._held.popitem(last=False)[1].nbytes

@@ -152,7 +152,7 @@ def store_of(location: str, setting: Setting) -> Store:
         When delta-rs cannot access the address.
     """
     if "%" in location:
-        raise UsageError(f"delta-rs cannot open a path with a %: {location}", f"rename it; {WITHOUT}")
+        raise UsageError(f"delta-rs cannot open a path with a %: {location}", f"rename the folder; {WITHOUT}")
     if location.startswith("file:"):
         return Store(re.sub("^file:/+", "/", location))
     address = urlsplit(location)
@@ -166,6 +166,8 @@ def store_of(location: str, setting: Setting) -> Store:
 
 
 def _options_of_s3(bucket: str, setting: Setting) -> dict[str, str]:
+    """Translate Hadoop's settings for a bucket to options of delta-rs."""
+
     def of_bucket(name: str) -> str | None:
         return setting(f"fs.s3a.bucket.{bucket}.{name}") or setting(f"fs.s3a.{name}")
 
@@ -185,6 +187,7 @@ def _options_of_s3(bucket: str, setting: Setting) -> dict[str, str]:
 
 
 def _options_of_azure(netloc: str, setting: Setting) -> dict[str, str]:
+    """Translate Hadoop's settings for a storage account to options of delta-rs."""
     host = netloc.rpartition("@")[2]
     key = setting(f"fs.azure.account.key.{host}")
     return {"azure_storage_account_name": host.partition(".")[0]} | ({"azure_storage_account_key": key} if key else {})

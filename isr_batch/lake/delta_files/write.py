@@ -179,6 +179,7 @@ class TaskFiles:
             self._write(max(self.bytes_waiting, key=self.bytes_waiting.__getitem__))
 
     def _write(self, day: int) -> None:
+        """Write the waiting rows of a day to its file, and close the file if it is large."""
         rows = pa.Table.from_batches(self.waiting.pop(day)).cast(self.schema).combine_chunks()
         del self.bytes_waiting[day]
         if day not in self.files:
@@ -249,6 +250,7 @@ class DayFile:
 
     @contextmanager
     def _abandoned_if_failed(self) -> Iterator[None]:
+        """Abandon the file if the block fails with an error of the disk."""
         try:
             yield
         except OSError:
@@ -256,7 +258,7 @@ class DayFile:
             raise
 
     def abandon(self) -> None:
-        """Abandon an incomplete file without writing its footer, because a full disk has no space for it."""
+        """Close an incomplete file without writing its footer, because a full disk has no space for it."""
         self.writer.is_open = False  # otherwise its destructor would write a footer
 
 

@@ -120,5 +120,5 @@ def test_a_file_that_is_not_there_or_has_an_impossible_name(tmp_path: Path) -> N
 
 def test_a_sweep_needs_lag_times(tmp_path: Path) -> None:
     file = written(tmp_path, "grid: {min_insync_replicas: [1]}")
-    with pytest.raises(UsageError, match="no replica_lag_time_max_ms"):
+    with pytest.raises(UsageError, match="no values of replica_lag_time_max_ms"):
         require_lag_times_in_grid(file, load_grid(file))
