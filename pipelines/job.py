@@ -52,7 +52,9 @@ EngineOf = Annotated[
     ),
 ]
 Logs = Annotated[Path, typer.Option("--logs", help="Folder with a folder per broker, or per cluster.")]
-Cluster = Annotated[str | None, typer.Option("--cluster", help="Name of the cluster; by default its folder's.")]
+Cluster = Annotated[
+    str | None, typer.Option("--cluster", help="Name of the cluster; by default the name of its folder.")
+]
 Release = Annotated[
     str | None,
     typer.Option(metavar="X.Y.Z", help="The brokers' Kafka release, if the logs lack it or are wrong."),

@@ -60,13 +60,13 @@ the best rounds} | [from Delta to Delta](benchmarks-delta.md) |
 [ordinary cluster](benchmarks-scale-ordinary.md) |
 | replay of a billion fetches of a cluster whose followers stall often, all rules | \
 {benchmarks-scale-sick.md|all rules|wall time (s)} s | [sick cluster](benchmarks-scale-sick.md) |
-| replay of 200 million rows with all timelines, 15 rules | \
+| replay of 200 million rows under 15 rules that writes all timeline rows | \
 {benchmarks-200m.md|isr-batch, 15 rules|wall time, best (s)} s | \
 [200 million rows](benchmarks-200m.md) |
 | replay time of a log with four times as many rows | \
 {benchmarks-scaling.md|replay time of the log relative to the shorter log|ratio of the best rounds} times | \
 [scaling, skew, first use](benchmarks-scaling.md) |
-| replay of a lake on S3 with all timelines: time relative to a lake in a local folder | \
+| replay of a lake on S3 that writes all timeline rows: time relative to a lake in a local folder | \
 {benchmarks-cluster.md|local[2], S3 relative to a local folder, 1,874,035 rows, timelines all: time|ratio of \
 the best rounds} | [S3, HDFS, two workers](benchmarks-cluster.md) |
 | ingest of a table of your own: CPU time per further row | \

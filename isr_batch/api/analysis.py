@@ -87,7 +87,10 @@ class Analysis(Generic[F]):
 
     @cached_property
     def coverage(self) -> F:
-        """Times for which a broker's logs are complete: ``coverage``; empty for tables of fetches."""
+        """Times for which each broker's logs are complete: ``coverage``.
+
+        Empty if the input was the user's own table of fetches instead of broker logs.
+        """
         return self._tables.frame("coverage")
 
     @cached_property

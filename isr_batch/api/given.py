@@ -43,18 +43,19 @@ def given_mapping(
     cluster_id: str | None = None,
     **settings: int | None,
 ) -> TableMapping:
-    """Build the mapping that says which columns of the caller's frames are which.
+    """Build the mapping from the columns of the caller's frames to the project's columns.
 
     Parameters
     ----------
     mapping : mapping, path or None
-        Sections as in a mapping file, or the path of such a file; or the names of those columns of fetches that are
-        named differently than in ``fetch_log``, such as ``{"replica_id": "follower", "handled_time": {"column": "ts",
-        "unit": "ms"}}``.
+        One of: a dict with the sections of a mapping file; the path of a mapping file; a dict from columns of
+        ``fetch_log`` to the caller's columns, needed only where the names differ, such as ``{"replica_id": "follower",
+        "handled_time": {"column": "ts", "unit": "ms"}}``; None, to find all columns by name.
     schemas : mapping of str to pa.Schema
-        Columns of each frame, by section. Those that no section maps are found by their names.
+        Columns of each frame, by section. The columns of a section that the mapping does not have are found by name.
     cluster_id : str, optional
-        Name of the cluster; by default that of the mapping, the column of this name, or `CLUSTER`.
+        Name of the cluster. If omitted, the first of these that exists: the mapping's ``cluster_id``; the column
+        ``cluster_id``, if all frames have it; the constant `CLUSTER`.
     **settings : int or None
         Further keys at the top level of the mapping; a value of None keeps the mapping's own.
 

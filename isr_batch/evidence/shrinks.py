@@ -172,9 +172,10 @@ class _ShrinkHistory:
         return retries
 
     def _back_between(self, one: AttemptLine, other: AttemptLine) -> bool:
-        """Whether the replicas were back in the ISR between two equal shrinks.
+        """Whether the dropped replicas rejoined the ISR between two attempts at the same shrink.
 
-        If a follower was back, it has been caught up since then, or the next shrink is at least one lag time later.
+        If the lines have a replica's last caught-up time, it rejoined if that time differs between them. If they have
+        none, it rejoined if the second attempt came at least one lag time after the first, or the lag time is unknown.
         """
         for replica_id, replica in other.replicas.items():
             if replica.last_caught_up_ms is not None:

@@ -21,7 +21,7 @@ PARTITIONS: Final = 5
 def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime | None = None) -> list[Row]:
     """Choose incidents: all, those of a broker, or the nearest to an instant.
 
-    A broker's incidents are those that point at it, and those in which it dropped others or was dropped.
+    A broker's incidents are those that put the blame on it, and those in which it dropped others or was dropped.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def listed_incidents(
     whole : bool
         Whether each statement has the query and the log lines behind it; partitions are left out then.
     broker : int, optional
-        A broker; incidents that do not point at it come last, in brief.
+        A broker; incidents that do not put the blame on it come last, in brief.
     """
     if not own.clusters:
         return [NOTHING]

@@ -42,9 +42,9 @@ PARTITION_SCORES = Table(
             members_below_high_watermark="how often the log end of an ISR member fell below the high watermark",
             passed_within_lag_time="how often the high watermark passed a follower whose true lag was within the lag "
             "time",
-            leader_outside_isr="number of states in which the leader was not in the ISR, which never should be",
-            isr_outside_assignment="number of states in which the ISR had a replica that is not assigned, which never "
-            "should be",
+            leader_outside_isr="number of states in which the leader was not in the ISR; should always be 0",
+            isr_outside_assignment="number of states in which the ISR had a replica that is not assigned; should "
+            "always be 0",
         ),
         *columns("""
             first_violation_time TIMESTAMP -- when the first of the five invariants above (high_watermark_decreases to
@@ -181,13 +181,13 @@ _SCORES = (
         "assignment, which an unclean election takes, lacked while there was no heir; null under the same conditions",
         lost_by_longest_log_records_max="the same if the active replica with the longest log led (KIP-966, part 2); "
         "null where an active replica's log end is unknown",
-        high_watermark_decreases="how often the high watermark decreased, which it never should",
+        high_watermark_decreases="how often the high watermark decreased; should always be 0",
         isr_members_below_high_watermark="how often the log end of an ISR member was below the high watermark",
         lag_guarantee_violations="how often the high watermark passed a follower whose true lag was within the lag "
         "time",
-        leader_outside_isr="number of states in which the leader was not in the ISR, which never should be",
-        isr_outside_assignment="number of states in which the ISR had a replica that is not assigned, which never "
-        "should be",
+        leader_outside_isr="number of states in which the leader was not in the ISR; should always be 0",
+        isr_outside_assignment="number of states in which the ISR had a replica that is not assigned; should always be "
+        "0",
     ),
     Column("first_violation", "STRING", "first violated invariant, with its partition and time"),
 )
@@ -199,7 +199,7 @@ _SCORE_CHECKS = {
 
 RULE_SCORES = Table(
     "rule_scores",
-    "Accuracy and cost of a rule with these parameters: one row per day and topic, and totals",
+    "Accuracy and cost of a rule with one set of parameters: one row per day and topic, and totals",
     (
         *key_columns("cluster_id"),
         *RULE,
@@ -215,8 +215,8 @@ RULE_SCORES = Table(
 
 RULE_SCORES_BY_BROKER = Table(
     "rule_scores_by_broker",
-    "Accuracy and cost of a rule with these parameters: one row per day and leader, and one per day and follower, in "
-    "which columns that concern the whole partition are null",
+    "Accuracy and cost of a rule with one set of parameters: one row per day and leader, and one per day and follower; "
+    "in the rows of followers, columns that concern the whole partition are null",
     (
         *key_columns("cluster_id"),
         *RULE,
@@ -268,7 +268,8 @@ _UNKNOWN_SHARE = Column("unknown_share", "DOUBLE", "unknown shrinks / all shrink
 
 SWEEP_SCORES = Table(
     "sweep_scores",
-    "Accuracy and cost of a rule with these parameters: one row per run of a sweep and topic class",
+    "Accuracy and cost of a rule with one set of parameters: one row for each combination of rule run and topic class "
+    "of a sweep",
     (
         _SWEEP,
         *key_columns("cluster_id"),

@@ -72,7 +72,7 @@ RULE_RUNS = Table(
     (
         *columns("""
             run_set STRING NOT NULL -- identifies a replay, and one of its lists of rule runs with their parameters
-            run INT NOT NULL -- number of the run, which is its bit in column `runs`
+            run INT NOT NULL -- number of the run, and position of its bit in column `runs`
         """),
         *RULE,
         *columns("""
