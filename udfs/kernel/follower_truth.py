@@ -90,7 +90,7 @@ def position_of(state, replica_id):
 
 @kernel
 def enter_instant_of_truth(fetch, stage):
-    """Note that the follower's fetch has reached a stage, and set ``due`` to the time of the next stage."""
+    """Record that the follower's fetch has entered a stage, and set ``due`` to the time when the next stage begins."""
     fetch.stage = stage
     if stage == ARRIVED:
         fetch.due = 2 * min(fetch.handled_us, NOT_DUE // 2) + 1

@@ -12,7 +12,10 @@ from udfs.records import (
 
 @kernel
 def first_rule_timer(term, due_us, leaders):
-    """Find the rule run with the earliest timer, and its time; few instants of fetches need this search."""
+    """Return the rule run with the earliest timer, and set ``term.rules_due_us`` to the time of that timer.
+
+    This is called rarely: at most instants of a fetch, no timer is due.
+    """
     while True:
         first, least_us = 0, NEVER_US
         for r in range(term.runs):

@@ -124,7 +124,11 @@ def whole_number(text, at, end):
 
 @inlined
 def real_number(text, at, end):
-    """Return a number with decimals or an exponent; exact up to 15 digits and 10^22, else up to its last digits."""
+    """Parse a number with decimals or an exponent.
+
+    It is correctly rounded if it has at most 15 digits and the power of ten that they are multiplied by is from 10^-22
+    to 10^22; if not, the last digits may be wrong.
+    """
     negative = text[at] == MINUS
     if negative:
         at += 1
