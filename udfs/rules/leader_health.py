@@ -1,9 +1,9 @@
 """leader-health: the rule of Kafka 3.7, but a leader that is slow itself gives its followers more time.
 
-Not proposed for Kafka. Lifeguard, which is part of memberlist and so of Consul and Nomad, does it for SWIM: a member
-that answers late must not call others late. Each member keeps a counter from 0 to 8, the local health multiplier. It
-goes up by 1 with each failure in the member's own work, and down by 1 with each success. Timeouts are multiplied by the
-counter plus one.
+No one has proposed this for Kafka. Lifeguard, which is part of memberlist and so of Consul and Nomad, does it for SWIM:
+a member that answers late must not call others late. Each member keeps a counter from 0 to 8, the local health
+multiplier. It goes up by 1 with each failure in the member's own work, and down by 1 with each success. Timeouts are
+multiplied by the counter plus one.
 
 Here the counter follows the time that fetches spend in the leader: queue, local work, response queue and sending,
 without the wait for data, as in kip-501-relinquish. A fetch that took more than 500 ms raises the counter by one, any

@@ -1,14 +1,15 @@
 """peer-outlier: the rule of Kafka 3.7, but a follower that lags no more than the other followers is not dropped.
 
-Not proposed for Kafka; HDFS finds slow datanodes in this way (off by default): a node is slow only if its peers,
-measured by the same reporter, are not. Here the reporter is the leader, and the measure is the time since a follower
-was caught up. If the other followers in the ISR lag as well, the leader is to blame, or the network before it, and no
-follower is dropped.
+No one has proposed this for Kafka. HDFS finds slow datanodes in this way (off by default): a node is slow only if its
+peers, measured by the same reporter, are not. Here the reporter is the leader, and the measure is the time since a
+follower was caught up. If the other followers in the ISR lag as well, the leader is to blame, or the network before it,
+and no follower is dropped.
 
-The limit is Hadoop's: three times the median lag of the others, or the median and three times their median absolute
-deviation if that is more. Below the lag time no follower is slow. Hadoop includes the node itself in the median and
-requires ten nodes; with that definition, neither of two followers could ever be an outlier. If the ISR has no other
-follower, this rule decides like the rule of Kafka 3.7.
+A follower is an outlier if its lag exceeds both `replica.lag.time.max.ms` and a limit computed from the lags of the
+other followers in the ISR: 3 x median, or median + 3 x 1.4826 x median absolute deviation, whichever is greater. The
+formula is Hadoop's, with two changes. Hadoop counts the node itself in the median; with two followers, neither could
+then ever be an outlier. And Hadoop requires at least ten nodes. If the ISR has no other follower, this rule decides
+like the rule of Kafka 3.7.
 
 Benefit: a slow or stopped leader no longer drops all its followers at once.
 
