@@ -15,7 +15,7 @@ def anonymize_command(
     logs: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with one cluster's logs, or one per cluster.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write; it must not exist.")],
     names_file: Annotated[
-        Path | None, typer.Option("--names", metavar="FILE", help="Also write the table of names; keep it secret.")
+        Path | None, typer.Option("--names", metavar="FILE", help="Also write which name became which; keep it secret.")
     ] = None,
     cluster: Cluster = None, stamp_format: StampFormat = None, time_zone: TimeZone = None,
     quiet: Quiet = False, as_json: Json = False,

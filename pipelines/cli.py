@@ -98,13 +98,15 @@ app.add_typer(export_app, name="export")
 
 @app.command("generate", epilog="Example: isr-batch generate paused-follower --partitions 20 --lake build/generated")
 def generate_command(
-    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="Scenario's name; an unknown name lists all.")],
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="Name of a scenario; an unknown name lists all.")],
     partitions: Annotated[int, typer.Option(min=1, help="Number of partitions, if the scenario is a fleet.")] = 100,
     hours: Annotated[float, typer.Option(min=0.01, help="Hours to simulate.")] = 0.5,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 1,
     rule: Annotated[
         str | None,
-        typer.Option(help="Rule of the simulated brokers; by default kafka-3.7. Several (a,b) give a cluster each."),
+        typer.Option(
+            help="Rule of the simulated brokers; by default kafka-3.7. Each of several (a,b) gets its own cluster."
+        ),
     ] = None,
     rule_file: RuleFile = None,
     idle_share: Annotated[float, typer.Option(min=0, max=1, help="Share (0 to 1) of idle partitions.")] = 0.4,

@@ -31,7 +31,7 @@ def explain_command(
     at: Annotated[
         str | None,
         typer.Option(
-            "--at", metavar="TIME", help="Time (ISO 8601, epoch ms, HH:MM:SS); takes the nearest shrink or incident."
+            "--at", metavar="TIME", help="Time (ISO 8601, epoch ms, HH:MM:SS); shows the nearest shrink or incident."
         ),
     ] = None,
     broker: Annotated[

@@ -53,7 +53,7 @@ def export_csv_command(
 @export_app.command(name="incident", epilog="Example: isr-batch export incident --markdown --lake build/lake")
 def export_incident_command(
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="Time of the incident; by default the worst.")
+        str | None, typer.Option("--at", metavar="TIME", help="Time of the incident; by default the worst incident.")
     ] = None,
     broker: Annotated[
         int | None,
@@ -61,7 +61,7 @@ def export_incident_command(
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Write Markdown, for a chat or an issue.")] = False,
     picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE.svg", help="Picture of a shrink in it: svg, png or html.")
+        Path | None, typer.Option("--picture", metavar="FILE.svg", help="Picture of a shrink to write: svg, png or html.")
     ] = None,
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.md", help="File to write.")] = None,
     display_zone: DisplayZone = None,

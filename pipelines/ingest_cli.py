@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # help should not wait for Spark, so commands import it where
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import Run
 
-ingest_app = typer.Typer(no_args_is_help=True, help="Read logs, or a table of fetches, into a lake.")
+ingest_app = typer.Typer(no_args_is_help=True, help="Read broker logs, or your own table of fetches, into a lake.")
 
 ACCOUNT_COLUMNS = ("log", "became", "what", "lines")
 NOTE_COLUMNS = ("about", "found", "next_time")
@@ -169,7 +169,7 @@ def look_command(
     logs: Annotated[
         list[str],
         typer.Argument(
-            metavar="DIR", help="Folder of one cluster's logs, or with a folder per cluster; or as in `run --logs`."
+            metavar="DIR", help="Folder with one cluster's logs, or with one folder per cluster; or as in `run --logs`."
         ),
     ],
     cluster: Cluster = None, stamp_format: StampFormat = None, time_zone: TimeZone = None,
@@ -240,16 +240,18 @@ def ingest_table_command(
             help="Fetch requests as Parquet, Delta or CSV: files, folders or globs; or a table of a catalog, by name.",
         ),
     ],
-    file: Annotated[Path, typer.Option("--mapping", metavar="FILE", help="YAML file that maps the columns.")],
+    file: Annotated[Path, typer.Option("--mapping", metavar="FILE", help="YAML file that maps the table's columns.")],
     lake: LakePath = None, catalog: Catalog = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", help="Cluster name in place of cluster_id.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="Name of the cluster, instead of cluster_id in the mapping.")
+    ] = None,
     start: From = None, end: To = None,
-    full: Annotated[bool, typer.Option("--full", help="Read files again that were ingested before.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Also read files that were ingested before.")] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="Delete rows from --from to --to that the table does not have.")
     ] = False,
-    leader: Annotated[int | None, typer.Option("--leader", help="Only --replace rows of this leader.")] = None,
-    topic: Annotated[str | None, typer.Option("--topic", help="Only --replace rows of this topic.")] = None,
+    leader: Annotated[int | None, typer.Option("--leader", help="With --replace, only rows of this leader.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="With --replace, only rows of this topic.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Let --replace delete more rows than it adds.")] =
     False, engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -271,7 +273,7 @@ def ingest_table_command(
 
 @dataclass(frozen=True)
 class TableOfCommand:
-    """The table of fetches that a command names, its mapping, and which rows of it are read or replaced."""
+    """The user's table of fetches that a command names, its mapping, and which rows of it are read or replaced."""
 
     places: tuple[str, ...]
     mapping: "TableMapping"

@@ -30,14 +30,15 @@ if TYPE_CHECKING:  # help and small commands should not wait for Spark or pydant
 
 LakePath = Annotated[str | None, typer.Option("--lake", help="Folder or URI of the Delta tables.", show_default=False)]
 Catalog = Annotated[
-    str | None, typer.Option("--catalog", metavar="CAT.SCHEMA", help="Catalog schema, instead of --lake.")
+    str | None, typer.Option("--catalog", metavar="CAT.SCHEMA", help="Schema of a catalog, instead of --lake.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only, no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")]
 Env = Annotated[str | None, typer.Option("--env", help="Also read conf/<env>.yaml.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Set a rule's parameter.")]
 Rules = Annotated[
-    str | None, typer.Option("--rules", autocompletion=complete_rules, help="Names of rules, with commas, or all.")
+    str | None,
+    typer.Option("--rules", autocompletion=complete_rules, help="Names of rules, separated by commas; or all."),
 ]
 RuleFile = Annotated[
     Path | None,
@@ -48,16 +49,16 @@ EngineOf = Annotated[
     typer.Option(
         "--engine",
         metavar="auto|spark|local",
-        help="Engine: Spark or this process; by default Spark for large input, or if a session exists.",
+        help="Engine: Spark or this process; by default Spark for large input, or if a Spark session exists.",
     ),
 ]
-Logs = Annotated[Path, typer.Option("--logs", help="Folder with a folder per broker, or per cluster.")]
+Logs = Annotated[Path, typer.Option("--logs", help="Folder with one folder per broker, or per cluster.")]
 Cluster = Annotated[
     str | None, typer.Option("--cluster", help="Name of the cluster; by default the name of its folder.")
 ]
 Release = Annotated[
     str | None,
-    typer.Option(metavar="X.Y.Z", help="The brokers' Kafka release, if the logs lack it or are wrong."),
+    typer.Option(metavar="X.Y.Z", help="The brokers' Kafka release, if the logs have none or a wrong one."),
 ]
 StampFormat = Annotated[
     str | None,
@@ -67,7 +68,9 @@ StampFormat = Annotated[
 ]
 TimeZone = Annotated[
     list[str] | None,
-    typer.Option("--time-zone", metavar="[BROKER=]ZONE", help="Time zone of timestamps without one; by default UTC."),
+    typer.Option(
+        "--time-zone", metavar="[BROKER=]ZONE", help="Time zone of timestamps that have none; by default UTC."
+    ),
 ]
 DisplayZone = Annotated[
     str | None,
@@ -78,7 +81,7 @@ TimelinesOf = Annotated[
     typer.Option(
         "--timelines",
         metavar="all|around-shrinks|none",
-        help="Rows of followers' lag and state to store; by default all, or around-shrinks for very many events.",
+        help="Timeline rows (followers' lag, state) to store; by default all, or around-shrinks for very many events.",
     ),
 ]
 Date = Annotated[str | None, typer.Option("--date", help="Only this UTC day.")]

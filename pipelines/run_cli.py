@@ -166,17 +166,17 @@ def run_command(
         typer.Option(
             "--logs",
             metavar="DIR|-|NAME=FILE",
-            help="Folder or address with a folder of logs per broker, or per cluster with those; or streams by name.",
+            help="Folder or address with one folder of logs per broker, or of these per cluster; or named streams.",
         ),
     ] = None,
     tables: Annotated[
-        list[str] | None, typer.Option("--table", help="Table of fetches instead of logs; needs --mapping.")
+        list[str] | None, typer.Option("--table", help="Your own table of fetches, instead of logs; needs --mapping.")
     ] = None,
     mapping: Annotated[
         Path | None, typer.Option("--mapping", metavar="FILE", help="YAML file that maps the table's columns.")
     ] = None,
     samples: Annotated[
-        bool, typer.Option("--samples", help=f"Take the sample logs; --lake is by default {SAMPLES}.")
+        bool, typer.Option("--samples", help=f"Use the sample logs; --lake is by default {SAMPLES}.")
     ] = False,
     lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
     stamp_format: StampFormat = None, time_zone: TimeZone = None,

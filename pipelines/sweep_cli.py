@@ -30,7 +30,7 @@ FIGURES = (
 
 def sweep_command(
     grid: Annotated[
-        Path, typer.Option("--grid", metavar="FILE.yaml", exists=True, help="File with rules, values, budgets.")
+        Path, typer.Option("--grid", metavar="FILE.yaml", exists=True, help="File with rules, parameters, budgets.")
     ],
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.html", help="HTML page to write.")] = None,
     rule_file: RuleFile = None, engine: EngineOf = None,
