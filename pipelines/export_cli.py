@@ -61,7 +61,8 @@ def export_incident_command(
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Write Markdown, for a chat or an issue.")] = False,
     picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE.svg", help="Picture of a shrink to write: svg, png or html.")
+        Path | None,
+        typer.Option("--picture", metavar="FILE.svg", help="Picture to write of one of the shrinks: svg, png or html."),
     ] = None,
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.md", help="File to write.")] = None,
     display_zone: DisplayZone = None,

@@ -1,6 +1,6 @@
 """Every night: ingest what is new, replay the days that are not done, say what is stale; once a week upkeep.
 
-Two DAGs: `isr_batch_logs` for brokers' logs, `isr_batch_table` for a table of fetches. Each needs Airflow 3 with
+Two DAGs: `isr_batch_logs` for brokers' logs, `isr_batch_table` for your own table of fetches. Each needs Airflow 3 with
 `isr-batch` on the worker's PATH and the Variable `isr_batch_lake`; the one needs `isr_batch_logs` (a folder), the other
 `isr_batch_table` (a path, or a name in Spark's catalog) and `isr_batch_mapping` (the YAML file that maps its columns).
 """

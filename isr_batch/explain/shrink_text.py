@@ -277,7 +277,7 @@ def _alive_text(story: ShrinkStory, follower: DroppedFollower) -> str:
 
 
 def _fetches_text(fetches: Sequence[FetchInText]) -> list[str]:
-    """Write a table of fetches."""
+    """Write fetches as a table of text."""
     if not fetches:
         return []
     titles = ("arrival", "handled", "processed", "completed", "offset", "leader LEO", "in leader", "wait")

@@ -78,7 +78,7 @@ def find_undelivered(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans |
 
 
 def _with_ids_as_numbers(spans: pa.Table) -> pa.Table:
-    """Convert broker ids to the type that they have in tables of fetches."""
+    """Convert broker ids to the type that they have in tables with fetches."""
     for name in _NUMBERS:
         spans = spans.set_column(spans.column_names.index(name), name, spans[name].cast(pa.int32()))
     return spans

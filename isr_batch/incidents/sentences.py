@@ -155,7 +155,7 @@ def assumed_of_tables(own: OwnShrinks) -> list[str]:
 
 
 def _assumed_sentences_of_table(cluster: Row) -> list[str]:
-    """List the columns that a table of fetches lacks and that affect the result."""
+    """List the columns that a user's own table of fetches lacks and that affect the result."""
     assumed = {
         "replica_lag_time_max_ms": cluster["assumed_lag_time_ms"], "min_insync_replicas": cluster["assumed_min_isr"],
     }  # fmt: skip

@@ -136,7 +136,7 @@ def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
     lake = small.lake
     if read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"], {"cluster_id": cluster_id}).num_rows:
         raise UsageError(
-            f"the lake has a table of fetches of {cluster_id}: logs and a table may disagree about a leader",
+            f"the lake has fetches of {cluster_id} from your own table: logs and a table may disagree about a leader",
             "name the logs' cluster differently with --cluster, or use another lake",
         )
     known = _known_broker_logs(lake, cluster_id)

@@ -40,5 +40,5 @@ SELECT {_KEY}, {_OTHERS}, end_time, ends_mid_term FROM whole WHERE place = 1
 """SQL for the joined terms, which both engines understand.
 
 A night's log continues the log of the night before: if a row begins in mid-term where a row of the same term ends, both
-are one term, whose state at that time is known. Terms from a table of fetches are complete already.
+are one term, whose state at that time is known. Terms from a user's own table are complete already.
 """

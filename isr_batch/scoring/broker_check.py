@@ -86,7 +86,7 @@ class BrokerCheckSummary:
 
 
 def can_be_compared(lake: Lake) -> bool:
-    """Whether the lake may have the brokers' own changes, which for tables of fetches depends on the mapping."""
+    """Whether the lake may have the brokers' own changes; for a user's own tables that depends on the mapping."""
     mapped = read_columns(lake, "mapped_clusters", ["cluster_id", "mapped"]).to_pylist()
     of_tables = {row["cluster_id"] for row in mapped if "changes" not in json.loads(row["mapped"])}
     terms = read_columns(lake, "leader_epochs", ["cluster_id", "broker_version"]).to_pylist()
@@ -176,7 +176,7 @@ def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dic
 
 
 def _comparable_terms(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Return the terms of leaders, except terms from tables of fetches without the brokers' own changes."""
+    """Return the terms of leaders, except those from a user's own tables that lack the brokers' own changes."""
     text = """
         SELECT * FROM {terms} AS terms WHERE cluster_id NOT IN (
           SELECT cluster_id FROM {mapped_clusters} AS mapped_clusters WHERE get_json_object(mapped, '$.changes') IS NULL

@@ -1,4 +1,4 @@
-"""Ingest a table of fetches that is too large for one process, in Spark's workers.
+"""Ingest a user's table of fetches that is too large for one process, in Spark's workers.
 
 Rows pass between Spark stages in packets. Each packet holds the rows of one cluster, one day and one bucket of replica
 sets, serialised as an Arrow stream. One task checks rows with the SELECT that the driver would use. Another merges each

@@ -110,7 +110,7 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
     max_refused: float = 1.0,
     most_rows: int = sizes.OWN_ROWS,
 ) -> IngestOfTable:
-    """Add the rows of a table of fetches that the lake does not have yet.
+    """Add those rows of a user's table of fetches that the lake does not have yet.
 
     Parameters
     ----------

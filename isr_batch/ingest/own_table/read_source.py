@@ -113,7 +113,7 @@ def inputs_of_mapping(lake: Lake, places: Sequence[str], mapping: TableMapping, 
     lake : Lake
         The lake, whose Spark session reads tables that are not in files on this machine.
     places : sequence of str
-        Paths, globs, addresses or names of the tables of fetches.
+        Paths, globs, addresses or names of the user's tables of fetches.
     mapping : TableMapping
     window : Window
         Rows of other days are left out.

@@ -1,1 +1,1 @@
-"""Read request logs, and build the tables of fetches and appends."""
+"""Read request logs, and build the rows of fetch_log and append_log."""

@@ -1,4 +1,4 @@
--- Days of a cluster whose input changed after they were last replayed, and when it did.
+-- Days of a cluster whose input changed after they were last replayed, and when it changed.
 WITH changed AS (
   SELECT cluster_id, event_date, max(changed_time) AS changed_time
   FROM ingested_files

@@ -1,4 +1,4 @@
--- Elections that the controller recorded, by kind, and how often a change of min.insync.replicas emptied the ELR of a topic or of all.
+-- Elections that the controller recorded, by kind, and how often a change of min.insync.replicas emptied the ELR of one topic or of all topics.
 SELECT
   cluster_id,
   event_date,

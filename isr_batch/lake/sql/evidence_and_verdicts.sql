@@ -1,4 +1,4 @@
--- Shrinks by both kinds of evidence side by side: that of server.log alone, and the verdict of the replay of the brokers' own rule; `known_by` names the kinds that exist. By the lines, only a lag time above `lag_ms` would have kept the replica; by the replay, `avoiding_lag_time_ms` is enough whenever the checks run (null where the log or the leader's term ends before the follower caught up).
+-- Shrinks by both kinds of evidence side by side: server.log alone, and the verdict of the replay of the brokers' own rule; `known_by` names the kinds that exist. According to server.log, only a lag time above `lag_ms` would have kept the replica; according to the replay, `avoiding_lag_time_ms` is enough whenever the checks run (null where the log or the leader's term ends before the follower caught up).
 WITH own AS (
   SELECT shrink_verdicts.*, row_number() OVER (
     PARTITION BY cluster_id, topic, partition_id, leader_id, replica_id, change_time ORDER BY params_json

@@ -1,4 +1,4 @@
--- A replica set's state under a rule, from this instant until its next row: what a row of `partition_states` says for each run of a rule that shares it.
+-- A replica set's state under a rule, from this instant until its next row: a row of `partition_states` for each rule run that shares it.
 SELECT
   s.cluster_id, s.topic, s.partition_id, s.leader_epoch, s.leader_id, r.rule, r.params_json, s.time,
   s.leader_log_end_offset, s.high_watermark, s.isr, s.event_date

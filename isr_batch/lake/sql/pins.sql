@@ -1,4 +1,4 @@
--- Values that the replay takes from log lines (times, and the order within a millisecond), each with the largest correction and its line.
+-- Values that the replay takes from log lines (times, and the order within a millisecond), each with the largest correction and the line that it is taken from.
 SELECT
   cluster_id, broker_id AS leader_id, CAST(NULL AS STRING) AS topic, CAST(NULL AS INT) AS partition_id,
   CAST(NULL AS INT) AS replica_id, 'check_time' AS kind, event_time AS from_time, end_time AS until_time,

@@ -1,4 +1,4 @@
--- A follower's state under a rule where its log end offset, its membership, or its last catching up while it was behind changed: what a row of `replica_states` says for each run of a rule that shares it.
+-- A follower's state under a rule where its log end offset, its membership, or its last catching up while it was behind changed: a row of `replica_states` for each rule run that shares it.
 SELECT
   s.cluster_id, s.topic, s.partition_id, s.leader_epoch, s.leader_id, r.rule, r.params_json, s.replica_id, s.time,
   s.follower_log_end_offset, s.lag_messages, s.last_caught_up_time_ms, s.in_isr, s.event_date

@@ -1,4 +1,4 @@
--- A follower's state under a rule, from this instant until its next row: rows of `replica_states`, the log end in `partition_states`, and the fetches of `fetch_log` that found a follower at the log end, which no rule changes. Filter by a rule or a partition: there is one row for each of these per rule run.
+-- A follower's state under a rule, from this instant until its next row: rows of `replica_states`, the log end in `partition_states`, and the fetches of `fetch_log` that found a follower at the log end, which no rule changes. Filter by a rule or a partition: each state, log end and fetch has one row per rule run.
 WITH states AS (
   SELECT
     s.cluster_id, s.topic, s.partition_id, s.leader_id, s.replica_id, r.rule, r.params_json, r.no_lag_while,

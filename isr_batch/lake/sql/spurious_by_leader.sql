@@ -1,4 +1,4 @@
--- Spurious shrinks by leader, and how much of the delay that leader caused.
+-- Spurious shrinks by leader, with the median time that the leader held the followers' fetches, and that it was silent.
 SELECT
   cluster_id,
   leader_id,

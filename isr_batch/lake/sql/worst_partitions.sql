@@ -1,4 +1,4 @@
--- Partitions by the time that spurious shrinks kept followers out of the ISR; shrinks that the log does not show reverted are left out.
+-- Partitions by the time that spurious shrinks kept followers out of the ISR; that time leaves out shrinks after which the log does not show the follower's return.
 SELECT
   cluster_id,
   topic,

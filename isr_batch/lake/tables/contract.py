@@ -62,7 +62,7 @@ def key_columns(*names: str) -> tuple[Column, ...]:
         "topic": ("STRING", "topic name; its id if no log has the name"),
         "partition_id": ("INT", "partition number within the topic"),
         "leader_epoch": ("INT", "Kafka's leader epoch, which identifies one term of one leader"),
-        "leader_id": ("INT", "broker that leads the partition in this term; times in the row are by its clock"),
+        "leader_id": ("INT", "broker that leads the partition; times in the row are by the clock of this broker"),
         "broker_id": ("INT", "id of the broker"),
     }
     return tuple(Column(name, *known[name], nullable=False) for name in names)
@@ -73,10 +73,10 @@ SET = key_columns(*SET_KEY)
 DATE = Column("event_date", "DATE", "UTC day of the row's time; the table is partitioned by it", nullable=False)
 SOURCE = columns("""
     source_file STRING -- log file that the row was read from, relative to the ingested folder
-    source_line BIGINT -- line in that file, from 1
+    source_line BIGINT -- line in source_file, from 1
 """)
 RULE = columns("""
     rule STRING NOT NULL -- name of the rule, as `isr-batch rules list` prints it
-    params_json STRING NOT NULL -- the rule's parameters in this replay, as JSON with sorted keys
+    params_json STRING NOT NULL -- parameters of the rule run, as JSON with sorted keys
 """)
 KEY_CHECKS = {"partition_from_0": "partition_id >= 0", "epoch_known": "leader_epoch >= -1"}

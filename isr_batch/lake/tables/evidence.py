@@ -41,8 +41,8 @@ SHRINK_EVIDENCE = Table(
             under_min_isr_source STRING -- whether under_min_isr_ms is exact or at_most (an upper bound)
             write_outcome STRING -- outcome of the ISR write: done or failed; null if no line shows it
             retry BOOLEAN NOT NULL -- true if the leader repeats a shrink whose ISR write had failed
-            failing_ms BIGINT -- for the first of several failed writes: time until the last one, in which the leader
-                -- did not know that it no longer led
+            failing_ms BIGINT -- for the first of several failed writes: time until the last of them; all this time,
+                -- the leader did not know that it no longer led
             check_replicas INT -- number of rows from the same check of this leader; null for changes by the controller,
                 -- for retries, and for a replica that did not lag
             check_partitions INT -- number of partitions that the same check shrank
@@ -64,8 +64,8 @@ SHRINK_EVIDENCE = Table(
             evidence_lines ARRAY<STRING> NOT NULL -- log lines that support the reason, as file:line
             after_event STRING -- event that the shrink followed within two lag times: topic_created, restart (of leader
                 -- or replica) or election
-            after_event_ms BIGINT -- time from that event to the shrink
-            trouble STRING -- why the replica could not fetch, according to its own log in the minute before:
+            after_event_ms BIGINT -- time from after_event to the shrink
+            trouble STRING -- why the replica could not fetch, according to its own log in the minute before the shrink:
                 -- record_too_large, log_dir_failed, corrupt_record, fetcher_died, not_connected, fetch_failed,
                 -- stale_epoch, truncated
             trouble_line STRING -- the line that shows the trouble, as file:line
@@ -98,8 +98,8 @@ BROKER_TROUBLES = Table(
                 -- partition had fewer replicas in sync than min.insync.replicas)
             from_time TIMESTAMP NOT NULL -- start of a pause; for other kinds, the timestamp of the line
             until_time TIMESTAMP NOT NULL -- end of a pause; for other kinds, the same as from_time
-            what STRING NOT NULL -- for a pause, the JVM's name of its reason; for under_min_isr, the partition, its ISR
-                -- and the minimum; for other kinds, the line
+            what STRING NOT NULL -- for a pause, the reason as the JVM names it; for under_min_isr, the partition, its
+                -- ISR and the minimum; for other kinds, the line
         """),
         *SOURCE,
         DATE,

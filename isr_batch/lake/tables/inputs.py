@@ -22,14 +22,14 @@ FETCH_LOG = Table(
             handled_time TIMESTAMP NOT NULL -- when an io thread took the request from the queue: Kafka's fetch time
             processed_time TIMESTAMP NOT NULL -- when the local work was done: log read, follower state updated
             released_time TIMESTAMP NOT NULL -- when the long poll that the follower asked for ended (processed_time if
-                -- it did not wait); the time from then to completed_time is the leader's delay
+                -- it did not wait); the time from released_time to completed_time is the leader's delay
             completed_time TIMESTAMP NOT NULL -- when the response was written to the socket
             fetch_offset BIGINT -- requested offset, which is the follower's log end offset. Null if no line names it,
                 -- because the fetch session is older than the log and has not listed the partition yet; if the response
-                -- then had no records, the offset was the leader's log end
+                -- to such a fetch had no records, the offset was the leader's log end
             leader_log_end_offset BIGINT -- leader's log end offset at handled_time; null if the input does not show it
-            leader_leo_source STRING -- where leader_log_end_offset is from: logged (in a response), appends (the
-                -- table), or inferred from the offsets of followers' fetches
+            leader_leo_source STRING -- where leader_log_end_offset is from: logged (in a response), appends (in
+                -- append_log), or inferred from the offsets of followers' fetches
             high_watermark BIGINT -- high watermark in the leader's response; null if the response did not list the
                 -- partition
             error_code INT NOT NULL -- Kafka error code of the partition; 0: the leader accepted the fetch; -1: the
@@ -206,19 +206,20 @@ QUARANTINE = Table(
         *key_columns("cluster_id"),
         *columns("""
             source_file STRING NOT NULL -- file, relative to the ingested folder
-            source_line BIGINT -- line in that file, from 1; null if the file as a whole was refused
+            source_line BIGINT -- line in source_file, from 1; null if the file as a whole was refused
             reason STRING NOT NULL -- what is wrong, as one of a fixed set of texts
             detail STRING -- further detail, such as the wrong value
             raw STRING -- the line itself, cut to 500 characters
             rows_kept BOOLEAN NOT NULL -- true for a warning: the rows of the line, if it has any, are in the tables
-            ingest_run STRING NOT NULL -- run that refused it
+            ingest_run STRING NOT NULL -- run_id of the ingest that refused the input
         """),
     ),
 )
 
 INGESTED_FILES = Table(
     "ingested_files",
-    "A log file whose rows are in the lake. An ingest writes this table last, so that one that was killed is repeated",
+    "A log file whose rows are in the lake. An ingest writes this table last, so that an ingest that was killed is "
+    "repeated",
     (
         *key_columns("cluster_id"),
         *columns("""
@@ -244,16 +245,16 @@ INGESTED_FILES = Table(
 
 KEPT_LINES = Table(
     "kept_lines",
-    "A line about terms and ISRs, of server.log or state-change.log, that later logs continue from when its file is "
-    "gone. Lines are kept for three days, and from the last start of their broker on. The table also keeps settings "
-    "of brokers, and the last requests of each request log",
+    "A line of server.log or state-change.log about terms and ISRs, kept so that an ingest of later logs can continue "
+    "from it when its file is gone. Lines are kept for three days, and from the last start of their broker on. The "
+    "table also keeps settings of brokers, and the last requests of each request log",
     (
         *key_columns("cluster_id"),
         *columns("""
             kind STRING NOT NULL -- server, state-change, properties or request
             broker_id INT NOT NULL -- broker that wrote the line
             source_file STRING NOT NULL -- path of the log file, as in the other tables
-            source_line BIGINT NOT NULL -- line in that file, from 1
+            source_line BIGINT NOT NULL -- line in source_file, from 1
             stamp_us BIGINT -- timestamp of the line, in microseconds since 1970; for a request, when an io thread took
                 -- it; null for settings
             message STRING NOT NULL -- the line; for settings, the settings as JSON; for a fetch, JSON with the follower
@@ -266,7 +267,8 @@ KEPT_LINES = Table(
 
 SESSION_ENDS = Table(
     "session_ends",
-    "The last request of each fetch session of a follower in a request log; later logs continue from it",
+    "The last request of each fetch session of a follower in a request log; an ingest of later logs continues the "
+    "session from this request",
     (
         *key_columns("cluster_id"),
         *columns("""
@@ -278,7 +280,7 @@ SESSION_ENDS = Table(
             error_code INT -- Kafka error code of the response as a whole
             arrival_us BIGINT -- when the session's last request arrived, in microseconds since 1970
             completed_us BIGINT NOT NULL -- when the session's last request was completed, in microseconds since 1970
-            source_line BIGINT NOT NULL -- line in that file, from 1
+            source_line BIGINT NOT NULL -- line in source_file, from 1
             number BIGINT -- session epoch of the last request; for a fetch without a session, the correlation id
         """),
     ),

@@ -9,7 +9,7 @@ LEADER_EPOCHS = Table(
         *SET,
         *columns("""
             start_time TIMESTAMP NOT NULL -- when the leader's term began; if begins_mid_term, the first instant that
-                -- its request log covers
+                -- the leader's request log covers
             end_time TIMESTAMP NOT NULL -- when the leader stopped leading, or when its log ends
             begins_mid_term BOOLEAN -- true if the term had begun before start_time, where the log begins or continues
                 -- after a gap. The state at start_time is then inferred, and anything that depends on earlier time is
@@ -28,8 +28,8 @@ LEADER_EPOCHS = Table(
             assigned_source STRING -- source of assigned: logged, snapshot (kafka-topics --describe), or inferred; an
                 -- inferred list lacks followers that were down
             held_at_start ARRAY<BIGINT> -- if begins_mid_term: log end offset of each assigned replica at start_time, as
-                -- its first fetch shows; -2: the leader's log end, whose offset no line names; -3: below that, because
-                -- the replica was outside the ISR; null if unknown
+                -- its first fetch shows; -2: the leader's log end, whose offset no line names; -3: below the leader's
+                -- log end, because the replica was outside the ISR; null if unknown
             isr_at_start ARRAY<INT> NOT NULL -- in-sync replicas at start_time
             isr_source STRING -- source of isr_at_start: logged, snapshot (kafka-topics --describe), or inferred from
                 -- the high watermark and followers' requests
@@ -66,8 +66,8 @@ LEADER_EPOCHS = Table(
 
 BROKER_DAYS = Table(
     "broker_days",
-    "When a follower fetched from a leader on one day, over all partitions, by a table of fetches: silences of leaders "
-    "are derived from it. Broker logs give no rows",
+    "When a follower fetched from a leader on one day, over all partitions, according to a user's own table of "
+    "fetches; silences of leaders are derived from this. Broker logs give no rows",
     (
         *key_columns("cluster_id"),
         *columns("""
@@ -93,7 +93,7 @@ BROKER_DAYS = Table(
 
 COVERAGE = Table(
     "coverage",
-    "A time for which a log of a broker is complete; the log shows nothing about any other time",
+    "A time span for which a log of a broker is complete; the log shows nothing about any other time",
     (
         *key_columns("cluster_id", "broker_id"),
         *columns("""

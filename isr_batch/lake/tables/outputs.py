@@ -51,15 +51,15 @@ _CHANGE = columns("""
     time_error_ms BIGINT -- for a shrink by the rule, the uncertainty of change_time, which comes from the log's
         -- timestamps and the leader's delays: a whole check period if no line shows when checks were due. Null for
         -- other changes
-    certainty STRING -- certain: whenever the check ran, within the error of the log's timestamps, the rule makes this
-        -- change; possible: the change depends on that time, or on something else that depends_on names. An expand that
-        -- undoes a possible shrink is possible
+    certainty STRING -- certain: the rule makes this change at every time at which the check can have run, within the
+        -- uncertainty of the check's time; possible: the change depends on that time, or on something else that
+        -- depends_on names. An expand that undoes a possible shrink is possible
     depends_on STRING -- why a change is only possible: event_order (a fetch or an append with the same timestamp may
         -- have come before the check), check_time (the leader was silent or late, so that the check may have run
         -- earlier or later), check_phase (no line shows when the leader's checks were due), isr_at_start (the log
-        -- begins in mid-term, no line shows whether the follower was in the ISR, and it has not been seen at the log
-        -- end since), not_logged (the brokers' own rule makes this change at this moment too, but the brokers logged
-        -- none)
+        -- begins in mid-term, no line shows whether the follower was in the ISR, and it has not been seen at the
+        -- log end since the log began), not_logged (the brokers' own rule makes this change at this moment too, but the
+        -- brokers logged none)
 """)
 _CHANGE_CHECKS = {
     **KEY_CHECKS,
@@ -94,7 +94,7 @@ SHRINK_VERDICTS = Table(
         *_CHANGE,
         *columns("""
             true_lag_ms BIGINT -- time since the leader's log last ended where the follower's log ends at change_time; 0
-                -- if it still does
+                -- if the leader's log still ends there
             verdict STRING NOT NULL -- spurious, genuine, excluded (not made by the lag rule) or unknown
             primary_cause STRING NOT NULL -- first of causes, which decides the verdict
             causes ARRAY<STRING> NOT NULL -- every cause that holds: caught_up, keeping_pace, slow_leader, unacked_only
@@ -105,7 +105,7 @@ SHRINK_VERDICTS = Table(
                 -- request, as inferred; null if for some of this time no follower fetched from the leader and the
                 -- reason is unknown
             restored_time TIMESTAMP -- when the follower was back in the ISR under this rule; null if the log ends
-                -- before
+                -- before that
         """),
         DATE,
     ),
@@ -124,8 +124,8 @@ SHRINK_VERDICTS = Table(
 
 LATE_CHECKS = Table(
     "late_checks",
-    "A check of a partition that must have run late: at the time it was due it would have dropped a follower, but the "
-    "log has no line about such a shrink",
+    "A check of a partition that must have run late: at the time it was due it would have dropped a follower, but no "
+    "log line shows that shrink",
     (
         *SET,
         *columns("""
@@ -144,8 +144,8 @@ LATE_CHECKS = Table(
 
 REPLAY_CHECK = Table(
     "replay_check",
-    "An ISR change that a broker logged, paired with the same change in the replay; or one of the two without the "
-    "other",
+    "An ISR change that a broker logged, paired with the same change in the replay; or a change that only the broker "
+    "or only the replay made",
     (
         *SET,
         *RULE,
@@ -154,7 +154,7 @@ REPLAY_CHECK = Table(
             kind STRING NOT NULL -- shrink or expand
             status STRING NOT NULL -- matched, missing (only logged), extra (only replayed), or unknown: the change has
                 -- no counterpart, but the request log does not cover its time, or began less than a lag time and a
-                -- check period before
+                -- check period before it
             observed_time TIMESTAMP -- change_time of the logged change; null if extra
             replayed_time TIMESTAMP -- change_time of the replayed change; null if missing
             time_error_ms DOUBLE -- replayed_time minus observed_time; null without both
@@ -188,7 +188,7 @@ RULE_DISAGREEMENTS = Table(
         *SET,
         *columns("""
             replica_id INT NOT NULL -- follower that some rules drop
-            change_time TIMESTAMP NOT NULL -- when the first of these rules drops it
+            change_time TIMESTAMP NOT NULL -- when the first of rules_for drops the follower
             rules_for ARRAY<STRING> NOT NULL -- rules that make the shrink, each at most one lag time after the first;
                 -- with parameters if a rule was replayed with several sets of them
             rules_against ARRAY<STRING> NOT NULL -- replayed rules that have the follower in the ISR at that time and do

@@ -37,7 +37,8 @@ _OPTIONAL = tuple(
 
 GIVEN_TERMS = Table(
     "given_terms",
-    "A leader's term from a table of `epochs`; leader_epochs is derived from these and from the fetches",
+    "A leader's term from the table that a user's mapping names as `epochs`; leader_epochs is derived from these terms "
+    "and from the fetches",
     (*SET, *columns("start_time TIMESTAMP NOT NULL -- when the leader's term began"), *_OPTIONAL, DATE),
     {
         **KEY_CHECKS,

@@ -167,7 +167,7 @@ _SCORES = (
         "uncleanly; null if partly unknown; in experiments, the time with the leader alone",
         high_watermark_frozen_seconds="time in which a high watermark that the rule freezes under min.insync.replicas "
         "hid records from consumers; null for rules that do not freeze it, in sweeps, in experiments, and if the ISR "
-        "never was under it",
+        "never was under min.insync.replicas",
         visibility_age_ms_max="largest age of the oldest record that a frozen high watermark hid from consumers",
         visibility_age_ms_mean="mean age of the oldest hidden record over high_watermark_frozen_seconds",
         hidden_record_seconds="sum, over the records that a frozen high watermark hid, of how long each was hidden",
@@ -178,9 +178,10 @@ _SCORES = (
         "while the ISR was under min.insync.replicas; null in sweeps and experiments, which keep no log ends over "
         "time, and where none is known then",
         lost_by_first_active_records_max="most acknowledged records that the first active replica in order of "
-        "assignment, which an unclean election takes, lacked while there was no heir; null under the same conditions",
-        lost_by_longest_log_records_max="the same if the active replica with the longest log led (KIP-966, part 2); "
-        "null where an active replica's log end is unknown",
+        "assignment, which an unclean election takes, lacked while there was no heir; null under "
+        "the conditions given for lost_if_leader_dies_records_max",
+        lost_by_longest_log_records_max="most acknowledged records that the active replica with the longest log "
+        "lacked while there was no heir (KIP-966, part 2); null where an active replica's log end is unknown",
         high_watermark_decreases="how often the high watermark decreased; should always be 0",
         isr_members_below_high_watermark="how often the log end of an ISR member was below the high watermark",
         lag_guarantee_violations="how often the high watermark passed a follower whose true lag was within the lag "
@@ -286,8 +287,8 @@ SWEEP_SCORES = Table(
 
 SWEEP_ADVICE = Table(
     "sweep_advice",
-    "The smallest lag time within the budgets, or why none fits: one row per topic class, rule and set of its other "
-    "parameters",
+    "The smallest lag time within the budgets, or why no lag time fits them: one row per topic class, rule and set of "
+    "its other parameters",
     (
         _SWEEP,
         *key_columns("cluster_id"),
@@ -296,7 +297,7 @@ SWEEP_ADVICE = Table(
         *columns("""
             other_params_json STRING NOT NULL -- parameters except the lag time, as JSON with sorted keys
             answer STRING NOT NULL -- kind of advice: recommended, not enough data, or none fits
-            recommended_lag_time_max_ms BIGINT -- smallest lag time within both budgets; null if none is
+            recommended_lag_time_max_ms BIGINT -- smallest lag time within both budgets; null if no lag time is
             why STRING NOT NULL -- the advice in a sentence, with its figures
         """),
         *_measure_columns(

@@ -42,8 +42,8 @@ _PARTITION = columns("""
 
 REPLICA_STATES = Table(
     "replica_states",
-    "A follower's state, for all rule runs in which it is the same, whenever anything but a fetch at the log end "
-    "changes it. The view replica_timeline is made from this table, partition_states and fetch_log",
+    "A follower's state, one row for all rule runs in which it is the same, whenever anything but a fetch at the log "
+    "end changes it. The view replica_timeline is made from this table, partition_states and fetch_log",
     (*SET, *_RUNS, *_REPLICA, *_NTH, DATE),
     {**KEY_CHECKS, "of_some_run": "runs > 0"},
     ("event_date",),
@@ -56,7 +56,8 @@ _ACKNOWLEDGED = columns("""
 
 PARTITION_STATES = Table(
     "partition_states",
-    "A replica set's state, for all rule runs in which it is the same: the source of the view partition_timeline",
+    "A replica set's state, one row for all rule runs in which it is the same: the source of the view "
+    "partition_timeline",
     (*SET, *_RUNS, *_PARTITION, *_ACKNOWLEDGED, DATE),
     {**KEY_CHECKS, "of_some_run": "runs > 0", "isr_not_empty": "size(isr) > 0"},
     ("event_date",),
@@ -91,7 +92,7 @@ RULE_RUNS = Table(
 REPLICA_TIMELINE = Table(
     "replica_timeline",
     "A follower's state under a rule from this instant until its next row; lag_grows says how its lag changes "
-    "meanwhile. If timelines were kept around shrinks only, the last row of each span is exact for in_isr alone",
+    "meanwhile. If timelines were kept around shrinks only, the last row of each kept span is exact for in_isr alone",
     (*SET, *RULE, *_REPLICA[:3], *_LAG, *_REPLICA[3:], DATE),
 )
 REPLICA_CHANGES = Table(
@@ -103,7 +104,7 @@ REPLICA_CHANGES = Table(
 PARTITION_TIMELINE = Table(
     "partition_timeline",
     "A replica set's state under a rule from this instant until its next row. If timelines were kept around shrinks "
-    "only, the last row of each span is exact for isr alone, which is then complete",
+    "only, the last row of each kept span is exact for isr alone, which then has all replicas",
     (*SET, *RULE, *_PARTITION, DATE),
 )
 VIEWS = {

@@ -1,4 +1,4 @@
--- Days of a cluster whose input changed after they were last replayed, and when it did.
+-- Days of a cluster whose input changed after they were last replayed, and when it changed.
 WITH days AS (
   SELECT cluster_id, unnest(map_entries(days)) AS day FROM ingested_files
 ),

@@ -1,4 +1,4 @@
--- One row per fetch: the runs taken apart.
+-- One row per fetch; runs of identical fetches are expanded.
 WITH runs AS (SELECT row_number() OVER () AS run, * FROM fetch_log),
 singly AS (
   SELECT
