@@ -133,7 +133,7 @@ def ready_to_replay(lake: Lake) -> None:
     if not lake.files("fetch_log") or not read_columns(lake, "leader_epochs", ["leader_epoch"]).num_rows:
         raise NoInputError(
             f"{lake.root} has no follower fetch, so there is nothing to replay",
-            "it needs request logs of the leaders, or your own table of fetches: docs/getting-logs.md, docs/own-tables.md",
+            "give request logs of the leaders, or a table of your own: docs/getting-logs.md, docs/own-tables.md",
         )
     pack_stale_days(lake)
 
