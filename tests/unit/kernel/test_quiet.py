@@ -272,7 +272,7 @@ def test_how_late_the_leader_was_is_known_behind_a_stretch(until_ms: int, passed
     log = Log((term(*rows)._replace(end_us=START_US + 1000 * (until_ms + 800)),))
     found = assert_alike(log, [Setting("kafka-3.7", 200)], 10**6)
     assert (found.passed, found.asked) == (2 + passed, 3)
-    assert found.results[0], "a shrink, with the error of its time"
+    assert found.results[0], "a shrink, with the uncertainty of its time"
 
 
 def test_a_shrink_that_is_written_within_a_stretch() -> None:
@@ -307,7 +307,7 @@ def test_a_check_with_a_line_after_a_stretch() -> None:
 
 
 def test_a_leader_that_is_silent_within_a_stretch_is_not_late() -> None:
-    """Its time for a fetch meanwhile does not show how late it is otherwise: the error of a shrink's time."""
+    """Its time for a fetch meanwhile does not show how late it is otherwise: the uncertainty of a shrink's time."""
     rows = steady(1500, lambda ms: 15_000 if 500 < ms < 680 else 100, gone_ms=800)
     rows.append(Row(500_000, int(SILENCE), until_us=700_000))
     log = Log((term(*cut_at(rows, 695))._replace(end_us=START_US + 1_500_000),))
