@@ -51,7 +51,7 @@ def kip_command(
     require_rule_names(old, new)
     if old == new:
         raise UsageError(f"{old} would be compared with itself", "name two different rules")
-    out = Output(quiet=quiet)
+    out = Output(quiet=quiet, brief=True)
     with ExitStack() as until_written:
         if lakes or catalog:
             places: list[tuple[str | None, str | None]] = [(lake, None) for lake in lakes or []]

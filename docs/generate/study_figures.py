@@ -19,7 +19,6 @@ from isr_batch.scoring.broker_pairs import (
 )
 from isr_batch.simulation.planted_faults import MAKERS
 from udfs.rules import REGISTRY
-from udfs.rules.base import never_frozen
 
 TABLES: Final = Path(__file__).parents[1] / "study"
 PARTITIONS: Final = 4
@@ -40,6 +39,8 @@ RATES: Final = {
 }
 """Assumed number of faults of each kind per week, among the brokers of a partition."""
 WEEK_HOURS: Final = 168
+SAME: Final = 0.01
+"""Share of a figure; smaller differences put no rule on the frontier."""
 
 Row = dict[str, Any]
 
@@ -59,7 +60,7 @@ def rules() -> list[str]:
 
 
 def recorded_figures(rule: str) -> dict[str, Figure]:
-    """Figures of a rule on the recorded clusters; blocks are pairs of brokers in a recording."""
+    """Figures of a rule on the recorded clusters; blocks are the leaders of each recording."""
     rows = [row for row in table("recorded") if row["rule"] == rule]
     return {name: figure_of_draws(values) for name, values in figures_of_pairs(rows).items()}
 
@@ -90,9 +91,8 @@ def _sums_of_kind(rule: str, kind: str) -> dict[str, Floats]:
         quiet = _sums_of_kind(rule, QUIET)
         usual = share_of_sums(quiet["high_watermark_stalled_seconds"], quiet["simulated_hours"])
         stalled = np.maximum(stalled - usual * sums["simulated_hours"], 0)
-    # A frozen high watermark is stalled while appends are refused; any other goes on then.
-    together = np.maximum if REGISTRY[rule].may_advance is not never_frozen else np.add
-    return sums | {"unavailable_s": together(refused, stalled)}
+    # How long both hold at once is not stored, so that the longer one is a lower bound.
+    return sums | {"unavailable_s": np.maximum(refused, stalled)}
 
 
 def mistakes_per_fault(rule: str, kind: str) -> float:
@@ -134,7 +134,10 @@ def difference(rule: str, other: str, cluster: str) -> Figure:
 
 
 def frontier(cluster: str, x: str, y: str = "spurious") -> list[str]:
-    """List the rules that no other rule beats in one of two figures without losing in the other; references aside."""
+    """List the rules that no other rule beats in one of two figures without losing in the other; references aside.
+
+    Differences of up to a hundredth do not count.
+    """
     points = {
         rule: (figures[x].value, figures[y].value)
         for rule in rules()
@@ -144,6 +147,11 @@ def frontier(cluster: str, x: str, y: str = "spurious") -> list[str]:
     }
 
     def loses(one: tuple[float, float]) -> bool:
-        return any(x <= one[0] and y <= one[1] and (x, y) != one for x, y in points.values())
+        return any(
+            x <= one[0] * (1 + SAME)
+            and y <= one[1] * (1 + SAME)
+            and (x < one[0] * (1 - SAME) or y < one[1] * (1 - SAME))
+            for x, y in points.values()
+        )
 
     return [rule for rule, at in points.items() if not loses(at)]

@@ -29,6 +29,7 @@ _FIGURES: Final = {
     "mistake_duration_ms_p50": "duration of a mistake, ms, median",
     "genuine": "genuine shrinks (by blame)",
     "unknown": "shrinks that cannot be judged",
+    "excluded": "removals by the controller, which no rule decides",
     "misses": "misses: failures left in the ISR (by blame)",
     "precision": "precision by blame",
     "precision_by_lag": "precision by lag",
@@ -86,9 +87,10 @@ _SAYS: Final = """
 not its own fault. The two differ where a leader is slow: its follower is behind, but is not to blame.
 """
 _INTERVALS: Final = """
-{clusters}, {hours:,.1f} partition-hours. Brackets are 95 % intervals, by a bootstrap over the {pairs} pairs of leader
-and follower on a day. Both rules are computed from the same draws: where the bracket of a difference has no 0, it is
-unlikely to be chance. A bracket [0, 0] means that no pair had any; up to three in all would still be no surprise.
+{clusters}, {hours:,.1f} partition-hours. Brackets are 95 % intervals, by a bootstrap over the {leaders} leaders: the
+shrinks that a leader makes are drawn together, because they come in bursts. Both rules are computed from the same
+draws. With few leaders, brackets are too narrow. A bracket [0, 0] means that there was none here; it is no upper bound.
+Detection is the true lag at genuine shrinks, over all lag times.
 """
 _LIMITS: Final = """
 The replay is open-loop: fetches and appends stay as recorded while the rule changes, so it shows the first step only.
@@ -151,7 +153,8 @@ def _differences(lakes: Sequence[Lake], old: str, new: str) -> list[str]:
     for number, lake in enumerate(lakes):
         for row in sums_of_broker_pairs(lake).to_pylist():
             if row["rule"] in found:
-                found[row["rule"]][number, *(row[name] for name in names)] = row
+                place = {"cluster_id": f"{number}/{row['cluster_id']}"}  # two lakes may have clusters of one name
+                found[row["rule"]][number, *(row[name] for name in names)] = row | place
     both = sorted(found[old].keys() & found[new].keys())
     figures = {rule: figures_of_pairs([found[rule][pair] for pair in both]) for rule in (old, new)}
     rows = [
@@ -160,7 +163,8 @@ def _differences(lakes: Sequence[Lake], old: str, new: str) -> list[str]:
         for name, title in _PAIRED.items()
     ]
     said = _INTERVALS.format(
-        clusters=count_of(len({pair[:2] for pair in both}), "cluster"), pairs=len(both),
+        clusters=count_of(len({pair[:2] for pair in both}), "cluster"),
+        leaders=len({(*pair[:2], pair[3]) for pair in both}),
         hours=figures[old]["exposure_us"][0] / 3.6e9,
     )  # fmt: skip
     return [said, *markdown_table(rows[0], rows)]

@@ -51,10 +51,11 @@ _OF_SHRINK: Final = {
     "spurious": "verdict = 'spurious'",
     "genuine": "verdict = 'genuine'",
     "unknown": "verdict = 'unknown'",
-    "within_lag": "verdict IN ('spurious', 'genuine') AND true_lag_ms <= "
+    "within_lag": "verdict IN ('spurious', 'genuine') AND true_lag_ms < "
     "CAST(get_json_object(params_json, '$.replica_lag_time_max_ms') AS BIGINT)",
 }
-"""Shrinks, by verdict; the mistakes by lag are those of a follower whose true lag was within the lag time."""
+"""Shrinks, by verdict; the mistakes by lag are those of a follower whose true lag was within the lag time. Whole
+milliseconds are stored, so that a true lag of the lag time and a fraction is stored as the lag time."""
 SUMMED: Final = (*_OF_PARTITION, *_OF_FOLLOWER, *_OF_SHRINK, "detection_ms")
 _LEADER: Final = "cluster_id, event_date, leader_id, rule"
 
@@ -115,15 +116,25 @@ def figure_of_draws(values: Floats) -> Figure:
     return Figure(float(values[0]), float(low), float(high))
 
 
+def _sums_of_leaders(rows: Sequence[Row]) -> list[Row]:
+    """Sum up the pairs of each leader, which are drawn together: a leader that stops drops all its followers at once."""
+    sums: dict[tuple[object, object], dict[str, float]] = {}
+    for row in rows:
+        of_leader = sums.setdefault((row["cluster_id"], row["leader_id"]), dict.fromkeys(SUMMED, 0.0))
+        for name in SUMMED:
+            of_leader[name] += float(row[name] or 0)
+    return list(sums.values())
+
+
 def figures_of_pairs(rows: Sequence[Row]) -> dict[str, Floats]:
-    """Compute the figures of a rule from its pairs: over all pairs first, then of each draw.
+    """Compute the figures of a rule from its pairs: over all pairs first, then of each draw of leaders.
 
     Parameters
     ----------
     rows : sequence of mappings
         Rows of `sums_of_broker_pairs` of one rule.
     """
-    sums = drawn_sums(rows, SUMMED)
+    sums = drawn_sums(_sums_of_leaders(rows), SUMMED)
     hours = sums["exposure_us"] / 3.6e9
     judged = sums["spurious"] + sums["genuine"]
     per_hour = {

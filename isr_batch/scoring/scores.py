@@ -107,8 +107,9 @@ AGGREGATES: Final = {
                 "caught_up", "keeping_pace", "slow_leader", "unacked_only", "follower_stopped", "follower_slow",
             )
         },
+        # Whole milliseconds are stored: a true lag of the lag time and a fraction is stored as the lag time.
         "precision_by_lag":
-            f"(count_if({_JUDGED} AND true_lag_ms > {LAG_TIME_MS})) / "
+            f"(count_if({_JUDGED} AND true_lag_ms >= {LAG_TIME_MS})) / "
             f"nullif(count_if({_JUDGED} AND true_lag_ms IS NOT NULL), 0)",
         "timely": f"count_if(verdict = 'genuine' AND true_lag_ms <= 1.5 * {LAG_TIME_MS})",
         "mistake_interval_ms_p50": "percentile(mistake_interval_ms, 0.5)",
