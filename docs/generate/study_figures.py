@@ -128,11 +128,6 @@ def simulated_figures(rule: str, cluster: str) -> dict[str, Figure]:
     }
 
 
-def difference(rule: str, other: str, cluster: str) -> Figure:
-    """Difference between the mistakes of two rules in a week, over the same seeds."""
-    return figure_of_draws(weekly(rule, cluster, "spurious") - weekly(other, cluster, "spurious"))
-
-
 def frontier(cluster: str, x: str, y: str = "spurious") -> list[str]:
     """List the rules that no other rule beats in one of two figures without losing in the other; references aside.
 

@@ -117,7 +117,7 @@ def figure_of_draws(values: Floats) -> Figure:
 
 
 def _sums_of_leaders(rows: Sequence[Row]) -> list[Row]:
-    """Sum up the pairs of each leader, which are drawn together: a leader that stops drops all its followers at once."""
+    """Sum up the pairs of each leader: they are drawn together, because a leader that stops drops all its followers."""
     sums: dict[tuple[object, object], dict[str, float]] = {}
     for row in rows:
         of_leader = sums.setdefault((row["cluster_id"], row["leader_id"]), dict.fromkeys(SUMMED, 0.0))

@@ -1,9 +1,11 @@
 """fluss-0.9: the rule of Kafka 3.7, but no member of the ISR gets a fresh lag time when a term begins.
 
-Apache Fluss took over Kafka's rule. In 0.9.0 and 0.9.1, a leader that is notified of a term begins with a new record of
+Apache Fluss took over Kafka's rule. Up to 0.9.1, a leader that is notified of a term begins with a new record of
 every follower: its position is unknown, and it was never caught up. Therefore the first check of a term drops every
 member from which no fetch was recorded before it, whether anything was appended or not. Kafka has granted members a
 fresh lag time since KAFKA-4485; the shrinks that fluss-0.9 makes and kafka-3.7 does not show what that grace is worth.
+A shrink of a follower that has not fetched in a term younger than the lag time gets the verdict unknown, so scores of
+mistakes do not have these.
 
 Benefit: a member that died before the election leaves at the first check.
 

@@ -4,7 +4,8 @@ In force from 2.7.0 to 3.2.3. KIP-497 moved ISR writes from the leader to the co
 (AlterIsr, since 3.2 AlterPartition) and gets the response later. The high watermark waits for the maximal ISR: for a
 replica that is to join, as soon as the leader has sent the request; for one that is to leave, until the response. While
 a request is in flight the partition neither expands nor shrinks, so a second replica that could join must wait for a
-later fetch.
+later fetch. Clusters with inter.broker.protocol.version below 2.7 still write to ZooKeeper, as in kafka-2.1; a log does
+not show this setting.
 
 Known problem: up to 3.0.2 the response did not move the high watermark, so that after a shrink it waited for the next
 append, or for a fetch that moved a follower (KAFKA-13091, fixed in 3.1: parameter ``advances_on_commit``). With KRaft,

@@ -3,8 +3,9 @@
 In force from 3.7.0 to 4.4.0: the newest rule; the baseline. Everything else is unchanged since Kafka 3.6. A follower
 is out of sync if it lacks something and was not caught up within the lag time. It may join if it is eligible and has
 everything below the high watermark and below the start of the leader's epoch. The high watermark waits for the maximal
-ISR and for caught-up followers that may join. The high watermark is frozen while the ISR is too small (KAFKA-15583,
-KIP-966), so every committed record is on at least min.insync.replicas brokers.
+ISR, and for eligible followers that are caught up. The high watermark is frozen while the ISR is too small
+(KAFKA-15583, KIP-966): every record that is committed then is on at least min.insync.replicas brokers, as configured at
+that time.
 
 Known problem: while the ISR is under min.insync.replicas, even acks=1 records stay invisible to consumers. Not solved:
 a leader that is slow or stopped still blames its followers (KIP-501), and most of all in the first milliseconds after
