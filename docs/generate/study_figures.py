@@ -91,7 +91,7 @@ def _sums_of_kind(rule: str, kind: str) -> dict[str, Floats]:
         quiet = _sums_of_kind(rule, QUIET)
         usual = share_of_sums(quiet["high_watermark_stalled_seconds"], quiet["simulated_hours"])
         stalled = np.maximum(stalled - usual * sums["simulated_hours"], 0)
-    # How long both hold at once is not stored, so that the longer one is a lower bound.
+    # Their overlap is unknown; together they last at least as long as the longer one.
     return sums | {"unavailable_s": np.maximum(refused, stalled)}
 
 

@@ -60,7 +60,8 @@ _RECORDED: Final = """\
 The recordings have {exposure:,.0f} partition-hours in all. Faults were planted in them: brokers were stopped, slowed,
 cut off and restarted. The brokers ran these releases: {releases}. Their lag times are {lag_times} s; Kafka's default
 has been 30 s since 2.5, under which many of these faults would have dropped no follower. Intervals are a bootstrap
-over the leaders of all recordings: the shrinks that a leader makes are drawn together. *Detection time* is the true lag at
+over the leaders of all recordings: the shrinks that a leader makes are drawn together.
+*Detection time* is the true lag at
 genuine shrinks, which may be below the lag time. {most_under:.0%} of the time under min ISR is in one recording.
 *Right by blame* and *right by lag* are the share of time in which the rule's answer, follower in the ISR or not, is
 right. A *miss* is a follower that failed and was left in the ISR. The last two columns are not from the recordings:
@@ -83,7 +84,7 @@ Mistakes and misses are per week and 1,000 partitions. Detection is the true lag
 each simulation, averaged over simulations with their numbers of genuine shrinks as weights. *Unavailable* is the time
 per week and partition in which acks=all producers had to wait: under min.insync.replicas, or with a stalled high
 watermark beyond what quiet clusters have. Of the two, the longer one is taken for every rule, so it is a lower bound:
-how long both held at once is not stored. Intervals are a bootstrap over the {seeds} seeds of each kind of fault; with
+their overlap is not stored. Intervals are a bootstrap over the {seeds} seeds of each kind of fault; with
 so few, they are hardly more than the range of the runs.
 
 """

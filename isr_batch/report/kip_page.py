@@ -89,7 +89,7 @@ not its own fault. The two differ where a leader is slow: its follower is behind
 _INTERVALS: Final = """
 {clusters}, {hours:,.1f} partition-hours. Brackets are 95 % intervals, by a bootstrap over the {leaders} leaders: the
 shrinks that a leader makes are drawn together, because they come in bursts. Both rules are computed from the same
-draws. With few leaders, brackets are too narrow. A bracket [0, 0] means that there was none here; it is no upper bound.
+draws. With few leaders, brackets are too narrow. A bracket [0, 0] only says that these logs have none.
 Detection is the true lag at genuine shrinks, over all lag times.
 """
 _LIMITS: Final = """

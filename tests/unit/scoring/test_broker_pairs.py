@@ -1,5 +1,7 @@
 """Figures of pairs of brokers, and their intervals."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -50,7 +52,8 @@ def test_a_share_of_nothing_is_not_known() -> None:
 
 def test_figures_by_both_truths() -> None:
     """Four genuine shrinks and one mistake by blame; three of the five were within the lag time."""
-    pair = dict.fromkeys(SUMMED, 0.0) | {
+    pair: dict[str, Any] = dict.fromkeys(SUMMED, 0.0) | {
+        "cluster_id": "c", "leader_id": 1,
         "exposure_us": 7.2e9, "under_min_isr_us": 3e6, "spurious": 1.0, "genuine": 4.0, "within_lag": 3.0,
         "detection_ms": 8000.0, "judged_us": 10.0, "agreed_us": 9.0, "agreed_by_blame_us": 8.0,
     }  # fmt: skip
@@ -60,3 +63,10 @@ def test_figures_by_both_truths() -> None:
     assert (found["right_by_lag"], found["right_by_blame"]) == (0.9, 0.8)
     assert found["detection_s"] == 2.0
     assert found["under_min_isr_us"] == 1.5
+
+
+def test_the_shrinks_of_a_leader_are_drawn_together() -> None:
+    """Four pairs of two leaders have the interval of two blocks: none, one or both of the leaders twice."""
+    zeros: dict[str, Any] = dict.fromkeys(SUMMED, 0.0)
+    pairs = [zeros | {"cluster_id": "c", "leader_id": leader, "spurious": float(leader - 1)} for leader in (1, 1, 2, 2)]
+    assert set(figures_of_pairs(pairs)["spurious"]) == {0.0, 2.0, 4.0}
