@@ -83,9 +83,9 @@ _WEEK: Final = """
 Mistakes and misses are per week and 1,000 partitions. Detection is the true lag of a genuine shrink: the median of
 each simulation, averaged over simulations with their numbers of genuine shrinks as weights. *Unavailable* is the time
 per week and partition in which acks=all producers had to wait: under min.insync.replicas, or with a stalled high
-watermark beyond what quiet clusters have. Of the two, the longer one is taken for every rule, so it is a lower bound:
-their overlap is not stored. Intervals are a bootstrap over the {seeds} seeds of each kind of fault; with
-so few, they are hardly more than the range of the runs.
+watermark beyond what quiet clusters have. The figure is the longer of these two times, a lower bound under every rule,
+because their overlap is not stored. Intervals are a bootstrap over the {seeds} seeds of each kind of fault: with so few
+seeds, they are hardly more than the range of the runs.
 
 """
 _CHECK: Final = """
@@ -116,7 +116,7 @@ _LIMITS: Final = """
 - A rule that never drops a follower has no detection time, and is therefore not in the picture of detection times. Few
   mistakes alone say little: `majority` makes none, but misses failures.
 - The limit for a miss, 1.5 lag times, is not varied: that would need another replay.
-- An interval [0, 0] means that no mistake or miss was found here; it is no upper bound.
+- An interval [0, 0] only says that these runs have no mistake or miss.
 
 ## The tables behind it
 
