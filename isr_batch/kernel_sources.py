@@ -1,4 +1,4 @@
-"""Hash the sources of ``udfs``: machine code and stored states of replays are valid only for the same hash."""
+"""Hash the sources: machine code, stored states of replays and results are valid only for the same hash."""
 
 import hashlib
 import os
@@ -26,11 +26,20 @@ def digest_of(room: str = "") -> str:
     return digest.hexdigest()
 
 
-def _sources_in(folder: Traversable, room: str) -> Iterator[Traversable]:
-    """List the Python files of a package, which spark-submit may have sent as a zip."""
+@lru_cache
+def digest_of_results() -> str:
+    """Hash the sources of ``isr_batch`` and ``udfs`` that results are computed by, twelve hex digits."""
+    digest = hashlib.sha256(digest_of().encode())
+    for source in _sources_in(files("isr_batch"), "", (".py", ".sql")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _sources_in(folder: Traversable, room: str, ends: tuple[str, ...] = (".py",)) -> Iterator[Traversable]:
+    """List the files of a package with such endings; a zip that spark-submit sent is read as well."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             if entry.name == room if room else entry.name not in ROOMS:
-                yield from _sources_in(entry, "")
-        elif entry.name.endswith(".py"):
+                yield from _sources_in(entry, "", ends)
+        elif entry.name.endswith(ends):
             yield entry

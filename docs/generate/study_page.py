@@ -108,7 +108,7 @@ _LIMITS: Final = """
 - The recorded clusters have three brokers on one host, few partitions and small loads, and their faults were
   planted. They are replayed open-loop: fetches stay as recorded under every rule, so only what a rule does up to its
   first change that the brokers did not make is exact.
-- Simulated faults are of eleven kinds, one at a time, in groups of three replicas with one load. Nothing is shown
+- Simulated faults are of eleven kinds and come singly, in groups of three replicas with one load. Nothing is shown
   about faults that come together, nor how frequent faults are in your clusters. An interval only reflects the
   variation between the {seeds} seeds, not the errors of the rates and of the model; with few seeds it is too narrow.
 - Other lag times and min.insync.replicas: each recording has its own, and simulated clusters have 10 s and 2.

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from isr_batch import __version__
 from isr_batch.errors import BUG_EXIT_CODE, explained_error
+from isr_batch.kernel_sources import digest_of_results
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
@@ -58,9 +59,14 @@ def is_still_valid(lake: Lake, run_id: str, command: str, config_hash: str) -> b
     """Whether a command succeeded with these settings and this version of the code, and no input has changed since."""
     columns = ("command", "config_hash", "code_version", "status", "input_table_versions")
     rows = read_columns(lake, RUN_LOG.name, columns, {"run_id": run_id}).to_pylist()
-    now = {"command": command, "config_hash": config_hash, "code_version": __version__, "status": "done"}
+    now = {"command": command, "config_hash": config_hash, "code_version": _code_version(), "status": "done"}
     versions = _versions_of_input(lake)
     return any(row.items() >= now.items() and dict(row["input_table_versions"]) == versions for row in rows)
+
+
+def _code_version() -> str:
+    # The version alone stays the same between two states of a checkout.
+    return f"{__version__}+{digest_of_results()}"
 
 
 def _versions_of_input(lake: Lake) -> dict[str, int]:
@@ -96,7 +102,7 @@ def write_run_log(lake: Lake, command: str, window: str | None, config_hash: str
             "command": command,
             "window": window,
             "input_table_versions": list(versions.items()),
-            "code_version": __version__,
+            "code_version": _code_version(),
             "config_hash": config_hash,
             "rows_in": run.counts.rows_in,
             "rows_out": run.counts.rows_out,

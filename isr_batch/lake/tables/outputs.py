@@ -212,7 +212,7 @@ RUN_LOG = Table(
     command STRING NOT NULL -- ingest, replay, validate, report or run; with --timelines if that was given to run
     window STRING -- requested days, as `from..to` with an exclusive end; null for all
     input_table_versions MAP<STRING, BIGINT> -- Delta versions of the input tables after the run
-    code_version STRING NOT NULL -- version of isr-batch
+    code_version STRING NOT NULL -- version of isr-batch, and a hash of its sources after a plus sign
     config_hash STRING NOT NULL -- hash of the resolved settings, as `isr-batch config show` prints it
     rows_in BIGINT -- rows or log lines that the command read
     rows_out BIGINT -- rows that the command wrote

@@ -104,8 +104,8 @@ def test_a_user_replays_the_sample(tmp_path: Path) -> None:
     assert report.stat().st_size > 100_000
 
 
-def test_results_are_kept_while_nothing_changes(tmp_path: Path) -> None:
-    """And no longer than that: not after another row, with other rules, settings or days, nor after a failed run."""
+def test_results_are_kept_while_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no longer than that: not after another row, with other rules, settings or code, nor after a failed run."""
     (tmp_path / "mapping.yaml").write_text(MAPPING)
     mapping, place = load_mapping(tmp_path / "mapping.yaml"), str(tmp_path / "lake")
     table = made_up_table(5)
@@ -130,6 +130,9 @@ def test_results_are_kept_while_nothing_changes(tmp_path: Path) -> None:
     assert not kept(lake, RULES[:1])
     assert not kept(lake, settings="others")
     assert not kept(lake, command="run --timelines all")
+    with monkeypatch.context() as other_code:
+        other_code.setattr("isr_batch.lake.run_log.digest_of_results", lambda: "of-another-checkout")
+        assert not kept(lake)
     ingest_own_table(lake, [str(tmp_path / "last.parquet")], mapping)
     assert not kept(lake)
     assert not kept(run("two", fails=True))
