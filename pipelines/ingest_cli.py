@@ -175,8 +175,8 @@ def look_command(
     cluster: Cluster = None, stamp_format: StampFormat = None, time_zone: TimeZone = None,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """List the contents of a folder of logs and the possible analyses, without reading it all and without Spark."""
-    out = Output(quiet=quiet, as_json=as_json)
+    """List the contents of a folder of logs and the possible analyses, without Spark; what `run` refuses is refused."""
+    out, settings = Output(quiet=quiet, as_json=as_json), settings_of_job(None)
     from isr_batch.ingest.folder.given_logs import given_logs
 
     show = partial(_show_files_and_warnings, out)
@@ -184,6 +184,12 @@ def look_command(
         found = find_logs_of_command(folder, cluster, None, stamp_format, time_zone, show)
         if nothing := say_nothing_to_replay(folder, found):
             out.say(nothing_to_replay=nothing.message)
+        from isr_batch.ingest.kafka_logs.quarantine_gate import require_few_refused_in_folder
+
+        for path, of_cluster in found.clusters.values():
+            said = require_few_refused_in_folder(path, of_cluster, settings.ingest.max_quarantine_ratio)
+            if said:
+                out.warn(said)
 
 
 def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:

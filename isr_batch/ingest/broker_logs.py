@@ -1,6 +1,5 @@
 """Ingest broker logs into a lake."""
 
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -12,7 +11,7 @@ import pyarrow as pa
 
 from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.broker_lines.unread import UNREAD_ISR, UNREAD_SHRINK
-from isr_batch.errors import QualityGateError, UsageError
+from isr_batch.errors import UsageError
 from isr_batch.evidence.broker_troubles import broker_troubles, write_broker_troubles
 from isr_batch.evidence.evidence_table import evidence_rows, write_evidence_table
 from isr_batch.ingest.engine.engine import Engine, ingest_engine_for
@@ -33,6 +32,7 @@ from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
 from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total_lines
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest
+from isr_batch.ingest.kafka_logs.quarantine_gate import require_few_refused
 from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs, survey_logs
 from isr_batch.ingest.lake_of_earlier_logs import fetches_without_offset, keep_for_later_logs, read_earlier_logs
 from isr_batch.ingest.log_files.content import text_bytes
@@ -59,7 +59,6 @@ from isr_batch.lake.tables.inputs import (
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 from isr_batch.lake.tables.outputs import LATE_CHECKS
 from isr_batch.lake.tables.own_tables import MAPPED_CLUSTERS
-from isr_batch.phrases import count_of
 
 # Rows of these tables belong to a file. If copies of a log overlap, the time at which a row's request was completed
 # decides which of the duplicate rows is removed.
@@ -281,33 +280,12 @@ def require_clean_broker_logs(lake: Lake, cluster_id: str, counts: RunCounts, ma
     Raises
     ------
     QualityGateError
-        If the share of quarantined lines exceeds the limit; the message has the most frequent reason and its first
-        line.
+        As `isr_batch.ingest.kafka_logs.quarantine_gate.require_few_refused`.
     """
-    ratio = counts.rows_quarantined / max(counts.rows_in, 1)
-    if ratio <= max_quarantine_ratio:
-        return
-    names = ["source_file", "source_line", "reason", "detail", "raw", "rows_kept"]
-    rows = read_columns(lake, QUARANTINE.name, names, {"cluster_id": cluster_id}).to_pylist()
-    refused = [row for row in rows if not row["rows_kept"] and row["source_line"] is not None]
-    most, times = (
-        Counter(row["reason"] for row in refused).most_common(1)[0] if refused else ("rows that no table accepts", 0)
-    )
-    first = next((row for row in refused if row["reason"] == most), None)
-    text = (first["raw"] or first["detail"] or "")[:_SHOWN] if first else ""
-    where = (
-        f" ({count_of(times, 'line')}), first {first['source_file']}:{first['source_line']} ({text})" if first else ""
-    )
-    raise QualityGateError(
-        f"{counts.rows_quarantined} of {counts.rows_in} lines or rows are in quarantine ({ratio:.2%}, the limit is "
-        f"{max_quarantine_ratio:.2%}): {most}{where}",
-        "compare that line with those in docs/getting-logs.md. If a program has shortened or rewritten it, copy the "
-        "broker's own file; or allow more with ingest.max_quarantine_ratio. Table quarantine has all of them",
-    )
-
-
-_SHOWN = 300
-"""Maximum number of characters of a refused line that a message shows."""
+    if counts.rows_quarantined:
+        names = ["source_file", "source_line", "reason", "detail", "raw", "rows_kept"]
+        rows = read_columns(lake, QUARANTINE.name, names, {"cluster_id": cluster_id}).to_pylist()
+        require_few_refused(counts.rows_in, counts.rows_quarantined, rows, max_quarantine_ratio)
 
 
 def warnings_of_unread_lines(lake: Lake, cluster_id: str) -> list[str]:

@@ -71,11 +71,11 @@ Ints = npt.NDArray[np.int64]
 
 def read_requests(engine: Engine, files: list[LogFile]) -> Rows:
     """Read and parse request logs: one row per line with the columns of `REQUESTS`, and one per damaged file."""
-    return engine.over(lines.ranges_of(files), _requests_of_ranges, REQUESTS)
+    return engine.over(lines.ranges_of(files), read_requests_of_ranges, REQUESTS)
 
 
-def _requests_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Parse the lines of these ranges of files."""
+def read_requests_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Parse the lines of these ranges of files; columns of `REQUESTS`."""
     for block in lines.lines_of_ranges(batches):
         yield parse_requests(block)
 
