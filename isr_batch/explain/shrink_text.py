@@ -377,7 +377,8 @@ def _observed_text(story: ShrinkStory, follower: DroppedFollower) -> str:
     if follower.observed_us is None:
         return "the brokers' logs have no shrink of this follower within one lag time of this one"
     apart = _apart_text(follower.observed_us - story.change_us)
-    return f"the brokers' logs have this shrink too, by the {follower.observed_by}, {apart}"
+    maker = "" if follower.observed_by == "unknown" else f" by the {follower.observed_by},"
+    return f"the brokers' logs have this shrink too,{maker} {apart}"
 
 
 def _others_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:

@@ -124,7 +124,7 @@ def _incident_query(incident: Row, kind: str) -> str:
         # In the table, a replica was removed by the controller unless server.log shows that the leader did.
         "unknown": (
             "observed_isr_changes",
-            f"made_by = '{'leader' if incident['droppers'] else 'controller'}' AND kind = 'shrink'",
+            f"made_by {'=' if incident['droppers'] else '<>'} 'leader' AND kind = 'shrink'",
         ),
         "paused": ("broker_troubles", f"kind = 'pause' AND broker_id = {fault}"),
         "troubled": ("broker_troubles", f"kind <> 'pause' AND broker_id = {fault}"),

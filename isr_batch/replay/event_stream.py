@@ -190,12 +190,12 @@ _REMOVALS: Final = _event_rows_as_sql(
       FROM {{changes}} AS changes LEFT JOIN (
         SELECT {_KEY}, min(unix_micros(start_time)) AS start_us FROM {{terms}} AS terms GROUP BY {_KEY}
       ) AS begins USING ({_KEY})
-      WHERE kind = 'shrink' AND made_by = 'controller'
+      WHERE kind = 'shrink' AND made_by <> 'leader'
     ) AS removals""",
     time_us="greatest(change_us, coalesce(start_us - 1, change_us))",
     replica_id="replica_id",
 )
-"""SQL for rows of kind REMOVED: removals by the controller, at the time at which the leader learned of them.
+"""SQL for rows of kind REMOVED: removals that were not the leader's, at the time at which the leader learned of them.
 
 A record that begins a new term (up to 3.6 every removal does) reaches the leader some time later. Until then the old
 term continues. If the removal took effect before, the follower's next fetch in the old term would undo it.

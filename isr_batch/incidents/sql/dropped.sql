@@ -11,10 +11,10 @@ WITH server AS (
 ),
 observed AS (
   SELECT
-    o.*, o.made_by = 'controller'
+    o.*, o.made_by <> 'leader'
       AND o.cluster_id NOT IN (SELECT cluster_id FROM mapped_clusters)
-      AND o.cluster_id NOT IN (SELECT cluster_id FROM controller_records WHERE kind = 'partition')
-      AND if(s.broker_id IS NOT NULL, EXISTS (
+      AND if(o.cluster_id IN (SELECT cluster_id FROM controller_records WHERE kind = 'partition'), o.made_by = 'unknown',
+      if(s.broker_id IS NOT NULL, EXISTS (
         FROM shrink_evidence AS e
         WHERE e.made_by = 'unknown' AND (e.cluster_id, e.topic, e.partition_id, e.replica_id)
           = (o.cluster_id, o.topic, o.partition_id, o.replica_id)
@@ -31,7 +31,7 @@ observed AS (
         FROM broker_events AS e
         WHERE e.kind IN ('fenced', 'shutting_down') AND e.cluster_id = o.cluster_id AND e.broker_id = o.replica_id
           AND o.change_time BETWEEN e.event_time - INTERVAL 1 second AND e.event_time + INTERVAL 1 minute
-      )) AS is_unsure
+      ))) AS is_unsure
   FROM observed_isr_changes AS o
   LEFT JOIN server AS s ON s.cluster_id = o.cluster_id AND s.broker_id = o.leader_id
     AND o.change_time BETWEEN s.from_time AND s.until_time
@@ -63,13 +63,13 @@ judged AS (
 logged AS (
   SELECT
     o.cluster_id, o.topic, o.partition_id, o.leader_id, o.replica_id, o.change_time,
-    CASE WHEN NOT o.is_unsure THEN o.made_by WHEN j.verdict IS NULL THEN 'unknown' ELSE 'leader' END AS made_by,
-    CASE WHEN o.made_by = 'controller' AND NOT o.is_unsure THEN 'excluded' ELSE coalesce(j.verdict, 'unknown') END AS verdict,
-    CASE WHEN o.made_by = 'controller' AND NOT o.is_unsure THEN 'controller' ELSE coalesce(j.primary_cause, 'unknown') END AS cause,
+    CASE WHEN NOT o.is_unsure THEN if(o.made_by = 'leader', 'leader', 'controller') WHEN j.verdict IS NULL THEN 'unknown' ELSE 'leader' END AS made_by,
+    CASE WHEN o.made_by <> 'leader' AND NOT o.is_unsure THEN 'excluded' ELSE coalesce(j.verdict, 'unknown') END AS verdict,
+    CASE WHEN o.made_by <> 'leader' AND NOT o.is_unsure THEN 'controller' ELSE coalesce(j.primary_cause, 'unknown') END AS cause,
     j.restored_time, coalesce(j.lag_ms, epoch_ms(o.change_time) - o.last_caught_up_time_ms) AS lag_ms,
     j.leader_held_ms, j.leader_silent_ms, j.rule,
     j.params_json, j.change_time AS replayed_time, j.certainty, o.source_file, o.source_line,
-    o.made_by = 'controller' AND NOT o.is_unsure AND coalesce(NOT list_contains(t.assigned, o.replica_id), false) AND (
+    o.made_by <> 'leader' AND NOT o.is_unsure AND coalesce(NOT list_contains(t.assigned, o.replica_id), false) AND (
       o.cluster_id IN (SELECT cluster_id FROM controller_records WHERE kind = 'partition')
       OR o.cluster_id IN (SELECT cluster_id FROM mapped_clusters)
       OR EXISTS (

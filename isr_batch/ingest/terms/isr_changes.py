@@ -147,9 +147,8 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
     ``begun`` has the terms that began before the log, with isr_at_start, to which the first logged change applies.
     ``files`` has one row per log file, with kind, broker_id, first_us and last_us.
 
-    A shrink in the metadata log with no Shrinking line at about the same time is attributed to the controller. If the
-    leader's server.log does not cover that time, it is attributed to the controller only if the replica was fenced or
-    shutting down, else to the leader. An expand in the same record as a change of leader is attributed to the
+    A shrink with no Shrinking line at about the same time is attributed to the controller, if the leader's server.log
+    would have the line (`_with_maker`). An expand in the same record as a change of leader is attributed to the
     controller's election; if that record completes a reassignment, the expand is attributed to the former leader, which
     asked for it. A Shrinking line with no matching metadata record is a failed attempt (for example by a deposed
     leader), but is kept as a row.
@@ -195,46 +194,78 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
         UNION ALL BY NAME
         SELECT {_CHANGE}, replica_id, 'shrink' AS kind, made_by FROM without_shrink
         UNION ALL BY NAME
-        SELECT {_CHANGE}, unnest(list_without(isr_before, isr_after)) AS replica_id, 'shrink' AS kind,
-            'controller' AS made_by
-        FROM by_order
-        UNION ALL BY NAME
         SELECT {_CHANGE}, unnest(list_without(isr_after, isr_before)) AS replica_id, 'expand' AS kind,
             CASE WHEN leader_id = coalesce(leader_before, leader_id) THEN 'leader' ELSE 'controller' END AS made_by
         FROM (SELECT * FROM without_expand UNION ALL BY NAME SELECT {_CHANGE} FROM expanding)
         """,
         shrinks=shrinks,
-        without_shrink=_with_maker(sources, _without_line(sources.sql, changes, shrinks), files, controller_known),
-        by_order=_changes_in_requests(sources, terms, begun),
+        without_shrink=_with_maker(
+            sources,
+            pa.concat_tables(
+                [
+                    _without_line(sources.sql, changes, shrinks).drop_columns("epoch_before"),
+                    _changes_in_requests(sources, terms, begun),
+                ]
+            ),
+            shrinks,
+            files,
+            controller_known,
+        ),
         without_expand=_without_line(sources.sql, expands, expanding),
         expanding=expanding,
     )
 
 
-def _with_maker(sources: ParsedLogs, changes: pa.Table, files: pa.Table, controller_known: bool) -> pa.Table:  # noqa: FBT001 as given
-    """Decide for each replica that left without a Shrinking line whether the leader or the controller removed it.
+def _with_maker(
+    sources: ParsedLogs,
+    changes: pa.Table,
+    shrinks: pa.Table,
+    files: pa.Table,
+    controller_known: bool,  # noqa: FBT001 as given
+) -> pa.Table:
+    """Decide for each replica that left without a Shrinking line who removed it: leader, controller or unknown.
 
-    Where the leader's server.log is missing, or has a line about the ISR that nothing reads, the controller's records
-    decide: it removes a replica from the ISR if its broker is fenced or shuts down, and when it elects another leader.
+    It was the controller if the leader's server.log would have the line: it covers the time, has other lines of the
+    ISR, none of them unread at that time, and no write of a smaller ISR by the leader without the line, as after a
+    filter. Otherwise, the controller's records decide: it removes a replica from the ISR if its broker is fenced or
+    shuts down, when it elects another leader, and when it completes a reassignment. Without records it is unknown, and
+    so it is with them if only the line is missing: up to 3.2 they do not show brokers that shut down.
     """
     return sources.sql(
         f"""
         WITH dropped AS (
-            SELECT {_CHANGE}, leader_before, unnest(list_without(isr_before, isr_after)) AS replica_id FROM changes
+            SELECT {_CHANGE}, leader_before, is_reassigned, unnest(list_without(isr_before, isr_after)) AS replica_id
+            FROM changes
         ), spans AS (
             SELECT broker_id, min(first_us) AS first_us, max(last_us) AS last_us FROM files
             WHERE kind = '{SERVER}' AND informs AND first_us IS NOT NULL GROUP BY broker_id
-        )
-        SELECT d.*, CASE WHEN {controller_known} AND d.leader_id = d.leader_before
-            AND (NOT coalesce(d.at_us BETWEEN s.first_us AND s.last_us, false) OR EXISTS (
+        ), filtered AS (
+            SELECT DISTINCT c.leader_id FROM changes c JOIN updates u ON u.broker_id = c.leader_id
+                AND (u.topic, u.partition_id) = (c.topic, c.partition_id) AND list_sort(u.isr) = list_sort(c.isr_after)
+                AND u.stamp_us BETWEEN c.at_us - {_RECORD_EARLY_US} AND c.at_us + {_RECORD_LATE_US}
+            WHERE len(list_without(c.isr_before, c.isr_after)) > 0 AND (
+                len(list_without(c.isr_after, c.isr_before)) = 0 OR c.leader_id NOT IN (SELECT leader_id FROM shrinks))
+        ), lines AS (
+            SELECT d.*, coalesce(d.at_us BETWEEN s.first_us AND s.last_us, false) AND NOT EXISTS (
                 FROM unread u WHERE u.broker_id = d.leader_id
                     AND coalesce((u.topic, u.partition_id) = (d.topic, d.partition_id), true)
-                    AND d.at_us BETWEEN u.stamp_us - {_RECORD_EARLY_US} AND u.stamp_us + {_RECORD_LATE_US}))
-            AND coalesce(b.kind, 'unfenced') = 'unfenced' THEN 'leader' ELSE 'controller' END AS made_by
-        FROM dropped d LEFT JOIN spans s ON s.broker_id = d.leader_id
+                    AND d.at_us BETWEEN u.stamp_us - {_RECORD_EARLY_US} AND u.stamp_us + {_RECORD_LATE_US}) AS covered,
+                d.leader_id NOT IN (FROM filtered) AND d.leader_id IN (
+                    SELECT broker_id FROM writes UNION SELECT broker_id FROM updates) AS printed
+            FROM dropped d LEFT JOIN spans s ON s.broker_id = d.leader_id
+        )
+        SELECT d.*, CASE
+            WHEN d.leader_id IS DISTINCT FROM d.leader_before OR d.is_reassigned OR d.covered AND d.printed
+                OR coalesce(b.kind, 'unfenced') <> 'unfenced' THEN 'controller'
+            WHEN {controller_known} AND NOT d.covered THEN 'leader'
+            ELSE 'unknown' END AS made_by
+        FROM lines d
         ASOF LEFT JOIN states b ON b.broker_id = d.replica_id AND d.at_us + 1000 >= b.at_us
         """,
         changes=changes,
+        shrinks=shrinks,
+        writes=sources.isr_writes,
+        updates=sources.isr_updates,
         files=files,
         states=metadata_brokers(sources.sql, sources.metadata),
         unread=unread_isr_lines(sources.sql, sources.server),
@@ -288,10 +319,10 @@ def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) 
                 false AS ordered
             FROM begun
         ), following AS (
-            SELECT *, lag(isr_after) OVER (PARTITION BY topic, partition_id ORDER BY at_us, source_line) AS isr_before
-            FROM every
+            SELECT *, lag(isr_after) OVER of_partition AS isr_before, lag(leader_id) OVER of_partition AS leader_before
+            FROM every WINDOW of_partition AS (PARTITION BY topic, partition_id ORDER BY at_us, source_line)
         )
-        SELECT {_CHANGE} FROM following WHERE ordered AND isr_before IS NOT NULL
+        SELECT {_CHANGE}, leader_before, false AS is_reassigned FROM following WHERE ordered AND isr_before IS NOT NULL
         """,
         accepted=sources.accepted,
         led=sources.led,

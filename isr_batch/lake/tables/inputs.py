@@ -142,7 +142,8 @@ OBSERVED_ISR_CHANGES = Table(
                 -- -1 if the follower had not fetched; null before Kafka 2.2, and for other changes
             last_caught_up_time_ms BIGINT -- lastCaughtUpTimeMs of the dropped follower that the leader's Shrinking line
                 -- prints; null before Kafka 3.6, and for other changes
-            made_by STRING NOT NULL -- which broker changed the ISR: leader or controller
+            made_by STRING NOT NULL -- which broker changed the ISR: leader, controller, or unknown (the leader's
+                -- server.log lacks its Shrinking lines, and nothing shows that the controller removed the replica)
             answered_time TIMESTAMP -- when the leader logged the response to its ISR write; null without such a line
         """),
         *SOURCE,
@@ -151,7 +152,7 @@ OBSERVED_ISR_CHANGES = Table(
     {
         **KEY_CHECKS,
         "kind_known": "kind IN ('shrink', 'expand')",
-        "made_by_known": "made_by IN ('leader', 'controller')",
+        "made_by_known": "made_by IN ('leader', 'controller', 'unknown')",
     },
     ("event_date",),
 )

@@ -54,7 +54,7 @@ WITH alone AS (
   LEFT JOIN server_logs USING (cluster_id, leader_id)
   LEFT JOIN (SELECT DISTINCT cluster_id, 1 AS has_records FROM {controller_records} WHERE kind = 'partition') AS decided
     USING (cluster_id)
-  WHERE status = 'extra' AND kind = 'shrink' AND made_by = 'controller' AND has_records IS NULL
+  WHERE status = 'extra' AND kind = 'shrink' AND made_by <> 'leader' AND has_records IS NULL
     AND NOT coalesce(at_us >= server_from_us, false)
     AND unix_micros(change_time) BETWEEN at_us - 100000 AND at_us + 1000 * reach_ms
 ), logged AS (

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from isr_batch.broker_lines.metadata_log import parse_metadata
 from isr_batch.ingest.requests.coverage import Stretch
@@ -152,10 +153,12 @@ def test_where_server_log_does_not_reach_a_fenced_broker_was_taken_out_by_the_co
         record(31, 2, CHANGE, **PARTITION, isr=[1, 3]), fenced, record(40, 4, CHANGE, **PARTITION, isr=[1]),
         record(50, 5, CHANGE, **PARTITION, isr=[2], leader=2),
     ))  # fmt: skip
-    known = sources(sql, records=records)
+    silent = sources(sql, records=records)
+    printed = sources(sql, lines((70, SHRINK)), records=records)
 
-    def made_by(*server_log: float) -> list[tuple[float, str]]:
+    def made_by(*server_log: float, known: ParsedLogs = printed) -> list[tuple[float, str]]:
         rows = observed(known, [term(4, 5)], controller=True, server_log=server_log)
+        rows = [row for row in rows if row[0] < 70]
         # A replica that is elected from outside the ISR joins it.
         assert [(row[0], row[3]) for row in rows if row[1] == "expand"] == [(50, "controller")]
         return [(row[0], row[3]) for row in rows if row[1] == "shrink"]
@@ -163,6 +166,21 @@ def test_where_server_log_does_not_reach_a_fenced_broker_was_taken_out_by_the_co
     # The leader of 31 s is still the same; that of 50 s was elected.
     assert made_by(60, 100) == [(31, "leader"), (40, "controller"), (50, "controller")]
     assert made_by(0, 100) == [(31, "controller"), (40, "controller"), (50, "controller")]
+    # A log without any line of the ISR may be a filtered one.
+    assert made_by(0, 100, known=silent) == [(31, "unknown"), (40, "controller"), (50, "controller")]
+
+
+@pytest.mark.parametrize("printed", [[], [(45, IDENT + "Shrinking ISR from 1,2 to 1")]])
+def test_who_removed_a_replica_is_unknown_where_shrinking_lines_were_filtered_out(
+    sql: ArrowSql, printed: list[tuple[float, str]]
+) -> None:
+    """The leader says that it wrote the smaller ISR, and not that it would."""
+    updated = IDENT + "ISR updated to {} and version updated to {}"
+    server = lines(
+        (10, updated.format("1,2,3", 1)), (31, updated.format("1,2", 2)), (40, updated.format("1,2,3", 3)), *printed
+    )
+    rows = observed(sources(sql, server), [term(4, 5)])
+    assert [row[:4] for row in rows if row[0] < 45] == [(31, "shrink", 3, "unknown"), (40, "expand", 3, "leader")]
 
 
 def test_when_an_isr_write_was_answered(sql: ArrowSql) -> None:
