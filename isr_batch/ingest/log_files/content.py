@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from isr_batch.ingest.log_files.archives import DAMAGED, file_on_disk, member_name, open_member
-from isr_batch.ingest.log_files.exports import BadExportError, ConvertedExports, is_export
+from isr_batch.ingest.log_files.converted_exports import ConvertedExports
+from isr_batch.ingest.log_files.exports import BadExportError, is_export
 from isr_batch.ingest.log_files.latest_first import unit_of_latest_first
 from isr_batch.ingest.log_files.limits import MAX_RATIO, MAX_UNPACKED_BYTES, UNREADABLE, BadFileError, most_unpacked
 from isr_batch.ingest.log_files.otlp import is_otlp, lines_of_otlp

@@ -1,33 +1,26 @@
-"""Convert downloads from log viewers, a CSV table or one JSON document, to lines: one JSON object per event.
+"""Find the events in downloads from log viewers: a CSV table, or one JSON document.
 
-The field with the broker's line is found by its content, because every viewer names it differently. Viewers list the
-latest event first; here it comes last.
+The field with the broker's line is found by its content, because every viewer names it differently.
 """
 
 import csv
 import io
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice, pairwise
-from tempfile import TemporaryFile
-from threading import Lock
-from typing import Any, Final, NamedTuple
-from weakref import finalize
+from itertools import chain
+from typing import Any, Final
 
 from isr_batch.ingest.log_files.events import (
     MESSAGES,
     STAMPS,
-    event_fields,
     flat,
     json_objects,
     paths_named,
 )
 from isr_batch.ingest.log_files.json_lines import json_value_at
-from isr_batch.ingest.log_files.latest_first import EVERY_LINE
 from isr_batch.ingest.log_files.otlp import events_of_batch
-from isr_batch.ingest.log_files.prefixes import BEGINS_AS_LOG, SOME, begins_with_time
+from isr_batch.ingest.log_files.prefixes import BEGINS_AS_LOG, SOME
 from isr_batch.memory import memory_bytes
 
 LINE: Final = "line"
@@ -38,10 +31,9 @@ _ESCAPED_QUOTE, _DOUBLED_QUOTE = re.compile(r'[^\\]\\"'), re.compile(r'[^\\,;\t\
 _LIST_OF_EVENTS = re.compile(r'\{[^\[]{0,500}"(events|hits|results?|data|tables|logs|resourceLogs)" ?: ?\[')
 _NOT_SPACE = re.compile(r"\S")
 _HEAD = 1 << 16
-_LOOKED_AT = 1000
+LOOKED_AT: Final = 1000
+"""Number of events whose fields are examined."""
 _LINES_LOOKED_AT = 20
-_EVENTS_AT_ONCE = 2048
-_ENCODER = json.JSONEncoder(ensure_ascii=False)
 _DEEP = 4
 Event = dict[str, object]
 
@@ -82,104 +74,6 @@ def is_export(path: str, head: bytes) -> bool:
     return bool(_NAME.search(path) or stated or known)
 
 
-class _Place(NamedTuple):
-    """A block of lines in the temporary file, and what separates its events if their order is to be reversed."""
-
-    begin: int
-    size: int
-    reversed_by: re.Pattern[bytes] | None = None
-
-
-class ConvertedExports:
-    """Converts each export once: later readers get its lines from a temporary file, deleted with the process."""
-
-    def __init__(self) -> None:
-        self.file = TemporaryFile(prefix="isr-batch-")  # noqa: SIM115 closed by the finalizer
-        finalize(self, self.file.close)
-        self.blocks: dict[object, list[_Place]] = {}
-        self.lock = Lock()
-
-    def lines(self, key: object, chunks: Iterator[bytes], unit: re.Pattern[bytes] | None = None) -> Iterator[bytes]:
-        """Convert an export to lines; or reverse a text.
-
-        Parameters
-        ----------
-        key : hashable
-            The file, with its size and time.
-        chunks : iterator of bytes
-            The unpacked content of an export (`is_export`).
-        unit : pattern, optional
-            If it is not an export but text to be reversed: what separates its events.
-
-        Yields
-        ------
-        bytes
-            Many events, one per line, as JSON, the latest last. An export without events is yielded unchanged.
-
-        Raises
-        ------
-        BadExportError
-            If the export is damaged, or a JSON document of more than `most_bytes`.
-        """
-        with self.lock:
-            if key not in self.blocks:
-                self.blocks[key] = self._write_reversed(chunks, unit) if unit else self._write(chunks)
-            places = self.blocks[key]
-        for begin, size, reversed_by in places:
-            block = os.pread(self.file.fileno(), size, begin)
-            if reversed_by:
-                block = b"\n".join(reversed(reversed_by.split(block.removesuffix(b"\n")))) + b"\n"
-            yield block
-
-    def _write_reversed(self, chunks: Iterator[bytes], unit: re.Pattern[bytes]) -> list["_Place"]:
-        """Return the places of blocks of events of a text, the last first."""
-        places, pending = [], b""
-        for chunk in chunks:
-            pending += chunk
-            if ends := [found.start() for found in unit.finditer(pending)]:
-                places.append(self._append(pending[: ends[-1]], unit))
-                pending = pending[ends[-1] + 1 :]
-        if pending.strip():
-            places.append(self._append(pending, unit))
-        return places[::-1]
-
-    def _write(self, chunks: Iterator[bytes]) -> list["_Place"]:
-        """Return the places of blocks of lines, in their order."""
-        head = next(chunks, b"")
-        chunks = chain([head], chunks)
-        every: list[Event] = []
-        rows: Iterator[Event] = iter(())
-        try:
-            if head.decode("utf-8-sig", "replace").lstrip()[:1] in {"[", "{"}:
-                head = _document_of_export(chunks)
-                every = _events_in_export(head)
-            else:
-                rows = _events_of_table_export(chunks)
-            some = every[:_LOOKED_AT] or list(islice(rows, _LOOKED_AT))
-            if not some:  # not an export; problems are found as in any other file
-                return [self._append(head)]
-            named = _field_of_lines(some)
-            order = _ExportOrder(some, named)
-            events = order.sorted(every) if every else chain(some, rows)
-            places = []
-            while batch := list(islice(events, _EVENTS_AT_ONCE)):
-                order.note(batch)
-                wanted = [{**event, LINE: _value_in_export(event, named)} for event in batch] if named else batch
-                text = "".join(f"{_ENCODER.encode(event)}\n" for event in wanted)
-                places.append(self._append(text.encode(errors="replace")))
-        except (csv.Error, RecursionError, AttributeError, TypeError, KeyError) as error:
-            raise BadExportError("not a table or a JSON document", str(error)) from error
-        if not order.is_latest_first():
-            return places
-        return [place._replace(reversed_by=EVERY_LINE) for place in reversed(places)]
-
-    def _append(self, content: bytes, reversed_by: re.Pattern[bytes] | None = None) -> "_Place":
-        begin = self.file.seek(0, os.SEEK_END)
-        self.file.write(content)
-        self.file.flush()
-        return _Place(begin, len(content), reversed_by)
-
-
 def most_bytes() -> int:
     """Return the maximum size of a JSON document, which is read at once and takes ten times its size in memory."""
     return max(memory_bytes() // 20, 1 << 27)
@@ -212,7 +106,8 @@ class _ExportStream(io.RawIOBase):
         return size
 
 
-def _events_of_table_export(chunks: Iterator[bytes]) -> Iterator[Event]:
+def events_of_table_export(chunks: Iterator[bytes]) -> Iterator[Event]:
+    """Read the rows of a CSV table, each as an event."""
     first = next(chunks, b"")
     head = first.decode("utf-8-sig", "replace")
     is_escaped = bool(_ESCAPED_QUOTE.search(head)) and not _DOUBLED_QUOTE.search(head)
@@ -234,7 +129,7 @@ def _events_of_table_export(chunks: Iterator[bytes]) -> Iterator[Event]:
         yield _nested_export(event) if nested else event
 
 
-def _document_of_export(chunks: Iterator[bytes]) -> bytes:
+def document_of_export(chunks: Iterator[bytes]) -> bytes:
     """Read a JSON document completely, up to a limit."""
     content, size, most = [], 0, most_bytes()
     for chunk in chunks:
@@ -245,7 +140,7 @@ def _document_of_export(chunks: Iterator[bytes]) -> bytes:
     return b"".join(content)
 
 
-def _events_in_export(document: bytes) -> list[Event]:
+def events_in_export(document: bytes) -> list[Event]:
     """Parse a document, and find its events."""
     documents = _documents_of_export(document.decode("utf-8-sig", "replace"))
     return _events_of(documents[0] if len(documents) == 1 else documents)
@@ -337,64 +232,23 @@ def _event_of_export_fields(each: object) -> Event | None:
     return {str(field["field"]): field.get("value") for field in each if isinstance(field, dict) and "field" in field}
 
 
-def _field_of_lines(events: Sequence[Event]) -> str | None:
+def field_of_lines(events: Sequence[Event]) -> str | None:
     """Find the field with the broker's lines: its values most often begin like a log line, and are the longest."""
-    some = events[:_LOOKED_AT]
+    some = events[:LOOKED_AT]
     found: dict[str, tuple[int, int]] = {}
     for event in some:
         for name, value in flat(event).items():
-            if isinstance(value, str) and BEGINS_AS_LOG.match(value.lstrip()) and len(value) > _STAMP:
+            if isinstance(value, str) and BEGINS_AS_LOG.match(value.lstrip()) and len(value) > STAMP:
                 begin, length = found.get(name, (0, 0))
                 found[name] = begin + 1, length + len(value)
     found = {name: of for name, of in found.items() if of[0] > SOME * len(some)}
     return max(found, key=lambda name: found[name]) if found else None
 
 
-_DIGITS: Final = 17
-"""Digits of a time to the millisecond."""
-_STAMP: Final = 40
+STAMP: Final = 40
 """A text of at most this many characters is a timestamp alone, without a line."""
 
 
-class _ExportOrder:
-    """Finds from the times of the first and the last event whether the latest comes first."""
-
-    def __init__(self, some: Sequence[Event], named: str | None) -> None:
-        self.named = named
-        if named is None or not all(begins_with_time(str(_value_in_export(event, named))) for event in some):
-            # A line without a time may be a separate event.
-            fields = event_fields(
-                [{**event, LINE: _value_in_export(event, named)} if named else event for event in some]
-            )
-            self.named = fields[0].stamp if fields else named
-        self.first = self.last = ""
-
-    def sorted(self, events: Sequence[Event]) -> Iterator[Event]:
-        """Return the events of a document, sorted if neither the latest nor the first comes first."""
-        times = [_digits_in_export(event, self.named).ljust(_DIGITS, "0") for event in events]
-        pairs = list(pairwise(times))
-        if all(a <= b for a, b in pairs) or all(a >= b for a, b in pairs):
-            return iter(events)
-        latest_first = times[0] > times[-1]
-        numbers = sorted(range(len(events)), key=times.__getitem__, reverse=latest_first)
-        return (events[number] for number in numbers)
-
-    def note(self, events: Sequence[Event]) -> None:
-        """Remember the times of the first and the last of these events."""
-        self.first = self.first or next(filter(None, (_digits_in_export(event, self.named) for event in events)), "")
-        self.last = next(filter(None, (_digits_in_export(event, self.named) for event in reversed(events))), self.last)
-
-    def is_latest_first(self) -> bool:
-        """Whether the first event is later than the last."""
-        return self.first > self.last
-
-
-def _digits_in_export(event: Event, named: str | None) -> str:
-    """Return the digits of an event's time; empty if they are too few."""
-    text = re.sub(r"\D", "", str(_value_in_export(event, named or "") or "")[:_STAMP])[:_DIGITS]
-    return text if len(text) >= len("1763742612") else ""
-
-
-def _value_in_export(event: Event, path: str) -> object:
+def value_in_export(event: Event, path: str) -> object:
     """Read a field of an event by its path; a column of a table may have a slash in its name."""
     return event[path] if path in event else json_value_at(event, path)

@@ -179,7 +179,7 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
     has_offset = offsets is not None and pc.any(pc.greater(pc.binary_length(offsets), 0)).as_py()
     if not has_offset and zone is None:
         return pc.if_else(valid, pc.binary_join_element_wise(text, fraction, ","), None)
-    naive = _parsed_stamps(pc.binary_join_element_wise(text, fraction, "."))
+    naive = parsed_stamps(pc.binary_join_element_wise(text, fraction, "."))
     us = naive.cast(pa.timestamp("us")).cast(pa.int64())
     if has_offset:
         assert offsets is not None
@@ -204,7 +204,7 @@ def _hour_of_day(hour: pa.StringArray, half: pa.StringArray) -> pa.StringArray:
     return pc.utf8_lpad(number.cast(pa.string()), 2, "0")
 
 
-def _parsed_stamps(texts: pa.StringArray) -> pa.TimestampArray:
+def parsed_stamps(texts: pa.StringArray) -> pa.TimestampArray:
     """Parse timestamps; null for dates that do not exist."""
     try:
         return texts.cast(pa.timestamp("ms"))

@@ -95,6 +95,11 @@ BUTTONS: dict[str, tuple[str, Callable[[list[Parts]], str]]] = {
     "Datadog": ("extract-2026-11-21T18_30_12.123Z.csv", lambda es: table(
         ["Date", "Service", "Status", "@logger.name", "@error.stack", "Content"],
         [(e.iso, "kafka", e.level.lower(), e.logger, e.stack, e.text) for e in es])),
+    "Kibana's report, unsorted": ("report.csv", lambda es: table(
+        ["@timestamp", "message"], [(e.kibana, e.raw) for e in es[1::2] + es[::2]])),
+    "Azure, unsorted": ("query_data.csv", lambda es: table(
+        ["TimeGenerated [UTC]", "LogLevel", "LoggerName", "Message", "Exception"],
+        [(e.azure, e.level, e.logger, e.text, e.stack) for e in es[1::2] + es[::2]])),
     "Grafana, text": ("Explore-logs-2026-11-21 18_30_12.txt", lambda es: "".join(
         f"{e.spaced}\t{line}\n" for e, line in lines(es))),
     "Grafana, text with two times": ("explore.txt", lambda es: "".join(

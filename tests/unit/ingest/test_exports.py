@@ -11,9 +11,11 @@ import pytest
 
 from isr_batch.errors import NoInputError
 from isr_batch.ingest.folder.log_folder import find_logs
-from isr_batch.ingest.log_files import exports
+from isr_batch.ingest.log_files import converted_exports, exports
 from isr_batch.ingest.log_files.content import content_chunks
-from isr_batch.ingest.log_files.exports import ConvertedExports, is_export
+from isr_batch.ingest.log_files.converted_exports import ConvertedExports
+from isr_batch.ingest.log_files.exports import is_export
+from isr_batch.ingest.log_files.latest_first import EVERY_EVENT
 from isr_batch.ingest.log_files.limits import BadFileError
 from tests.unit.ingest.test_layouts import OWN, SETTING, STREAM, lines_by_log
 
@@ -137,8 +139,20 @@ def test_the_latest_event_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
     for given in (lines, lines[::-1]):
         text = table(["@message"], [(line,) for line in given]).encode()
         for at_once in (1, 2, 3, 2048):
-            monkeypatch.setattr(exports, "_EVENTS_AT_ONCE", at_once)
+            monkeypatch.setattr(converted_exports, "_EVENTS_AT_ONCE", at_once)
             assert converted(text) == lines
+
+
+def test_a_text_without_the_beginning_of_an_event_is_not_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(converted_exports, "_MOST_HELD", 200)
+    begins = [f"2026-11-21 16:30:1{n},000 x".encode() for n in range(4)]
+    long = b"\n".join([begins[2], *(b"\tat some.where(%d)" % n for n in range(100))])
+    text = b"\n".join([begins[3], long, begins[1], begins[0]]) + b"\n"
+    chunks = (text[at : at + 50] for at in range(0, len(text), 50))
+    lines = ConvertedExports().lines("", chunks, EVERY_EVENT)
+    assert b"".join(lines) == b"\n".join([begins[0], begins[1], long, begins[3]]) + b"\n"
+    only = b"x" * 3000
+    assert b"".join(ConvertedExports().lines("", iter([only[:1500], only[1500:]]), EVERY_EVENT)) == only + b"\n"
 
 
 def test_a_line_over_several_rows_of_text_stays_one_event() -> None:
