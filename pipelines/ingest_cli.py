@@ -33,7 +33,7 @@ from pipelines.job import (
 from pipelines.output import Output
 
 if TYPE_CHECKING:  # help should not wait for Spark, so commands import it where they need it
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from isr_batch.errors import NothingToReplayError
     from isr_batch.ingest.folder.log_folder import LogFolder
@@ -114,7 +114,7 @@ def find_logs_of_command(
     return LogsOfCommand(clusters, release, options)
 
 
-def say_nothing_to_replay(folder: Path, logs: LogsOfCommand) -> "NothingToReplayError | None":
+def say_nothing_to_replay(given: "Sequence[str]", logs: LogsOfCommand) -> "NothingToReplayError | None":
     """Report that no log has a follower fetch, if another log shows ISR changes; None if there is something to replay.
 
     Raises
@@ -125,11 +125,12 @@ def say_nothing_to_replay(folder: Path, logs: LogsOfCommand) -> "NothingToReplay
     from isr_batch.broker_lines.kinds import METADATA, SERVER, STATE_CHANGE
     from isr_batch.errors import NothingToReplayError
     from isr_batch.ingest.folder.first_look import require_follower_fetches
+    from isr_batch.ingest.folder.given_logs import shown_places
     from isr_batch.ingest.folder.log_folder import SNAPSHOT
 
     found = [found for _, found in logs.clusters.values()]
     try:
-        require_follower_fetches(folder, found)
+        require_follower_fetches(shown_places(given), found)
     except NothingToReplayError as missing:
         if not any(each.of_kind(kind) for each in found for kind in (SERVER, STATE_CHANGE, METADATA, SNAPSHOT)):
             raise
@@ -182,7 +183,7 @@ def look_command(
     show = partial(_show_files_and_warnings, out)
     with given_logs(logs) as folder:
         found = find_logs_of_command(folder, cluster, None, stamp_format, time_zone, show)
-        if nothing := say_nothing_to_replay(folder, found):
+        if nothing := say_nothing_to_replay(logs, found):
             out.say(nothing_to_replay=nothing.message)
         from isr_batch.ingest.kafka_logs.quarantine_gate import require_few_refused_in_folder
 

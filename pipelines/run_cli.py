@@ -221,7 +221,7 @@ def run_command(
 
     with given_logs(logs or []) as folder:
         found = find_logs_of_command(folder, cluster, release, stamp_format, time_zone)
-        missing = say_nothing_to_replay(folder, found)
+        missing = say_nothing_to_replay(logs or [], found)
         job = open_job(out, settings, lake, catalog, logs=folder, new=True)
         if missing:
             run_evidence_command(job, found, file, missing)

@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyarrow.fs import LocalFileSystem, S3FileSystem, copy_files
 
-from benchmarks.s3_server import MOTO, SECRET, s3_server, store_on, submit_arguments
+from benchmarks.s3_server import BUCKET, MOTO, SECRET, s3_server, store_on, submit_arguments
 
+LOGS = Path(__file__).parents[2] / "data" / "samples" / "quiet"
 RULES = "kafka-0.9,kafka-3.7,kip-501-pending"
 QUERIES = (
     "SELECT * FROM replica_timeline ORDER BY ALL", "SELECT * FROM partition_timeline ORDER BY ALL",
@@ -73,6 +75,36 @@ def answers(endpoint: str, *commands: list[str]) -> Answers:
 
 def exits(found: Answers) -> list[object]:
     return [row["exit"] for row in found[0] if "exit" in row]
+
+
+def test_logs_on_s3_are_those_of_a_folder(endpoint: str, tmp_path: Path) -> None:
+    """With the credentials of the environment, and objects that stand for folders, as consoles write them."""
+    written = S3FileSystem(access_key="key", secret_key=SECRET, endpoint_override=endpoint, region="us-east-1")
+    copy_files(str(LOGS), f"{BUCKET}/logs", source_filesystem=LocalFileSystem(), destination_filesystem=written)
+    environment = os.environ | {
+        "AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+    }  # fmt: skip
+    found: list[list[dict[str, object]]] = []
+    for place in (f"s3://{BUCKET}/logs", str(LOGS)):
+        lake = str(tmp_path / f"lake-{len(found)}")
+        commands = [["look", place], ["run", "--logs", place, "--lake", lake, "--cluster", "c", "--engine", "local"]]
+        done = subprocess.run(
+            [sys.executable, "-c", _SCRIPT, json.dumps([[*command, "--json"] for command in commands])],
+            env=environment, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert SECRET not in done.stdout + done.stderr
+        rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        assert not [row["exit"] for row in rows if row.get("exit")], done.stderr
+        found.append([row for row in rows if "answer" in row or row.get("became")])
+    assert found[0] == found[1]
+    assert {row["became"] for row in found[0] if "became" in row} >= {"read", "used"}
+    refused = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, json.dumps([["look", "s3://no-such-bucket/logs"]])],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert '"exit": 3' in refused.stdout
+    assert "NoSuchBucket" in refused.stderr
 
 
 def test_s3_has_the_same_rows_as_a_folder(endpoint: str, tmp_path: Path) -> None:

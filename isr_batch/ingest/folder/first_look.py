@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST
 from isr_batch.errors import NothingToReplayError, QualityGateError
@@ -22,7 +21,7 @@ _GETTING_LOGS = (
 )
 
 
-def require_follower_fetches(folder: Path, found: Iterable[LogFolder]) -> None:
+def require_follower_fetches(given: str, found: Iterable[LogFolder]) -> None:
     """Require a follower fetch in a request log, without which a replay has no input.
 
     Raises
@@ -47,11 +46,11 @@ def require_follower_fetches(folder: Path, found: Iterable[LogFolder]) -> None:
             )
         if not requests:
             raise NothingToReplayError(
-                f"{folder} has no request log, and only a request log has the followers' fetches", _GETTING_LOGS
+                f"{given} has no request log, and only a request log has the followers' fetches", _GETTING_LOGS
             )
         names = ", ".join(file.name for file in requests[:NAMES]) + (", ..." if len(requests) > NAMES else "")
         raise NothingToReplayError(
-            f"the request logs in {folder} ({names}) have no follower fetch",
+            f"the request logs in {given} ({names}) have no follower fetch",
             f"only partition leaders log them, as requests on the inter-broker listener. {_GETTING_LOGS}",
         )
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 import pyarrow as pa
 from pyarrow import fs
 
-from isr_batch.errors import NoInputError, UsageError
+from isr_batch.errors import IsrBatchError, NoInputError, UsageError
 from isr_batch.ingest.log_files.archives import MAX_MEMBERS
 from isr_batch.ingest.log_files.limits import MAX_UNPACKED_BYTES
 from isr_batch.lake.addresses import is_address, require_no_credentials
@@ -20,6 +20,8 @@ from isr_batch.lake.addresses import is_address, require_no_credentials
 STDIN = "-"
 _NAMED = re.compile(r"([\w][\w.-]*)=(.+)")
 _HOW = "give one folder, or streams: --logs - or --logs kafka-0=FILE --logs kafka-1=FILE"
+_DECORATION = re.compile("\x1b\\[[0-9;]*m|↳")
+"""Colours and arrows in the messages of delta-rs."""
 _COPIED_BYTES = 1 << 22
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -81,7 +83,16 @@ def given_logs(places: Sequence[str]) -> Iterator[Path]:
                 _copy_stream(source, folder / name, budget)
         else:
             _copy_store(places[0], folder, budget)
-        yield folder
+        try:
+            yield folder
+        except IsrBatchError as error:  # the copy is gone when the message is read
+            error.message = error.message.replace(str(folder), shown_places(places))
+            raise
+
+
+def shown_places(places: Sequence[str]) -> str:
+    """Name the given logs in a message."""
+    return ", ".join("stdin" if place == STDIN else place for place in places)
 
 
 def _stream(place: str) -> tuple[str, str] | None:
@@ -122,9 +133,12 @@ def _copy_store(address: str, folder: Path, budget: _GivenLogsBudget) -> None:
             raise NoInputError(f"there is no folder {address}", _HOW)
         files = store.files() if not address.startswith("hdfs:") else fs.FileSystem.from_uri(address)[0]
         top = fs.FileSystem.from_uri(address)[1] if address.startswith("hdfs:") else ""
-        for info in files.get_file_info(fs.FileSelector(top, recursive=True)):
+        every = files.get_file_info(fs.FileSelector(top, recursive=True))
+        folders = {"", *(info.path for info in every if info.type == fs.FileType.Directory)}
+        for info in every:
             name = PurePosixPath(info.path).relative_to(top) if top else PurePosixPath(info.path.lstrip("/"))
-            if info.type == fs.FileType.File and ".." not in name.parts:
+            is_folder = info.size == 0 and info.path in folders  # an empty object that consoles write for a folder
+            if info.type == fs.FileType.File and not is_folder and ".." not in name.parts:
                 to = folder / name
                 to.parent.mkdir(parents=True, exist_ok=True)
                 with files.open_input_stream(info.path, compression=None) as stream:
@@ -132,5 +146,5 @@ def _copy_store(address: str, folder: Path, budget: _GivenLogsBudget) -> None:
     except (OSError, pa.ArrowInvalid, ValueError) as error:
         if isinstance(error, OSError) and error.errno in _FULL:
             raise
-        reason = str(error).strip().splitlines()[-1][:200]
+        reason = _DECORATION.sub("", str(error)).strip().splitlines()[-1].strip()[:200]
         raise NoInputError(f"{address} cannot be read: {reason}", "check the address and the credentials") from error

@@ -7,10 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pyarrow.fs import FileType
 
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.ingest.folder import given_logs as given_logs_file
 from isr_batch.ingest.folder.given_logs import given_logs
+from isr_batch.ingest.folder.log_folder import find_logs
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -39,6 +41,35 @@ def test_a_folder_by_its_address_is_copied(tmp_path: Path) -> None:
     with given_logs([f"file://{tmp_path}/cluster-a"]) as folder:
         assert folder.name == "cluster-a"
         assert content(folder) == {"broker-1/server.log.gz": b"\x1f\x8bx"}
+
+
+def test_an_empty_object_that_stands_for_a_folder_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consoles of S3 and Hadoop write them, and a listing has such a folder twice."""
+
+    class Files:
+        def get_file_info(self, _: object) -> list[SimpleNamespace]:
+            return [
+                SimpleNamespace(path=path, type=kind, size=size)
+                for path, kind, size in [
+                    ("", FileType.File, 0), ("broker-1", FileType.File, 0), ("broker-1", FileType.Directory, None),
+                    ("broker-1/server.log", FileType.File, 1), ("broker-1/empty.log", FileType.File, 0)]
+            ]  # fmt: skip
+
+        def open_input_stream(self, path: str, compression: object) -> io.BytesIO:
+            assert compression is None
+            return io.BytesIO(b"x" if path == "broker-1/server.log" else b"")
+
+    store = SimpleNamespace(is_folder=False, files=Files)
+    monkeypatch.setattr("isr_batch.lake.delta_files.stores.store_of", lambda *_: store)
+    with given_logs(["s3://bucket/logs"]) as folder:
+        assert content(folder) == {"broker-1/server.log": b"x", "broker-1/empty.log": b""}
+
+
+def test_messages_name_the_place_and_not_its_copy(tmp_path: Path) -> None:
+    (tmp_path / "readme.txt").write_text("x")
+    with pytest.raises(NoInputError) as refused, given_logs([f"file://{tmp_path}"]) as folder:
+        find_logs(folder)
+    assert f"No broker logs in file://{tmp_path} (" in refused.value.message
 
 
 @pytest.mark.parametrize("places", [["-", "a=-"], ["a=x", "a=y"], ["somewhere", "-"], ["s3://b/k", "-"]])

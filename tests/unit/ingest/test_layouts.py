@@ -288,7 +288,7 @@ def test_stamps_of_whole_seconds_do_for_a_server_log_and_not_for_requests(tmp_pa
     found = find_logs(tmp_path)
     assert "requests with time stamps of whole seconds" in {each.reason for each in found.refused}
     with pytest.raises(NothingToReplayError, match="too coarse"):
-        require_follower_fetches(tmp_path, [found])
+        require_follower_fetches(str(tmp_path), [found])
     assert lines_by_log(tmp_path) == without_requests
 
 

@@ -127,10 +127,10 @@ def test_releases(text: str, good: bool) -> None:
 def test_without_a_follower_nothing_is_started(tmp_path: Path) -> None:
     where = folder(tmp_path)
     with pytest.raises(NoInputError, match="no follower fetch"):
-        require_follower_fetches(where, [find_logs(where)])
+        require_follower_fetches(str(where), [find_logs(where)])
     (where / "broker-1" / "request.log").rename(where / "broker-1" / "server.log")
     with pytest.raises(NoInputError, match="no request log"):
-        require_follower_fetches(where, [find_logs(where)])
+        require_follower_fetches(str(where), [find_logs(where)])
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ def test_without_a_follower_nothing_is_started(tmp_path: Path) -> None:
 def test_a_follower_is_seen_in_any_format(tmp_path: Path, text: str) -> None:
     where = folder(tmp_path)
     (where / "broker-1" / "request.log").write_text(f"{text}\n")
-    require_follower_fetches(where, [find_logs(where)])
+    require_follower_fetches(str(where), [find_logs(where)])
