@@ -53,12 +53,12 @@ TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
 CLUSTER_FILE = "cluster.yaml"
 WHOLE_SECONDS = "requests with time stamps of whole seconds"
 _TOO_COARSE = "too coarse to replay: log milliseconds, as in %d{ISO8601}; other lines of the file are read"
+LOCAL_TIME = "times that are local by the name of their field, and no zone is given"
 SEVERAL_BROKERS = "lines of several brokers, and no field that says whose"
 _NO_SOURCE = (
     "only lines that name their broker are read, so no requests: export the host or pod too, or a file per broker"
 )
-MAX_DEPTH = 6
-SHOWN = 3
+MAX_DEPTH, SHOWN = 6, 3
 Inode = tuple[int, int]
 
 
@@ -275,11 +275,7 @@ def _refused_by_name(name: str, path: str) -> Refused | None:
 
 
 def _add_candidate_logs(
-    found: LogFolder,
-    folder: Path,
-    candidates: list[Candidate],
-    properties: dict[Path, Properties],
-    options: LogOptions,
+    found: LogFolder, folder: Path, candidates: list[Candidate], properties: dict[Path, Properties], options: LogOptions
 ) -> None:
     """Add the logs of the candidates whose broker is found, and remarks on missing or doubtful brokers."""
     of_folder = {path.parent: own.settings for path, own in properties.items() if broker_id_of(own.settings)}
@@ -308,9 +304,10 @@ def _add_candidate_log(found: LogFolder, each: Candidate, broker_id: int, option
         if layout.reason not in {"empty file", "binary file"} and each.known_name:
             found.unreadable.append(Refused(_printable(each.name), layout.reason, layout.detail))
         layout = KAFKAS_OWN
-    zone = options.zone(broker_id)
-    if zone:
+    if zone := options.zone(broker_id):
         layout = replace(layout, zone=zone)
+    if layout.is_local:
+        found.unreadable.append(Refused(_printable(each.name), LOCAL_TIME, f"--time-zone {broker_id}=+02:00, or yours"))
     kinds = [kind for kind in KINDS if each.seen.kinds[kind]] or [each.default]
     if layout.whole_seconds and each.seen.of_use[REQUEST]:
         found.refused.append(Refused(_printable(each.name), WHOLE_SECONDS, _TOO_COARSE))

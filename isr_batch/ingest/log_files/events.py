@@ -70,7 +70,8 @@ class _Field:
 
 
 MESSAGES: Final = ("message", "msg", "@message", "short_message", "log", "body", "logmessage", "logentry",
-                   "textpayload", "content", "event.original", "line", "_raw", "text")  # fmt: skip
+                   "textpayload", "content", "event.original", "line", "_line", "_raw", "@rawstring", "_msg", "text",
+                   "raw")  # fmt: skip
 """Usual names of the field that has the message or the whole line."""
 SOURCES: Final = ("kubernetes.pod_name", "kubernetes.pod.name", "k8s.pod.name", "pod_name", "podname", "logstreamname",
                   "@logstream", "pod", "_hostname", "host.name", "hostname", "host", "source_host",
@@ -78,7 +79,8 @@ SOURCES: Final = ("kubernetes.pod_name", "kubernetes.pod.name", "k8s.pod.name", 
 COLLECTED: Final = "collected"
 """Name of a field for the time in front of an event."""
 STAMPS: Final = ("@timestamp", "timestamp", "time", "ts", "timemillis", "asctime", "date", "_time", "eventtime",
-                 "timegenerated", "timegenerated [utc]", "timestamp [utc]", "logentrytimestamp", COLLECTED)  # fmt: skip
+                 "_ts", "dt", "timegenerated", "timegenerated [utc]", "timestamp [utc]", "timegenerated [local time]",
+                 "timestamp [local time]", "logentrytimestamp", COLLECTED)  # fmt: skip
 _FIELDS: Final = {
     "level": _Field(
         ("level", "severity", "severitytext", "levelname", "level_name", "loglevel", "status", "priority"),

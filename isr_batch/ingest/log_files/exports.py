@@ -82,7 +82,7 @@ def most_bytes() -> int:
 def _delimiter_of_export(header: str) -> str:
     """Return the delimiter of a CSV header; empty if the text is not a header."""
     names = re.fullmatch(
-        r'\ufeff?"?[\w@. \[\]/-]+"?(?:([,;\t])"?[\w@. \[\]/-]+"?(?:\1"?[\w@. \[\]/-]+"?)*)?\r?', header
+        r'\ufeff?"?[\w@#. \[\]/-]+"?(?:([,;\t])"?[\w@#. \[\]/-]+"?(?:\1"?[\w@#. \[\]/-]+"?)*)?\r?', header
     )
     if not names:
         return ""
@@ -181,12 +181,20 @@ def _events_of(document: object, deep: int = 0) -> list[Event]:
             if parts and None not in parts:
                 return [event for part in parts if part for event in part]
         if all(isinstance(each, dict) for each in document):
-            return [_with_single_values(each) for each in document]
+            return [event for each in document for event in _events_within(each)]
         rows = [_event_of_export_fields(each) for each in document]
         return [row for row in rows if row] if all(row is not None for row in rows) else []
     if not isinstance(document, dict) or deep > _DEEP:
         return []
     return max((_events_of(value, deep + 1) for value in document.values()), key=len, default=[])
+
+
+def _events_within(event: Event) -> list[Event]:
+    """Return the events that a result of a query holds, or else the event itself."""
+    within = event.get("events")
+    if isinstance(within, list) and within and all(isinstance(each, dict) for each in within):
+        return within
+    return [_with_single_values(event)]
 
 
 def _with_single_values(event: Event) -> Event:

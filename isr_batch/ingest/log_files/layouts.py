@@ -17,12 +17,15 @@ from isr_batch.ingest.log_files import prefixes
 from isr_batch.ingest.log_files.events import (
     LEVELS,
     SECONDS,
+    STAMPS,
     EventFields,
     event_fields,
     fields_with_form,
+    flat,
     is_kafkas_logger,
     json_objects,
     names_of_fields,
+    paths_named,
 )
 from isr_batch.ingest.log_files.json_lines import json_value_at
 from isr_batch.ingest.log_files.prefixes import ENVELOPE, JoinerOfCutLines
@@ -115,6 +118,11 @@ class Layout:
         """Whether the lines of several containers or hosts may be mixed in the file."""
         events = self.arrangement == JSON and EventFields(*self.fields).source
         return bool(events) or not set(self.prefixes) <= {"CRI", "kubectl --timestamps"}
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the name of the field with the time says that it is local, and the zone is not known."""
+        return self.arrangement == JSON and self.zone is None and "[local" in EventFields(*self.fields).stamp.lower()
 
     def __str__(self) -> str:
         own = "Kafka's own layout" if self.is_own else f"{self.arrangement}, {self.stamp}"
@@ -282,6 +290,9 @@ def _events(
     forms = [stamp_form(stamp_format), *EVENT_FORMS] if stamp_format else EVENT_FORMS
     found = event_fields(objects, forms) if given is None else fields_with_form(objects, given, forms)
     if found is None:
+        times = (str(each[path]) for each in map(flat, objects) for path in paths_named(each, STAMPS))
+        if first := next(filter(AMBIGUOUS.match, times), None):
+            return UnreadableLayout("time stamps of an ambiguous form", f"day or month first? {first[:60]}")
         return UnreadableLayout(
             "JSON events without a known time and message",
             f"their fields are {names_of_fields(objects)}: name three in cluster.yaml, "

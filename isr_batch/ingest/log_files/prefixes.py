@@ -38,11 +38,13 @@ class Prefix:
     """A prefix of a line: its display name, and a regular expression with the group ``rest``.
 
     Optional groups: ``source``, the container or pod that wrote the line; ``part``, which is P if the line continues in
-    the next one; and ``time``, which becomes a field of the JSON object in ``rest``.
+    the next one; and ``time``, which becomes a field of the JSON object in ``rest``. In some lines, ``rest`` must match
+    ``begins``.
     """
 
     name: str
     pattern: str
+    begins: "re.Pattern[str]" = BEGINS_AS_LOG
 
 
 PREFIXES = (
@@ -58,6 +60,8 @@ PREFIXES = (
     Prefix(
         "aws --output text", r"^EVENTS\t(?:\d+\t)?1\d{12}\t(?:(?P<source>[^\t\[{ ]+)\t)?(?P<rest>.*?)(?:\t1\d{12})?$"
     ),
+    Prefix("aws logs tail, short", r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d (?P<rest>.*)$", re.compile(r"\[\d{4}-\d\d-")),
+    Prefix("Papertrail", rf"^\d+\t{_RFC3339}\t{_RFC3339}\t\d+\t(?P<source>[^\t]+)\t(?:[^\t]*\t){{4}}(?P<rest>.*)$"),
     Prefix("Grafana's text", rf"^(?:1\d{{12}}\t{_RFC3339}|\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{{3}})\t(?P<rest>.*)$"),
     Prefix("Fluent Bit's file", r"^[\w./*-]+: \[(?P<time>1\d{9}\.\d+), (?P<rest>\{.*\})\]$"),
     Prefix("Fluentd's file", rf"^(?P<time>{_RFC3339})\t[\w./*-]+\t(?P<rest>\{{.*\}})$"),
@@ -94,7 +98,7 @@ def prefix_of(lines: Sequence[str]) -> str | None:
     for prefix in PREFIXES:
         pattern = re.compile(prefix.pattern)
         found = [match for line in lines if (match := pattern.match(line))]
-        begins = sum(bool(BEGINS_AS_LOG.match(match["rest"].lstrip())) for match in found)
+        begins = sum(bool(prefix.begins.match(match["rest"].lstrip())) for match in found)
         if len(found) >= MOST * len(lines) and begins and _is_needed(lines, found, begins):
             return prefix.name
     return None

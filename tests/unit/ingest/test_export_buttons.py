@@ -13,7 +13,7 @@ import pytest
 
 from isr_batch.errors import NoInputError
 from isr_batch.ingest.folder.lines import Selection, lines_of_file
-from isr_batch.ingest.folder.log_folder import METADATA, SEVERAL_BROKERS, SNAPSHOT, find_logs
+from isr_batch.ingest.folder.log_folder import LOCAL_TIME, METADATA, SEVERAL_BROKERS, SNAPSHOT, find_logs
 from isr_batch.ingest.folder.log_options import LogOptions
 from tests.unit.ingest.test_layouts import OWN, SETTING, STREAM
 
@@ -121,6 +121,19 @@ BUTTONS: dict[str, tuple[str, Callable[[list[Parts]], str]]] = {
         [(e.azure, e.level, e.logger, e.text, e.stack) for e in es], quoting=csv.QUOTE_ALL)),
     "Splunk, JSON": ("search.json", lambda es: "".join(
         json.dumps({"preview": False, "result": {"_raw": e.raw, "_time": e.spaced}}) + "\n" for e in es)),
+    "aws logs tail, short": ("tail.txt", lambda es: "".join(f"{e.iso[:19]} {line}\n" for e, line in lines(es))),
+    "Papertrail": ("2026-11-21-16.tsv", lambda es: "".join(
+        f"7\t{e.iso[:19]}Z\t{e.iso[:19]}Z\t1\tkafka-1\t10.0.0.1\tUser\tInfo\tkafka\t{line}\n"
+        for e, line in lines(es))),
+    "LogScale": ("events.csv", lambda es: table(
+        ["@timestamp", "@rawstring", "#repo", "@timezone"], [(e.ms, e.raw, "kafka", "Z") for e in es])),
+    "New Relic": ("query.json", lambda es: json.dumps(
+        {"results": [{"events": [{"timestamp": e.ms, "message": e.raw} for e in es]}], "metadata": {}})),
+    "VictoriaLogs": ("v.jsonl", lambda es: "".join(json.dumps({
+        "_time": e.iso, "_stream": "{}", "_msg": e.text, "level": e.level, "logger": e.logger,
+        **fields("exception", e.stack)}) + "\n" for e in es)),
+    "Mezmo": ("m.jsonl", lambda es: "".join(json.dumps({"_app": "a", "_line": e.raw, "_ts": e.ms}) + "\n" for e in es)),
+    "Better Stack": ("b.jsonl", lambda es: "".join(json.dumps({"dt": e.iso, "raw": e.raw}) + "\n" for e in es)),
     "Splunk, raw": ("search.txt", lambda es: "".join(f"{e.raw}\n" for e in es)),
     "Graylog": ("graylog.csv", lambda es: table(
         ["timestamp", "source", "level", "logger", "message", "full_message"],
@@ -163,6 +176,24 @@ def test_the_latest_event_first(tmp_path: Path, name: str) -> None:
     if "unsorted" in name or "slashes" in name:  # of one millisecond, or in two streams
         got, plain = ({of: sorted(read) for of, read in every.items()} for every in (got, plain))
     assert got == plain
+
+
+def test_local_time_without_a_zone_is_refused(tmp_path: Path) -> None:
+    """Azure's portal names the column so, and the time zone is the browser's."""
+    (tmp_path / "kafka-1").mkdir()
+    rows = [("11/21/2026, 6:30:12.613 PM", "INFO", "state.change.logger", "[Broker id=1] x")] * 3
+    names = ["TimeGenerated [Local Time]", "LogLevel", "LoggerName", "Message"]
+    (tmp_path / "kafka-1" / "query_data.csv").write_text(table(names, rows))
+    assert [each.reason for each in find_logs(tmp_path).unreadable] == [LOCAL_TIME]
+    given = LogOptions.parse(None, ["1=+02:00"])
+    assert find_logs(tmp_path, given).unreadable == []
+    assert {line[:24] for line in lines_read(tmp_path, given)[1, "state-change"]} == {"[2026-11-21 16:30:12,613"}
+
+
+def test_events_with_day_and_month_in_either_order_are_refused_by_that_reason(tmp_path: Path) -> None:
+    (tmp_path / "report.csv").write_text(table(["@timestamp", "message"], [("11/12/2026 4:30:12.613 pm", "x")] * 3))
+    with pytest.raises(NoInputError, match="day or month first"):
+        find_logs(tmp_path)
 
 
 @pytest.mark.parametrize(
