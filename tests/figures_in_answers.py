@@ -32,7 +32,7 @@ class Facts:
         self._left = f"observed_isr_changes WHERE cluster_id = '{self._name}' AND kind = 'shrink'"
         self._replayed = not cluster["logged"]
         # Where server.log does not cover a removal, the answer attributes it; the lines alone do not show by whom.
-        of_controller = self.count(f"{self._left} AND made_by = 'controller'")
+        of_controller = self.count(f"{self._left} AND made_by <> 'leader'")
         self._attributed = self._replayed or of_controller != self.drops("controller")
 
     def count(self, text: str) -> int:
@@ -67,7 +67,7 @@ class Facts:
         whom = f"AND replica_id = {broker}" if broker is not None else ""
         if self._attributed:
             return self.drops("controller", f"true {whom}")
-        return self.count(f"{self._left} AND made_by = 'controller' {whom}")
+        return self.count(f"{self._left} AND made_by <> 'leader' {whom}")
 
     def pointed_at(self, broker: int, *, spurious: bool = False) -> int:
         """Count drops without a verdict for which server.log points at this broker as the suspect."""
@@ -82,7 +82,7 @@ class Facts:
     def attributed(self) -> int:
         """Removals without a line of the leader that the drops have as the leader's."""
         return self.count(
-            "drops AS d SEMI JOIN (FROM observed_isr_changes WHERE kind = 'shrink' AND made_by = 'controller') AS o "
+            "drops AS d SEMI JOIN (FROM observed_isr_changes WHERE kind = 'shrink' AND made_by <> 'leader') AS o "
             "ON epoch_us(o.change_time) = d.change_us AND (o.cluster_id, o.topic, o.partition_id, o.replica_id) = "
             "(d.cluster_id, d.topic, d.partition_id, d.replica_id) "
             f"WHERE d.cluster_id = '{self._name}' AND d.made_by = 'leader'"

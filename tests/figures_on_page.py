@@ -190,9 +190,9 @@ def _wrong_about_logged(row: Row, part: str, observed: Sequence[Row], at_ms: int
         for each in observed
         if each["kind"] == "shrink" and all(each[name] == row[name] for name in _SET)
     ]
-    if found := re.search(r"have this shrink too, by the (\w+), (?:at the same time|([\d,]+) ms (\w+))", part):
+    if found := re.search(r"have this shrink too,(?: by the (\w+),)? (?:at the same time|([\d,]+) ms (\w+))", part):
         apart = number(found[2] or "0") * (-1 if found[3] == "earlier" else 1)
-        if not any(who == found[1] and abs(ms - apart) <= 1 for who, ms in logged):
+        if not any(who == (found[1] or "unknown") and abs(ms - apart) <= 1 for who, ms in logged):
             yield found[0]
     elif any(abs(ms) < 1000 for _, ms in logged):
         yield "the brokers' logs have it"

@@ -120,8 +120,8 @@ def _incident_query(incident: Row, kind: str) -> str:
             "shrink_verdicts",
             f"{rule} AND primary_cause = 'slow_leader' AND {fault} IN (leader_id, replica_id)",
         ),
-        "excluded": ("observed_isr_changes", f"made_by = 'controller' AND kind = 'shrink' AND replica_id = {fault}"),
-        # In the table, a replica was removed by the controller unless server.log shows that the leader did.
+        "excluded": ("observed_isr_changes", f"made_by <> 'leader' AND kind = 'shrink' AND replica_id = {fault}"),
+        # Of removals that are not known to be the leader's, the table may say that the controller made them.
         "unknown": (
             "observed_isr_changes",
             f"made_by {'=' if incident['droppers'] else '<>'} 'leader' AND kind = 'shrink'",

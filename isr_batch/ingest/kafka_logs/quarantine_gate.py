@@ -77,7 +77,7 @@ def require_few_refused_in_folder(folder: Path, found: LogFolder, most: float) -
         As `require_few_refused`.
     """
     if text_bytes(folder) > sizes.LOG_BYTES:
-        return f"The logs have more than {sizes.LOG_BYTES >> 30} GiB: only `run` counts the lines that it refuses."
+        return f"The logs have more than {sizes.LOG_BYTES >> 20:,} MiB: only `run` counts the lines that it refuses."
     with log_sql() as sql:
         engine = Here(sql)
         surveyed = survey_logs(engine, folder, listed=found)
