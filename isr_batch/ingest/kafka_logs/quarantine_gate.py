@@ -1,4 +1,4 @@
-"""Refuse logs of which too many lines go to quarantine: `run` after its ingest, and `look` before, in equal words."""
+"""Refuse logs if too many of their lines go to quarantine: `run` after its ingest, `look` before, in equal words."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

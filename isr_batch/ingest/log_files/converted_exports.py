@@ -180,7 +180,7 @@ def _times_of_exports(some: Sequence[Event], named: str | None) -> tuple[str, St
 
 
 def _times_in_export(events: Sequence[Event], timed: tuple[str, StampForm] | None) -> Ints:
-    """Return the times of events in milliseconds since 1970; 0 where there is none."""
+    """Return the times of events in milliseconds since 1970; 0 for an event without a time."""
     if timed is None:
         return np.zeros(len(events), np.int64)
     path, form = timed

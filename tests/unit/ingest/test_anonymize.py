@@ -14,6 +14,7 @@ from isr_batch.ingest.engine.engine import Here
 from isr_batch.ingest.folder.log_folder import find_logs
 from isr_batch.ingest.kafka_logs.anonymize import find_names, write_copy
 from isr_batch.ingest.kafka_logs.read import read_kafka_logs
+from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.made_up_names import MadeUpNames
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
@@ -40,6 +41,16 @@ STRANGE = (
     ),
 )
 SHRINK = "[2026-11-21 16:30:1{0},123] INFO [Partition acme-{0} broker=1] Shrinking ISR from 1,2 to 1 (kafka.Partition)"
+
+
+SHARED = Path(__file__).parents[4] / "shared"
+NAMES_IN_LINES = re.compile(
+    r"\[Partition ([\w.-]+)-\d+ broker|partitions? ([\w.-]+)-\d+ |\\?\"topic(?:Name)?\\?\": ?\\?\"([\w.-]+)"
+    r"|\"clientId\\?\": ?\\?\"([^\"\\]+)|clientId=([\w.-]+)|\"principal\\?\": ?\\?\"(?:User:)?([^\"\\]+)"
+    r"|[cC]luster[ .]?[iI][dD](?:\\?\": ?\\?\"| ?[=:] ?)([\w-]{22})"
+    r"|\b(\d{1,3}(?:\.\d{1,3}){3})[:/\"]|\b([a-z][\w.-]*):(?:9\d{3}|[1-6]\d{4})\b"
+)
+"""Topics, clients, users, clusters and hosts, found without the code under test."""
 
 
 def secret(text: str) -> str:
@@ -131,3 +142,26 @@ def test_equal_names_are_replaced_by_equal_ones_and_the_list_is_only_written_whe
     stated = json.loads((tmp_path / "names.json").read_text())
     assert "acme" in stated.values()
     assert not topics & set(stated)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the operators' folders are not here: ../shared")
+@pytest.mark.parametrize("case", ["cases/*/input", "traces/r*"])
+def test_no_name_of_operators_is_in_the_copy(tmp_path: Path, case: str) -> None:
+    for number, folder in enumerate(sorted(SHARED.glob(case))):
+        found = find_logs(folder)
+        names = MadeUpNames(b"key")
+        find_names(found, names)
+        write_copy(found, names, tmp_path / str(number))
+        files = [path for path in (tmp_path / str(number)).rglob("*") if path.is_file()]
+        copy = {word for path in files for word in re.findall(r"[\w.-]+", path.read_text())}
+        logs = {file.path for file in found.files}
+        words = {
+            next(filter(None, each.groups()))
+            for path in logs for each in NAMES_IN_LINES.finditer(b"".join(content_chunks(path)).decode())
+        }  # fmt: skip
+        kept = re.compile(r"__\w+|broker-\d+-fetcher-\d+|\d[\d.]*")
+        assert words or "warn-level" in str(folder), folder
+        assert not {word for word in words if word in copy and not (kept.fullmatch(word) and word.count(".") < 3)}, (
+            folder
+        )
