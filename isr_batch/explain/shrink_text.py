@@ -376,9 +376,8 @@ def _observed_text(story: ShrinkStory, follower: DroppedFollower) -> str:
     """Say whether the brokers' logs have this shrink as well, and how far apart the two are."""
     if follower.observed_us is None:
         return "the brokers' logs have no shrink of this follower within one lag time of this one"
-    apart = _apart_text(follower.observed_us - story.change_us)
     maker = "" if follower.observed_by == "unknown" else f" by the {follower.observed_by},"
-    return f"the brokers' logs have this shrink too,{maker} {apart}"
+    return f"the brokers' logs have this shrink too,{maker} {_apart_text(follower.observed_us - story.change_us)}"
 
 
 def _others_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:

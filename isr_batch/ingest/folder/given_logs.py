@@ -22,6 +22,10 @@ _NAMED = re.compile(r"([\w][\w.-]*)=(.+)")
 _HOW = "give one folder, or streams: --logs - or --logs kafka-0=FILE --logs kafka-1=FILE"
 _DECORATION = re.compile("\x1b\\[[0-9;]*m|↳")
 """Colours and arrows in the messages of delta-rs."""
+_FROM_HDFS = (
+    "check the address; Arrow reads HDFS by libhdfs: set JAVA_HOME, HADOOP_HOME and CLASSPATH (`hadoop classpath "
+    "--glob`), or copy the logs with `hdfs dfs -get`"
+)
 _COPIED_BYTES = 1 << 22
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -147,4 +151,5 @@ def _copy_store(address: str, folder: Path, budget: _GivenLogsBudget) -> None:
         if isinstance(error, OSError) and error.errno in _FULL:
             raise
         reason = _DECORATION.sub("", str(error)).strip().splitlines()[-1].strip()[:200]
-        raise NoInputError(f"{address} cannot be read: {reason}", "check the address and the credentials") from error
+        how = _FROM_HDFS if address.startswith("hdfs:") else "check the address and the credentials"
+        raise NoInputError(f"{address} cannot be read: {reason}", how) from error
