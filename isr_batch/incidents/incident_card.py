@@ -76,7 +76,7 @@ def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> In
 def incident_title(incident: Row) -> str:
     """Name the broker that an incident points at, and what it did."""
     if incident["fault_id"] is None:
-        return f"{count_of(incident['unknown'], 'follower')} dropped; the logs do not say why"
+        return f"{count_of(incident['unknown'], 'follower')} left an ISR; the logs do not say why"
     return f"Broker {incident['fault_id']} {_card_statements(incident)[0]}"
 
 

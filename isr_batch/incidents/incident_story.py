@@ -21,6 +21,7 @@ CAUSES_IN_STORY: Final = {
 }
 BROKER_EVENTS: Final = {
     "shutting_down": "shut down",
+    "stopping": "shut down",
     "fenced": "fenced after its heartbeats stopped",
     "started": "started again",
 }
@@ -32,7 +33,7 @@ ELSEWHERE: Final = "whose other fetches continued: suspect its network"
 def incident_story(incident: Row) -> str:
     """Say in one sentence what happened in an incident, starting with the broker at fault."""
     if incident["fault_id"] is None:
-        return f"{count_of(incident['unknown'], 'follower')} dropped; the logs do not say why."
+        return f"{count_of(incident['unknown'], 'follower')} left an ISR; the logs do not say why."
     return f"Broker {incident['fault_id']} {'; '.join(said for said, _ in incident_statements(incident))}."
 
 
@@ -135,9 +136,10 @@ def _story_of_late(incident: Row) -> str:
 
 
 def link_in_story(incident: Row) -> str:
-    """Name the link as a further suspect if one leader dropped a follower that others kept; empty if not."""
+    """Name the link as a further suspect if one leader dropped a follower that was not silent; empty if others did."""
     by, leaders = incident["dropped_by"] or [], set(incident["leaders"] or [])
-    if not incident["stopped"] or incident["stopped_everywhere"] or len(by) != 1 or not leaders - set(by):
+    stood_still = incident["silent_ms"] or incident["stopped_everywhere"]
+    if not incident["stopped"] or stood_still or len(by) != 1 or not leaders - set(by):
         return ""
     return f"or its link to broker {by[0]}"
 

@@ -32,7 +32,7 @@ def test_a_silent_leader_is_named_with_its_drops(log: Log) -> None:
     assert first["restored_us"] == int(at(18).timestamp() * 1e6)
     assert first["since_us"] == int(at(10.001).timestamp() * 1e6)
     assert unknown["fault_id"] is None
-    assert incident_story(unknown) == "1 follower dropped; the logs do not say why."
+    assert incident_story(unknown) == "1 follower left an ISR; the logs do not say why."
     assert incidents_worst_first(reversed(own.incidents)) == [first, unknown]
     assert lag_time_bound_on_screen(own.incidents, cluster).startswith(
         "At these checks only a replica.lag.time.max.ms of more than 6,000 would have kept all 4 healthy followers "
@@ -142,7 +142,7 @@ def test_a_leader_with_many_silences_was_starved(log: Log) -> None:
     for number in range(3):
         log.shrink(18 + 4 * number, 1, 3, "spurious", "slow_leader", lag_ms=8000)
     own = log.found()
-    starved = "was starved from 00:00:10 to 00:00:27 (9 silences of up to 1.5 s)"
+    starved = "was starved from 00:00:10 to 00:00:33 (12 silences of up to 1.5 s)"
     assert incident_story(own.incidents[0]) == f"Broker 1 {starved}; it dropped 3 healthy followers (broker 3)."
     assert cluster_headline(own, own.clusters[0])[0] == (
         f"Of 3 followers that your brokers dropped, 3 were healthy: broker 1 {starved}, and dropped 3."
