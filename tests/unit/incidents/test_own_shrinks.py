@@ -293,6 +293,8 @@ def test_the_controller_is_no_leader_that_drops(log: Log) -> None:
     )
     assert incident_story(own.incidents[0]) == "Broker 2 shut down; was removed from 1 ISR by the controller."
     assert own.pairs == []
+    log.rows["broker_events"][0] |= {"kind": "stopping", "event_time": at(44), "end_time": at(44)}
+    assert incident_story(log.found().incidents[0]) == "Broker 2 shut down; was removed from 1 ISR by the controller."
 
 
 def test_without_logs_of_brokers_the_rules_shrinks_are_listed() -> None:
