@@ -105,7 +105,8 @@ def _story_of_who_fell_behind(incident: Row) -> list[tuple[str, str]]:
         said.append((f"did not get through to {brokers_text(incident['linked_to'])}", "linked"))
     elif incident["stopped"]:
         slow = incident["genuine_cause"] == "follower_slow"
-        said.append(("fetched, but fell behind" if slow else "stopped fetching", "stopped"))
+        whom = f" from {brokers_text(incident['dropped_by'])}" if link_in_story(incident) else ""
+        said.append(("fetched, but fell behind" if slow else f"stopped fetching{whom}", "stopped"))
     if incident["unreached"]:
         whom = f"it dropped {brokers_text(incident['cut_off'])} from {count_of(incident['unreached'], 'ISR')}"
         said.append((f"{whom}{', ' + ELSEWHERE if incident['cut_off_went_on'] else ''}", "unreached"))

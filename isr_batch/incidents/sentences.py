@@ -223,9 +223,11 @@ def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
     parts = []
     for broker, of_broker, drops in _incidents_of_brokers(incidents, "unreached"):
         whom = brokers_text(sorted({replica for one in of_broker for replica in one["cut_off"]}))
-        why = ELSEWHERE if all(one["cut_off_went_on"] for one in of_broker) else "according to server.log"
+        by_lines = any(one["cut_off_by_lines"] for one in of_broker)
+        went_on = all(one["cut_off_went_on"] for one in of_broker)
+        why = f", {ELSEWHERE}" if went_on else ", according to server.log" if by_lines else ""
         when = f"could not be reached {_moments(of_broker, form)}"
-        parts.append(f"broker {broker} {when} ({count_of(drops, 'drop')} of {whom}, {why})")
+        parts.append(f"broker {broker} {when} ({count_of(drops, 'drop')} of {whom}{why})")
     for broker, of_broker, drops in _incidents_of_brokers(incidents, "linked"):
         whom = brokers_text(sorted({leader for one in of_broker for leader in one["linked_to"]}))
         parts.append(

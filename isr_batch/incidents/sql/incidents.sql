@@ -22,7 +22,9 @@ WITH grouped AS (
     count_if(verdict = 'genuine' AND who = 'link') AS linked,
     count_if(verdict = 'genuine' AND replica_id = fault_id AND who IS DISTINCT FROM 'link') AS stopped,
     list_sort(list(DISTINCT replica_id) FILTER (verdict = 'genuine' AND leader_id = fault_id)) AS cut_off,
-    bool_and(coalesce(who = 'leader', false)) FILTER (verdict = 'genuine' AND leader_id = fault_id) AS cut_off_went_on,
+    len(list_distinct(list(replica_id) FILTER (verdict = 'genuine' AND leader_id = fault_id)))
+      = len(list_distinct(list(replica_id) FILTER (verdict = 'genuine' AND leader_id = fault_id AND who = 'leader'))) AS cut_off_went_on,
+    count_if(verdict = 'genuine' AND leader_id = fault_id AND who IS NULL AND suspect = 'leader') > 0 AS cut_off_by_lines,
     list_sort(list(DISTINCT leader_id) FILTER (verdict = 'genuine' AND who = 'link')) AS linked_to,
     bool_and(coalesce(who = 'follower', false)) FILTER (verdict = 'genuine' AND replica_id = fault_id) AS stopped_everywhere,
     list_sort(list(DISTINCT leader_id) FILTER (verdict = 'genuine' AND replica_id = fault_id)) AS dropped_by,
