@@ -244,8 +244,8 @@ def test_a_stopped_follower_is_at_fault_where_it_lacked_nothing_too(log: Log) ->
         "there, or kept pace, while away or behind elsewhere (broker 3). 1 was really stopped"
     )
     assert incident_story(own.incidents[0]) == (
-        "Broker 3 stopped fetching from broker 1; broker 1 dropped it from 1 ISR (or its link to broker 1); one of its drops was "
-        "spurious: it lacked nothing there, or kept pace."
+        "Broker 3 stopped fetching from broker 1; broker 1 dropped it from 1 ISR (or its link to broker 1); one of its "
+        "drops was spurious: it lacked nothing there, or kept pace."
     )
     # A follower that was slower than others at all its leaders did not stop, and is named with the time.
     slower = own.incidents[0] | {"genuine": 0, "stopped": 0, "spurious": 2, "spurious_of_stopped": 2}
