@@ -2,10 +2,11 @@
 
 import pytest
 
+from isr_batch.incidents.incident_card import what_to_check
 from isr_batch.incidents.incident_story import incident_story, link_in_story
 from isr_batch.incidents.sentences import cluster_headline, incidents_answer, incidents_worst_first, unjudged_clusters
 from isr_batch.report.cluster_timeline import TimelineTarget, cluster_timeline
-from isr_batch.report.first_screen import drop_matrix_on_screen, lag_time_bound_on_screen
+from isr_batch.report.first_screen import drop_matrix_on_screen, figures_on_screen, lag_time_bound_on_screen
 from tests.own_shrinks_log import KEY, RUN, Log, at, leader_was_silent
 
 
@@ -67,6 +68,12 @@ def test_a_removal_that_no_log_explains_is_not_the_controllers(log: Log) -> None
 
     assert made() == [("leader", "genuine"), ("unknown", "unknown"), ("controller", "excluded")]
     own = log.found()
+    assert [(one["leader_id"], one["replica_id"]) for one in own.pairs] == [(2, 3)]
+    assert [one["drops"] for one in own.lanes if one["side"] == "drops"] == [1]
+    figures = {one["name"]: one["value"] for one in figures_on_screen(own.incidents, own.clusters[0])}
+    assert (figures["dropped by leaders"], figures["left, by leader or controller"]) == ("1", "1")
+    (unknown,) = (one for one in own.incidents if one["unknown"])
+    assert what_to_check(unknown).startswith("server.log of the leaders, 00:00:30")
     assert cluster_headline(own, own.clusters[0])[:4] == [
         "Of 2 followers that your brokers dropped or may have dropped, none of the 1 that can be judged was healthy.",
         "1 was really stopped or behind: broker 3 at 00:00:14 (1, or its link to broker 2).",
