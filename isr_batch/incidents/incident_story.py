@@ -151,6 +151,13 @@ def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
     return causes if number == 1 else causes.replace("it ", "they ").replace("its ", "their ")
 
 
+def why_unreached_in_story(incidents: Sequence[Row]) -> str:
+    """Say what shows that a leader could not be reached, as the end of a list of its drops; empty if only drops do."""
+    if all(one["cut_off_went_on"] for one in incidents):
+        return f", {ELSEWHERE}"
+    return ", according to server.log" if any(one["cut_off_by_lines"] for one in incidents) else ""
+
+
 def silence_in_story(incident: Row) -> str:
     """Say how long a broker was silent; for many short silences, that it was starved."""
     longest = seconds_text([incident["silent_ms"]])

@@ -186,7 +186,7 @@ def test_a_follower_that_stood_still_does_not_accuse_its_leader() -> None:
 
 
 def test_a_leader_that_one_follower_could_not_reach_is_so_for_the_next_drop() -> None:
-    """Broker 2 has been away from it for so long that it is no evidence for the drop of broker 3."""
+    """Broker 2 never fetches from it, which says nothing about the drop of broker 3; its own drop does."""
     cluster = Cluster({(3, 1)})
     fetches = cluster.fetches
 
