@@ -275,6 +275,8 @@ OWN_STATES: Final = {
 """How a KRaft broker logs that it is fenced, unfenced or shutting down; right after registering it is fenced. A
 stopping broker may exit before the line of a controlled shutdown is written, but the line about the signal is always
 there; ZooKeeper brokers print that one too."""
+ZOOKEEPER_STOPS: Final = r"\] INFO \[Kafka ?Server (?:id=)?\d+\],? shutting down \(kafka\.server\.KafkaServer"
+"""How a ZooKeeper broker logs that it shuts down."""
 CHECKS_SCHEDULED: Final = r"\[LogDirFailureHandler\]: Starting|\[ExpirationReaper-\d+(-Produce)?\], Starting"
 """Lines printed right before isr-expiration is scheduled, from which the times of its checks are computed. Up to 0.11,
 the nearest such line is that of the replica manager's purgatory."""
@@ -364,7 +366,7 @@ and `WRITE_FAILED`."""
 FORMS: Final = {name: value for name, value in globals().items() if isinstance(value, Form)}
 SERVER_LINES: Final = "|".join((
     *(form.mark for form in FORMS.values() if form.log == SERVER), ISR_LINE, "Log4jController", STARTING,
-    CHECKS_SCHEDULED, *OWN_STATES.values(), *TROUBLES.values(), *OWN_TROUBLES.values(),
+    CHECKS_SCHEDULED, *OWN_STATES.values(), ZOOKEEPER_STOPS, *TROUBLES.values(), *OWN_TROUBLES.values(),
 ))  # fmt: skip
 """Marks of the lines of interest in server.log."""
 STATE_CHANGE_LINES: Final = "|".join(

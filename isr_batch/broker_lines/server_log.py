@@ -14,6 +14,7 @@ from isr_batch.broker_lines.forms import (
     STARTING,
     TROUBLES,
     VERSION,
+    ZOOKEEPER_STOPS,
 )  # fmt: skip
 from isr_batch.broker_lines.log_sql import SOURCE, columns_of, groups, matches, rows_of
 from isr_batch.broker_lines.vendors import vendor_release
@@ -139,13 +140,19 @@ def brokers_without_processes(sql: ArrowSql, server: pa.Table, settings: pa.Tabl
 
 
 def own_states(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """List the states (fenced, unfenced, shutting_down) that KRaft brokers log: broker_id, kind, at_us."""
+    """List the states that brokers log: broker_id, kind, at_us.
+
+    A KRaft broker is fenced, unfenced or shutting_down, as its controller knows; a ZooKeeper broker is stopping.
+    """
     kinds = " ".join(f"WHEN {matches('message', said)} THEN {quoted(kind)}" for kind, said in OWN_STATES.items())
     return sql(
         f"""
         WITH lines AS (SELECT broker_id, CASE {kinds} END AS kind, stamp_us AS at_us FROM server)
         FROM lines WHERE at_us IS NOT NULL AND kind IS NOT NULL
             AND broker_id IN (SELECT broker_id FROM lines WHERE kind = 'unfenced')
+        UNION ALL
+        SELECT broker_id, 'stopping', stamp_us FROM server
+        WHERE stamp_us IS NOT NULL AND {matches("message", ZOOKEEPER_STOPS)}
         """,
         server=server,
     )

@@ -9,7 +9,7 @@ import pyarrow as pa
 from isr_batch.evidence.events_before import EVENTS
 from isr_batch.evidence.evidence_table import Row, rows_of_evidence_table
 from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER, UNKNOWN
-from isr_batch.evidence.storms import Storm, storm_suspect, storms_in_rows
+from isr_batch.evidence.storms import Storm, storm_suspect, storms_in_rows, suspect_in_words
 from isr_batch.evidence.suspects import ON_PURPOSE, suspicion_in_words
 from isr_batch.evidence.trouble import KINDS
 from isr_batch.phrases import count_of, least_to_largest, listed
@@ -95,17 +95,15 @@ def _dropped_unexplained(rows: Sequence[Row]) -> str:
 
 def _answer_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
     """Describe the first storm and the broker it points at, and count the others."""
-    suspects: Counter[str] = Counter()
-    for storm in found:
-        suspects[storm_suspect(storm)] += storm.replicas
+    suspects = Counter(suspect_in_words(row["suspect_broker"], row["suspect"]) for row in rows if row["suspect"])
     first = found[0]
     since = (
         f"since about {time_of_day(first.since)}"
         if first.since_is_printed
         else f"some time before {time_of_day(first.first)}"
     )
-    most = suspects.most_common(1)[0][0]
-    also = f" Most of the shrinks point at {most}." if most != storm_suspect(first) else ""
+    most, number = suspects.most_common(1)[0]
+    also = f" Most of the shrinks point at {most}." if most != storm_suspect(first) and 2 * number > len(rows) else ""
     until = _answer_last_time(first.first, max(row["change_time"] for row in rows))
     return (
         f"{count_of(len(rows), 'replica')} left the ISR in {count_of(len(found), 'storm')}, from "
@@ -120,10 +118,11 @@ def _answer_about_storm(storm: Storm) -> str:
         whole = "not all were seen to come back"
     else:
         whole = f"the ISR was whole again after {'at most ' if storm.whole_at_most else ''}{storm.whole_after_ms} ms"
+    also = "".join(f", and {number} of them at broker {broker}" for broker, number in storm.also)
     return (
         f"{time_of_day(storm.first)}, {count_of(storm.replicas, 'replica')} of "
         f"{count_of(storm.partitions, 'partition')}: "
-        f"this points at {storm_suspect(storm)} ({suspicion_in_words(storm.strength)}); {whole}. "
+        f"this points at {storm_suspect(storm)} ({suspicion_in_words(storm.strength)}){also}; {whole}. "
         f"{storm.reason} [{', '.join(storm.lines[:3])}]"
     )
 

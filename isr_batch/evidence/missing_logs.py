@@ -54,6 +54,13 @@ def missing_server_log(brokers: Sequence[int]) -> str:
     return f"server.log of {brokers_text(brokers)} is missing, and only it shows which replicas the leader dropped."
 
 
+def uninformed_leaders(brokers: Sequence[int]) -> str:
+    """Write the sentence that no line shows what these brokers dropped as leaders, because their logs lack it."""
+    return (
+        f"Nothing shows which replicas {brokers_text(brokers)} dropped: server.log is missing or has no lines at INFO."
+    )
+
+
 def returns_alone(changes: Iterable["Row"]) -> list[str]:
     """Say that replicas came back into an ISR although no line shows that they left it; empty if none did.
 

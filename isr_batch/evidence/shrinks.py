@@ -97,7 +97,7 @@ class _ShrinkHistory:
         Their other lines were filtered out, if they have no Shrinking line at all or the write only dropped replicas.
         """
         shrinking = {attempt.leader_id for attempt in self._found.attempts if attempt.shrinks}
-        for n, state, isr_before, since_us, _ in self._without_line():
+        for n, state, isr_before, since_us, _, _ in self._without_line():
             attempted = any(
                 isinstance(event, AttemptLine) and event.leader_id == state.leader_id and event.at_us >= since_us
                 for event in self._events[:n]
@@ -125,8 +125,8 @@ class _ShrinkHistory:
                 if written != FAILED:
                     self._follow(row, n, self._epochs[n])
                 yield row
-        for n, state, isr_before, since_us, gone in self._without_line():
-            is_known = state.leader_id not in filtered and self._covered(state, since_us)
+        for n, state, isr_before, since_us, gone, elected in self._without_line():
+            is_known = state.leader_id not in filtered and self._covered(state, since_us, elected=elected)
             maker = CONTROLLER if is_known else UNKNOWN
             for replica_id in gone:
                 row = Shrink(
@@ -236,11 +236,12 @@ class _ShrinkHistory:
                 else:  # releases that print "Expanding ISR" write the ISR at once
                     yield event, event.isr_after, EXACT
 
-    def _covered(self, state: IsrStateLine, since_us: int) -> bool:
+    def _covered(self, state: IsrStateLine, since_us: int, *, elected: bool) -> bool:
         """Whether the log would have a Shrinking line if the leader had dropped a replica since a time.
 
-        Without any server.log of a leader, the controller's record at the start of a term is used. Where it has a line
-        about the ISR that nothing reads, that may be the shrink.
+        Without any server.log of a leader, the controller's record of an election is used: up to 3.6 a
+        leader's own change of the ISR begins a term, too. Where it has a line about the ISR that nothing reads, that
+        may be the shrink.
         """
         until_us = state.at_us + _WRITE_US
         for line in self._found.unread:
@@ -250,10 +251,11 @@ class _ShrinkHistory:
         if self._found.server_us is None:
             return True
         span = self._found.server_us.get(state.leader_id)
-        return state.source == "started" if span is None else span[0] <= since_us and state.at_us <= span[1] + _WRITE_US
+        return elected if span is None else span[0] <= since_us and state.at_us <= span[1] + _WRITE_US
 
-    def _without_line(self) -> Iterator[tuple[int, IsrStateLine, tuple[int, ...], int, list[int]]]:
-        """Yield the replicas that left without a Shrinking line, each with the line that shows it, and since when."""
+    def _without_line(self) -> Iterator[tuple[int, IsrStateLine, tuple[int, ...], int, list[int], bool]]:
+        """Yield the replicas that left without a Shrinking line, with the line that shows it and whether it elects."""
+        leader: int | None = None
         isr: tuple[int, ...] | None = None
         announced: set[int] = set()
         epoch, since_us = -1, 0
@@ -272,8 +274,8 @@ class _ShrinkHistory:
                 epoch = epoch if event.partition_epoch is None else event.partition_epoch
                 gone = [replica for replica in isr or () if replica not in event.isr and replica not in announced]
                 if isr and gone:
-                    yield n, event, isr, since_us, gone
-                isr, since_us = event.isr, event.at_us
+                    yield n, event, isr, since_us, gone, event.source == "started" and event.leader_id != leader
+                leader, isr, since_us = event.leader_id, event.isr, event.at_us
                 announced &= set(isr)
 
 

@@ -15,9 +15,10 @@ from isr_batch.evidence.suspects import EITHER, STRONG
 class Storm(NamedTuple):
     """Related shrinks: time, replicas, suspected broker and reason, and when the ISR was complete again.
 
-    ``broker`` is None where no single broker is suspected. ``since`` is when the first follower was last caught up, or
-    the first shrink. ``whole_after_ms`` is the time from the first shrink until the last replica was back, None if one
-    is not seen to come back.
+    ``broker`` is None where no single broker is suspected. ``also`` has the other brokers that strong evidence points
+    at, each with its number of replicas. ``since`` is when the first follower was last caught up, or the first shrink.
+    ``whole_after_ms`` is the time from the first shrink until the last replica was back, None if one is not seen to
+    come back.
     """
 
     first: datetime
@@ -27,6 +28,7 @@ class Storm(NamedTuple):
     replicas: int
     partitions: int
     broker: int | None
+    also: list[tuple[int, int]]
     suspect: str
     strength: str
     reason: str
@@ -60,6 +62,10 @@ def _storm_of_rows(rows: Sequence[Row]) -> Storm:
     (broker, alone), _ = max(votes.items(), key=lambda vote: (vote[0][1], vote[1]))
     # If the suspect is a leader, its own rows show more than those of the leaders that dropped it.
     voters = [row for row in rows if row["suspect_broker"] == broker]
+    others = Counter(
+        row["suspect_broker"] for row in rows
+        if row["strength"] == STRONG and row["suspect"] != EITHER and row["suspect_broker"] not in {broker, None}
+    )  # fmt: skip
     best = max(voters, key=lambda row: (row["strength"] == STRONG, row["suspect"] == LEADER))
     caught_up = [row["last_caught_up_time_ms"] for row in rows if row["last_caught_up_time_ms"] is not None]
     first = min(row["change_time"] for row in rows)
@@ -75,7 +81,8 @@ def _storm_of_rows(rows: Sequence[Row]) -> Storm:
         first if since is None else datetime(1970, 1, 1, tzinfo=first.tzinfo) + timedelta(milliseconds=since),
         since is not None,
         len(rows), len({(row["topic"], row["partition_id"]) for row in rows}),
-        broker, best["suspect"] if alone else EITHER, best["strength"], best["reason"], best["evidence_lines"],
+        broker, others.most_common(), best["suspect"] if alone else EITHER,
+        best["strength"], best["reason"], best["evidence_lines"],
         None if whole is None else whole // timedelta(milliseconds=1),
         any(row["returned_source"] == AT_MOST for row in rows),
     )  # fmt: skip
@@ -83,6 +90,9 @@ def _storm_of_rows(rows: Sequence[Row]) -> Storm:
 
 def storm_suspect(storm: Storm) -> str:
     """Name the broker that a storm points at."""
-    if storm.suspect == EITHER:
-        return f"broker {storm.broker} or the link to it"
-    return f"broker {storm.broker}"
+    return suspect_in_words(storm.broker, storm.suspect)
+
+
+def suspect_in_words(broker: int | None, suspect: str) -> str:
+    """Name a suspected broker, or the link to it."""
+    return f"broker {broker} or the link to it" if suspect == EITHER else f"broker {broker}"

@@ -202,6 +202,9 @@ class _SuspectScales:
                 "all were silent at once, or a clock was set."
             )
             return Suspicion(WEAK, why, lines, everyone=True)
+        alone = [burst for burst in bursts if not self._by_others(burst.replica_id, burst)]
+        if len(alone) == 1 < len(bursts) and not signs.keys() & {"itself", "late"}:
+            return Suspicion(NONE)
         if check.dropped_everybody:
             strength = STRONG if len(signs) > 1 else WEAK
         elif len(bursts) > 1:
@@ -283,7 +286,7 @@ class _SuspectScales:
         if len(check.alone) < len(check.partitions):
             why = f"{what}, and kept other followers: that follower or the link to it; the lines fit both."
             return Suspicion(STRONG, why)
-        why = f"{what}, its only follower in sync: the leader, the follower or the link; the lines fit all."
+        why = f"{what}, and kept no follower in sync: the leader, the follower or the link; the lines fit all."
         return Suspicion(WEAK, why)
 
 

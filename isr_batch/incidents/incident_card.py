@@ -76,7 +76,7 @@ def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> In
 def incident_title(incident: Row) -> str:
     """Name the broker that an incident points at, and what it did."""
     if incident["fault_id"] is None:
-        return f"{count_of(incident['unknown'], 'follower')} dropped; the logs do not say why"
+        return f"{count_of(incident['unknown'], 'follower')} left an ISR; the logs do not say why"
     return f"Broker {incident['fault_id']} {_card_statements(incident)[0]}"
 
 
@@ -190,7 +190,11 @@ def what_to_check(incident: Row) -> str:
     when = since if since == until else f"{since} to {until}"
     host = f"On the host of broker {broker}, {when}"
     if broker is None:
-        return f"The request logs of the leaders, {when}: without them no drop can be judged."
+        return (
+            f"The request logs of the leaders, {when}: without them no drop can be judged."
+            if incident["droppers"]
+            else f"server.log of the leaders, {when}: it shows whether they or the controller removed the replicas."
+        )
     if incident["linked"] and not incident["silent_ms"]:
         link = f"Between broker {broker} and {brokers_text(incident['linked_to'])}, {when}"
         return f"{link}: replication throttles, packet loss; ReplicaFetcher errors in server.log of broker {broker}."

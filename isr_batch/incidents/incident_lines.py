@@ -78,10 +78,11 @@ def _query_of_fetches_elsewhere(incident: Row) -> str:
 
 def _gap(incident: Row) -> str:
     """Write the query for the last line before and the first after a silence, because the silence itself has none."""
+    silent = incident | {"since_us": incident["silent_from_us"], "last_us": incident["silent_until_us"]}
     return (
         "SELECT DISTINCT completed_time, source_file, source_line FROM fetches "
         f"WHERE cluster_id = '{_incident_cluster(incident)}' AND leader_id = {incident['fault_id']} "
-        f"AND {_time_of_incident_as_sql(incident, 'completed_time', SECOND_US)} ORDER BY completed_time"
+        f"AND {_time_of_incident_as_sql(silent, 'completed_time', SECOND_US)} ORDER BY completed_time"
     )
 
 

@@ -21,6 +21,7 @@ CAUSES_IN_STORY: Final = {
 }
 BROKER_EVENTS: Final = {
     "shutting_down": "shut down",
+    "stopping": "shut down",
     "fenced": "fenced after its heartbeats stopped",
     "started": "started again",
 }
@@ -32,7 +33,7 @@ ELSEWHERE: Final = "whose other fetches continued: suspect its network"
 def incident_story(incident: Row) -> str:
     """Say in one sentence what happened in an incident, starting with the broker at fault."""
     if incident["fault_id"] is None:
-        return f"{count_of(incident['unknown'], 'follower')} dropped; the logs do not say why."
+        return f"{count_of(incident['unknown'], 'follower')} left an ISR; the logs do not say why."
     return f"Broker {incident['fault_id']} {'; '.join(said for said, _ in incident_statements(incident))}."
 
 
@@ -104,7 +105,8 @@ def _story_of_who_fell_behind(incident: Row) -> list[tuple[str, str]]:
         said.append((f"did not get through to {brokers_text(incident['linked_to'])}", "linked"))
     elif incident["stopped"]:
         slow = incident["genuine_cause"] == "follower_slow"
-        said.append(("fetched, but fell behind" if slow else "stopped fetching", "stopped"))
+        whom = f" from {brokers_text(incident['dropped_by'])}" if link_in_story(incident) else ""
+        said.append(("fetched, but fell behind" if slow else f"stopped fetching{whom}", "stopped"))
     if incident["unreached"]:
         whom = f"it dropped {brokers_text(incident['cut_off'])} from {count_of(incident['unreached'], 'ISR')}"
         said.append((f"{whom}{', ' + ELSEWHERE if incident['cut_off_went_on'] else ''}", "unreached"))
@@ -135,9 +137,10 @@ def _story_of_late(incident: Row) -> str:
 
 
 def link_in_story(incident: Row) -> str:
-    """Name the link as a further suspect if one leader dropped a follower that others kept; empty if not."""
+    """Name the link as a further suspect if one leader dropped a follower that was not silent; empty if others did."""
     by, leaders = incident["dropped_by"] or [], set(incident["leaders"] or [])
-    if not incident["stopped"] or incident["stopped_everywhere"] or len(by) != 1 or not leaders - set(by):
+    stood_still = incident["silent_ms"] or incident["stopped_everywhere"]
+    if not incident["stopped"] or stood_still or len(by) != 1 or not leaders - set(by):
         return ""
     return f"or its link to broker {by[0]}"
 
@@ -146,6 +149,13 @@ def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
     """Say why the ``number`` dropped followers are considered healthy."""
     causes = " or ".join(dict.fromkeys(CAUSES_IN_STORY[one["spurious_cause"]] for one in incidents))
     return causes if number == 1 else causes.replace("it ", "they ").replace("its ", "their ")
+
+
+def why_unreached_in_story(incidents: Sequence[Row]) -> str:
+    """Say what shows that a leader could not be reached, as the end of a list of its drops; empty if only drops do."""
+    if all(one["cut_off_went_on"] for one in incidents):
+        return f", {ELSEWHERE}"
+    return ", according to server.log" if any(one["cut_off_by_lines"] for one in incidents) else ""
 
 
 def silence_in_story(incident: Row) -> str:

@@ -6,7 +6,6 @@ from typing import Final
 
 from isr_batch.incidents.incident_story import (
     BROKER_EVENTS,
-    ELSEWHERE,
     STARVED,
     falls_behind_in_story,
     incident_story,
@@ -16,6 +15,7 @@ from isr_batch.incidents.incident_story import (
     spared_in_story,
     undelivered_in_story,
     why_healthy_in_story,
+    why_unreached_in_story,
 )
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
 from isr_batch.ingest.folder.folder_warnings import assumed_lag_time_sentence, release_not_logged_sentence
@@ -223,9 +223,8 @@ def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
     parts = []
     for broker, of_broker, drops in _incidents_of_brokers(incidents, "unreached"):
         whom = brokers_text(sorted({replica for one in of_broker for replica in one["cut_off"]}))
-        why = ELSEWHERE if all(one["cut_off_went_on"] for one in of_broker) else "according to server.log"
         when = f"could not be reached {_moments(of_broker, form)}"
-        parts.append(f"broker {broker} {when} ({count_of(drops, 'drop')} of {whom}, {why})")
+        parts.append(f"broker {broker} {when} ({count_of(drops, 'drop')} of {whom}{why_unreached_in_story(of_broker)})")
     for broker, of_broker, drops in _incidents_of_brokers(incidents, "linked"):
         whom = brokers_text(sorted({leader for one in of_broker for leader in one["linked_to"]}))
         parts.append(

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 from isr_batch.evidence.answer import evidence_answer
 from isr_batch.evidence.evidence_table import read_evidence_table
+from isr_batch.evidence.missing_logs import uninformed_leaders
 from isr_batch.evidence.notes_of_brokers import notes_of_brokers
 from isr_batch.incidents.better_rule import better_rule
 from isr_batch.incidents.own_shrinks import OwnShrinks, own_shrinks
 from isr_batch.incidents.rule_choices import read_scores_for_choices
 from isr_batch.incidents.sentences import incidents_answer, unjudged_clusters
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 
 
@@ -49,4 +51,11 @@ def answer_of(lake: Lake) -> Answer:
 def _by_lines(lake: Lake, cluster_id: str) -> list[str]:
     """Write the answer that the lines of server.log give for a cluster."""
     evidence = read_evidence_table(lake, cluster_id)
-    return evidence_answer(evidence, request_log=True, notes=notes_of_brokers(lake, cluster_id, evidence))
+    of_cluster = read_columns(
+        lake, "coverage", ("cluster_id", "broker_id", "log"), {"cluster_id": cluster_id}
+    ).to_pylist()
+    brokers, informed = ({row["broker_id"] for row in of_cluster if row["log"] == log} for log in ("request", "server"))
+    missing = [uninformed_leaders(sorted(brokers - informed))] if brokers - informed else []
+    return evidence_answer(
+        evidence, request_log=True, missing=missing, notes=notes_of_brokers(lake, cluster_id, evidence)
+    )

@@ -26,7 +26,8 @@ LETTER: Final = 6.5
 STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 """Possible distances of two ticks in seconds; in longer logs, ticks are days apart."""
 SIGNS: Final = {
-    "started": ("▲", "starts"), "shutting_down": ("▼", "shuts down"), "fenced": ("✕", "is fenced by the controller"),
+    "started": ("▲", "starts"), "shutting_down": ("▼", "shuts down"), "stopping": ("▼", "shuts down"),
+    "fenced": ("✕", "is fenced by the controller"),
     "election": ("◆", "becomes"),
 }  # fmt: skip
 """For each kind of a broker's event, its symbol in the picture and its description."""

@@ -99,6 +99,7 @@ def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, 
         One of ``own.clusters``.
     """
     counts = {verdict: sum(one[verdict] for one in incidents) for verdict in VERDICTS}
+    counts["unknown"] -= cluster["unknown_makers"]
     dropped = sum(counts.values()) - counts["excluded"]
 
     def figure(name: str, value: str, remark: str = "", verdict: str = "") -> dict[str, str]:
@@ -112,6 +113,8 @@ def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, 
             figure("really behind", f"{counts['genuine']:,}", "", "genuine"),
             figure("not judged", f"{counts['unknown']:,}", "", "unknown"),
         ]
+    if cluster["unknown_makers"]:
+        shown.append(figure("left, by leader or controller", f"{cluster['unknown_makers']:,}", "", "unknown"))
     if counts["excluded"]:
         shown.append(figure("removed by the controller", f"{counts['excluded']:,}", "", "excluded"))
     if (culprit := _culprit(incidents, counts)) is not None:

@@ -29,7 +29,7 @@ observed AS (
       )
       AND NOT EXISTS (
         FROM broker_events AS e
-        WHERE e.kind IN ('fenced', 'shutting_down') AND e.cluster_id = o.cluster_id AND e.broker_id = o.replica_id
+        WHERE e.kind IN ('fenced', 'shutting_down', 'stopping') AND e.cluster_id = o.cluster_id AND e.broker_id = o.replica_id
           AND o.change_time BETWEEN e.event_time - INTERVAL 1 second AND e.event_time + INTERVAL 1 minute
       ))) AS is_unsure
   FROM observed_isr_changes AS o

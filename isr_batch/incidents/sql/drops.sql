@@ -1,5 +1,6 @@
 -- Followers that left an ISR, from `dropped`, each with the broker that it points at and why. who: leader, follower or link, by
--- the fetches around the drop, else null. Where fetches do not show it, the lines decide, else the verdict.
+-- the fetches around the drop, else null. Where fetches do not show it, those around other drops of the leader do, or the lines
+-- decide, else the verdict.
 -- incident: drops of one broker with at most a lag time, or the time since the follower was caught up, between two.
 WITH found AS (
   SELECT d.*, w.who
@@ -15,19 +16,50 @@ lag_times AS (
     least(max(replica_lag_time_max_ms), if(bool_or(coalesce(lag_time_source = 'default', false)), 10000, NULL)) AS lag_time_ms
   FROM leader_epochs GROUP BY cluster_id
 ),
+-- A follower that stood still itself does not show that its leader was out of reach.
+stood_still AS (
+  SELECT d.cluster_id, d.leader_id, d.replica_id, d.change_time
+  FROM (SELECT cluster_id, leader_id, replica_id, change_time, max(lag_ms) AS lag_ms FROM dropped WHERE lag_ms > 0 GROUP BY ALL) AS d
+  JOIN broker_events AS e ON e.kind = 'silent' AND e.cluster_id = d.cluster_id AND e.broker_id = d.replica_id
+    AND e.event_time < d.change_time AND e.end_time > d.change_time - to_milliseconds(d.lag_ms)
+  GROUP BY ALL
+  HAVING 2 * sum(epoch_ms(least(e.end_time, d.change_time)) - epoch_ms(greatest(e.event_time, d.change_time - to_milliseconds(d.lag_ms))))
+    > any_value(d.lag_ms)
+),
+-- The other followers of a check, and those of them that did not stand still.
+together AS (
+  SELECT
+    f.*, s.change_time IS NOT NULL AS still, lag_time_ms,
+    list(replica_id) OVER of_check AS dropped_then,
+    list(replica_id) FILTER (s.change_time IS NULL) OVER of_check AS moving_then,
+    least(
+      epoch_ms(change_time) - epoch_ms(max(change_time) FILTER (who = 'leader') OVER of_leader_until_then),
+      epoch_ms(min(change_time) FILTER (who = 'leader') OVER of_leader_from_then) - epoch_ms(change_time)
+    ) AS from_unreachable_ms
+  FROM found AS f
+  LEFT JOIN stood_still AS s USING (cluster_id, leader_id, replica_id, change_time)
+  LEFT JOIN lag_times USING (cluster_id)
+  WINDOW
+    of_check AS (PARTITION BY cluster_id, leader_id ORDER BY epoch_ms(change_time) RANGE BETWEEN 500 PRECEDING AND 500 FOLLOWING),
+    of_leader_until_then AS (PARTITION BY cluster_id, leader_id ORDER BY change_time),
+    of_leader_from_then AS (PARTITION BY cluster_id, leader_id ORDER BY change_time DESC)
+),
 genuine AS (
-  SELECT *, CASE
+  SELECT * EXCLUDE (still, dropped_then, moving_then, from_unreachable_ms), CASE
     WHEN verdict <> 'genuine' THEN NULL
     WHEN who IS NOT NULL THEN if(who = 'leader', leader_id, replica_id)
+    WHEN still THEN replica_id
+    WHEN from_unreachable_ms <= lag_time_ms THEN leader_id
+    WHEN suspect = 'leader' AND len(list_distinct(dropped_then)) > 1 AND len(list_filter(moving_then, lambda id: id <> replica_id)) = 0 THEN replica_id
     WHEN strength <> 'none' THEN coalesce(suspect_broker, replica_id)
     ELSE replica_id
   END AS genuine_fault_id
-  FROM found
+  FROM together
 ),
 -- A follower that stops is also dropped where it lacks nothing: not the leader's fault, unless the leader is unreachable.
 near AS (
   SELECT
-    g.*, lag_time_ms,
+    g.*,
     least(
       epoch_ms(change_time) - epoch_ms(max(change_time) FILTER (verdict = 'genuine') OVER until_then),
       epoch_ms(min(change_time) FILTER (verdict = 'genuine') OVER from_then) - epoch_ms(change_time)
@@ -36,7 +68,7 @@ near AS (
       epoch_ms(change_time) - epoch_ms(max(change_time) FILTER (genuine_fault_id = leader_id) OVER of_pair_until_then),
       epoch_ms(min(change_time) FILTER (genuine_fault_id = leader_id) OVER of_pair_from_then) - epoch_ms(change_time)
     ) AS from_unreached_ms
-  FROM genuine AS g LEFT JOIN lag_times USING (cluster_id)
+  FROM genuine AS g
   WINDOW
     until_then AS (PARTITION BY cluster_id, replica_id ORDER BY change_time),
     from_then AS (PARTITION BY cluster_id, replica_id ORDER BY change_time DESC),

@@ -9,6 +9,6 @@ JOIN (
   SELECT cluster_id, min(first_us) AS first_us, greatest(max(last_us) - min(first_us), 1) / $slots AS slot_us
   FROM clusters GROUP BY cluster_id
 ) USING (cluster_id)
-WHERE kind IN ('silent', 'started', 'fenced', 'shutting_down')
+WHERE kind IN ('silent', 'started', 'fenced', 'shutting_down', 'stopping')
 GROUP BY cluster_id, broker_id, kind, floor((epoch_us(event_time) - first_us) / slot_us)
 ORDER BY ALL

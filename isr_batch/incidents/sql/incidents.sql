@@ -22,7 +22,9 @@ WITH grouped AS (
     count_if(verdict = 'genuine' AND who = 'link') AS linked,
     count_if(verdict = 'genuine' AND replica_id = fault_id AND who IS DISTINCT FROM 'link') AS stopped,
     list_sort(list(DISTINCT replica_id) FILTER (verdict = 'genuine' AND leader_id = fault_id)) AS cut_off,
-    bool_and(coalesce(who = 'leader', false)) FILTER (verdict = 'genuine' AND leader_id = fault_id) AS cut_off_went_on,
+    len(list_distinct(list(replica_id) FILTER (verdict = 'genuine' AND leader_id = fault_id)))
+      = len(list_distinct(list(replica_id) FILTER (verdict = 'genuine' AND leader_id = fault_id AND who = 'leader'))) AS cut_off_went_on,
+    count_if(verdict = 'genuine' AND leader_id = fault_id AND who IS NULL AND suspect = 'leader') > 0 AS cut_off_by_lines,
     list_sort(list(DISTINCT leader_id) FILTER (verdict = 'genuine' AND who = 'link')) AS linked_to,
     bool_and(coalesce(who = 'follower', false)) FILTER (verdict = 'genuine' AND replica_id = fault_id) AS stopped_everywhere,
     list_sort(list(DISTINCT leader_id) FILTER (verdict = 'genuine' AND replica_id = fault_id)) AS dropped_by,
@@ -64,14 +66,31 @@ late AS (
   JOIN (SELECT cluster_id, max(replica_lag_time_max_ms) AS lag_time_ms FROM leader_epochs GROUP BY ALL) USING (cluster_id)
   WHERE nth = 1 AND out = 0 AND back_us - others_us > 1000 * lag_time_ms
 ),
+-- A broker that is short of CPU is silent again and again: silences at most a second apart belong together.
+spells AS (
+  SELECT
+    cluster_id, broker_id, spell, max(end_us - from_us) // 1000 AS silent_ms, count(*) AS silences, sum(end_us - from_us)::BIGINT AS silent_us,
+    min(from_us) AS silent_from_us, max(end_us) AS silent_until_us
+  FROM (
+    SELECT *, count_if(first) OVER of_broker AS spell
+    FROM (
+      SELECT
+        cluster_id, broker_id, epoch_us(event_time) AS from_us, epoch_us(end_time) AS end_us,
+        coalesce(epoch_us(event_time) - lag(epoch_us(end_time)) OVER (PARTITION BY cluster_id, broker_id ORDER BY event_time, end_time) > 1000000, true)
+          AS first
+      FROM broker_events WHERE kind = 'silent'
+    )
+    WINDOW of_broker AS (PARTITION BY cluster_id, broker_id ORDER BY from_us, end_us)
+  )
+  GROUP BY ALL
+),
 silences AS (
   SELECT
-    g.cluster_id, g.fault_id, g.incident, max(epoch_ms(e.end_time) - epoch_ms(e.event_time)) AS silent_ms, count(*) AS silences,
-    sum(epoch_us(e.end_time) - epoch_us(e.event_time))::BIGINT AS silent_us,
-    min(epoch_us(e.event_time)) AS silent_from_us, max(epoch_us(e.end_time)) AS silent_until_us
+    g.cluster_id, g.fault_id, g.incident, max(silent_ms) AS silent_ms, sum(silences)::BIGINT AS silences, sum(silent_us)::BIGINT AS silent_us,
+    min(silent_from_us) AS silent_from_us, max(silent_until_us) AS silent_until_us
   FROM grouped AS g
-  JOIN broker_events AS e ON e.kind = 'silent' AND e.cluster_id = g.cluster_id AND e.broker_id = g.fault_id
-    AND epoch_us(e.event_time) <= g.last_us AND epoch_us(e.end_time) >= g.since_us
+  JOIN spells AS s ON s.cluster_id = g.cluster_id AND s.broker_id = g.fault_id
+    AND s.silent_from_us <= g.last_us AND s.silent_until_us >= g.since_us
   GROUP BY ALL
 )
 SELECT
@@ -79,8 +98,8 @@ SELECT
   silent_ms, silent_us, silences, silent_from_us, silent_until_us,
   (
     SELECT list_sort(list(DISTINCT e.kind)) FROM broker_events AS e
-    WHERE e.kind IN ('fenced', 'shutting_down', 'started') AND e.cluster_id = g.cluster_id AND e.broker_id = g.fault_id
-      AND epoch_us(e.event_time) BETWEEN g.first_us - 1000000 AND g.last_us + 1000000
+    WHERE e.kind IN ('fenced', 'shutting_down', 'stopping', 'started') AND e.cluster_id = g.cluster_id AND e.broker_id = g.fault_id
+      AND epoch_us(e.event_time) BETWEEN g.first_us - if(e.kind = 'stopping', 10000000, 1000000) AND g.last_us + 1000000
   ) AS events,
   (
     SELECT list_sort(list(DISTINCT t.leader_id)) FROM leader_epochs AS t

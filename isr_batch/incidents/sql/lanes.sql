@@ -1,6 +1,6 @@
 -- Drops by broker and time slot: those that it made as the leader, and those in which it was dropped; with the incident of the first.
 WITH sides AS (
-  SELECT *, leader_id AS broker_id, 'drops' AS side FROM drops WHERE made_by <> 'controller'
+  SELECT *, leader_id AS broker_id, 'drops' AS side FROM drops WHERE made_by NOT IN ('controller', 'unknown')
   UNION ALL
   SELECT *, replica_id AS broker_id, 'dropped' AS side FROM drops
 )

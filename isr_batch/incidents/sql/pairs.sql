@@ -1,6 +1,6 @@
 -- Who dropped whom, by verdict.
 SELECT cluster_id, leader_id, replica_id, verdict, count(*) AS drops
 FROM drops
-WHERE made_by <> 'controller'
+WHERE made_by NOT IN ('controller', 'unknown')
 GROUP BY ALL
 ORDER BY ALL

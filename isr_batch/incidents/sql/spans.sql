@@ -1,7 +1,7 @@
 -- Fetches that show which broker was at fault: those of the dropped follower from its leader, of this leader's other followers,
 -- and of the follower from its other leaders, where a request log covers the time. A follower fetches all partitions of a
--- leader at once, so one partition of each is enough. Leaders that were silent are left out. The same length of time before
--- the window is included.
+-- leader at once, so two partitions of each are enough, in case no log shows that one was deleted. Leaders that were silent are
+-- left out. The same length of time before the window is included.
 WITH pairs AS (
   SELECT window_number, 'dropped' AS side, leader_id, replica_id, partition FROM windows
   UNION ALL
@@ -15,25 +15,32 @@ WITH pairs AS (
   JOIN leader_epochs AS t ON t.cluster_id = w.cluster_id AND t.leader_id <> w.leader_id AND t.leader_id <> w.replica_id
     AND list_contains(t.assigned, w.replica_id)
     AND epoch_us(t.start_time) <= w.from_us AND epoch_us(t.end_time) >= w.until_us
-)
-SELECT
-  w.cluster_id, min(p.partition).topic AS topic, min(p.partition).partition_id AS partition_id, p.leader_id, p.replica_id,
-  w.from_us - (w.until_us - w.from_us) AS from_us, w.until_us, w.from_us AS since_us, w.window_number, p.side
-FROM pairs AS p
-JOIN windows AS w USING (window_number)
-WHERE (p.side = 'dropped' OR p.side = 'of_follower' OR p.replica_id NOT IN (w.leader_id, w.replica_id))
-  AND (
-    w.cluster_id NOT IN (SELECT cluster_id FROM coverage WHERE log = 'request')
-    OR EXISTS (
-      FROM coverage AS c
-      WHERE c.log = 'request' AND c.cluster_id = w.cluster_id AND c.broker_id = p.leader_id
-        AND epoch_us(c.from_time) <= w.from_us AND epoch_us(c.until_time) >= w.until_us
+),
+chosen AS (
+  SELECT
+    w.cluster_id, [min(p.partition), max(p.partition)] AS partitions, p.leader_id, p.replica_id,
+    w.from_us - (w.until_us - w.from_us) AS from_us, w.until_us, w.from_us AS since_us, w.window_number, p.side
+  FROM pairs AS p
+  JOIN windows AS w USING (window_number)
+  WHERE (p.side = 'dropped' OR p.side = 'of_follower' OR p.replica_id NOT IN (w.leader_id, w.replica_id))
+    AND (
+      w.cluster_id NOT IN (SELECT cluster_id FROM coverage WHERE log = 'request')
+      OR EXISTS (
+        FROM coverage AS c
+        WHERE c.log = 'request' AND c.cluster_id = w.cluster_id AND c.broker_id = p.leader_id
+          AND epoch_us(c.from_time) <= w.from_us AND epoch_us(c.until_time) >= w.until_us
+      )
     )
-  )
-  AND NOT EXISTS (
-    FROM broker_events AS e
-    WHERE e.kind = 'silent' AND e.cluster_id = w.cluster_id AND e.broker_id = p.leader_id
-      AND least(epoch_us(e.end_time), w.until_us) - greatest(epoch_us(e.event_time), w.from_us) > $least * (w.until_us - w.from_us)
-  )
-GROUP BY ALL
+    AND NOT EXISTS (
+      FROM broker_events AS e
+      WHERE e.kind = 'silent' AND e.cluster_id = w.cluster_id AND e.broker_id = p.leader_id
+        AND least(epoch_us(e.end_time), w.until_us) - greatest(epoch_us(e.event_time), w.from_us) > $least * (w.until_us - w.from_us)
+    )
+  GROUP BY ALL
+),
+named AS (
+  SELECT DISTINCT * REPLACE (unnest(partitions) AS partitions) FROM chosen
+)
+SELECT cluster_id, partitions.topic AS topic, partitions.partition_id AS partition_id, * EXCLUDE (cluster_id, partitions)
+FROM named
 ORDER BY ALL

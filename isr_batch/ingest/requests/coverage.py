@@ -146,7 +146,7 @@ def stretches_of(
 
 
 def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings: pa.Table) -> list[Stretch]:
-    """Correct ``from_start`` with server.log: it is false if the broker did not start where its request log begins.
+    """Correct ``from_start`` with server.log: false unless the request log begins with the broker's first process.
 
     Parameters
     ----------
@@ -157,13 +157,19 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
         broker_id, starts_us.
     """
     rows = files.to_pylist()
-    with_log = {row["broker_id"] for row in rows if row["kind"] == SERVER and row["first_us"] is not None}
-    starts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
+    logged: dict[int, int] = {}
+    for row in rows:
+        if row["kind"] == SERVER and row["first_us"] is not None:
+            logged[row["broker_id"]] = min(row["first_us"], logged.get(row["broker_id"], row["first_us"]))
+    starts = {row["broker_id"]: min(row["starts_us"], default=None) for row in settings.to_pylist()}
 
     def begins_with_broker(stretch: Stretch) -> bool:
-        """Whether a covered period begins at a start of the broker, or the broker has no server.log."""
-        return stretch.broker_id not in with_log or any(
-            abs(stretch.first_us - start_us) <= _STARTUP_US for start_us in starts.get(stretch.broker_id, ())
+        """Whether no process of the broker is seen before a covered period, or the broker has no server.log."""
+        if stretch.broker_id not in logged:
+            return True
+        start_us = starts.get(stretch.broker_id)
+        return start_us is not None and all(
+            abs(us - start_us) <= _STARTUP_US for us in (stretch.first_us, logged[stretch.broker_id])
         )
 
     return [replace(each, from_start=each.from_start and begins_with_broker(each)) for each in stretches]

@@ -170,12 +170,14 @@ BROKER_EVENTS = Table(
             kind STRING NOT NULL -- started; silent (the broker did nothing although a request waited, or although its
                 -- followers fetched from other brokers); quiet (no follower fetched from it, and the reason is
                 -- unknown); check (a run of isr-expiration, due at event_time, that ran at end_time); fenced, unfenced
-                -- or shutting_down (by the metadata log, or else by the broker's own server.log)
+                -- or shutting_down (by the metadata log, or else by the broker's own server.log); stopping (a ZooKeeper
+                -- broker shuts down)
         """),
         DATE,
     ),
     {
-        "kind_known": "kind IN ('started', 'silent', 'quiet', 'check', 'fenced', 'unfenced', 'shutting_down')",
+        "kind_known": "kind IN ('started', 'silent', 'quiet', 'check', 'fenced', 'unfenced', 'shutting_down', "
+        "'stopping')",
         "not_negative": "end_time >= event_time",
     },
     ("event_date",),

@@ -304,3 +304,6 @@ def test_states_that_a_broker_logs_of_itself(sql: ArrowSql) -> None:
     assert [row["kind"] for row in rows] == ["fenced", "unfenced", "shutting_down", "shutting_down"]
     # Without a KRaft controller, no replica is kept out of the ISR for a signal.
     assert server_log.own_states(sql, lines(texts[-1])).num_rows == 0
+    for stops in ("[KafkaServer id=1] shutting down", "[Kafka Server 1], shutting down"):
+        said = server_log.own_states(sql, lines(texts[-1], f"{stops} (kafka.server.KafkaServer)"))
+        assert said["kind"].to_pylist() == ["stopping"]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.broker_lines.unread import MUST_BE_READ, unread_lines
-from isr_batch.evidence.evidence_table import SCHEMA
-from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, of_brokers, of_folder
+from isr_batch.evidence.evidence_table import SCHEMA, evidence_rows
+from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, found_in, of_brokers, of_folder
 
 NOT_LOGGED = (None, None)
 
@@ -245,6 +245,19 @@ def test_the_controller_removes_without_a_shrinking_line() -> None:
     )
     by_leader = rows(of_brokers(b1=[(0, updated(1, 2, 3, epoch=1)), (9, shrink(1, 2)), (10, updated(1, 2, epoch=2))]))
     assert [row["made_by"] for row in by_leader] == ["leader"]
+
+
+def test_without_server_log_only_an_election_shows_the_controllers_hand() -> None:
+    """Up to 3.6 a leader's own change of the ISR begins a term, too."""
+    started = "[Broker id={}] Leader t-0 starts at leader epoch {} from offset 0 with high watermark 0 ISR [{}]"
+    first = (0, started.format(1, 0, "1,2,3"))
+    for lines, made_by in (
+        ({"b1": [first, (9, started.format(1, 1, "1,2"))]}, "unknown"),
+        ({"b1": [first], "b2": [(9, started.format(2, 1, "1,2"))]}, "controller"),
+    ):
+        found = found_in(of_brokers(**lines))
+        found.server_us = {}
+        assert [row["made_by"] for row in evidence_rows(found, "c").to_pylist()] == [made_by]
 
 
 def test_a_line_names_its_broker() -> None:

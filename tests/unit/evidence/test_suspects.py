@@ -5,6 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from isr_batch.evidence.answer import _answer_about_storm
+from isr_batch.evidence.storms import storms
 from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, of_brokers, of_folder
 
 
@@ -85,6 +87,28 @@ def test_a_silent_leader_of_a_release_that_prints_no_times() -> None:
     assert seen_by_others == {(1, n, "leader", 1, "strong", "strong") for n in (2, 3)} | {
         (2, 1, "follower", 1, "strong", "none")
     }
+
+
+def test_a_follower_that_others_dropped_too_is_no_sign_of_a_silent_leader() -> None:
+    """Broker 2 stands still; the check of broker 1 that drops it drops broker 3 as well, whose link is broken."""
+    lines = of_brokers(
+        b1=[(100, shrink("t-0", 1, (1, 2, 3), {2: 60.0, 3: 58.0}))], b3=[(101, shrink("t-1", 3, (3, 1, 2), {2: 60.1}))]
+    )
+    assert said(rows(lines)) == {
+        (1, 2, "follower", 2, "strong", "none"), (3, 2, "follower", 2, "strong", "none"),
+        (1, 3, "link_or_follower", 3, "weak", "none"),
+    }  # fmt: skip
+
+
+def test_a_storm_with_two_brokers_at_fault_names_both() -> None:
+    first = [(100, shrink("t-0", 1, (1, 2, 3, 4), {2: 60.0, 3: 60.0}))]
+    second = [
+        (101, shrink("t-1", 4, (4, 1, 2, 3), {2: 60.1, 3: 60.2})),
+        (101.1, shrink("t-2", 4, (4, 1, 3), {3: 60.2})),
+    ]
+    (storm,) = storms(evidence_table(of_brokers(b1=first, b4=second), "c"))
+    assert (storm.broker, storm.also) == (3, [(2, 2)])
+    assert "this points at broker 3 (strong evidence), and 2 of them at broker 2; " in _answer_about_storm(storm)
 
 
 def test_a_follower_that_all_leaders_drop_was_silent() -> None:

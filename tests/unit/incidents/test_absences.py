@@ -170,6 +170,52 @@ def test_a_follower_without_other_leaders_proves_nothing() -> None:
     assert blamed(cluster) == [("leader", 1)]
 
 
+def test_a_follower_that_stood_still_does_not_accuse_its_leader() -> None:
+    """Broker 2 stands still while the link of broker 3 to their leader is broken: by server.log, it is the leader."""
+    cluster = Cluster({(2, 1), (2, 3), (3, 1)})
+    cluster.add("broker_events", cluster_id="c", broker_id=2, kind="silent", event_time=at(20), end_time=at(26))
+    for follower in (2, 3):
+        cluster.drop(follower, 1)
+        cluster.add("shrink_evidence", cluster_id="c", topic="t", partition_id=1, leader_id=1, replica_id=follower,
+                    change_time=at(DROP_S), suspect="leader", suspect_broker=1, strength="weak")  # fmt: skip
+    assert [fault for _, fault in blamed(cluster)] == [2, 3]
+    own = cluster.answered()
+    assert "link" not in incident_story(own.incidents[0]), "it was silent, as its own log shows"
+    cluster.rows["broker_events"] = []
+    assert [fault for _, fault in blamed(cluster)] == [1, 1]
+
+
+def test_a_leader_that_one_follower_could_not_reach_is_so_for_the_next_drop() -> None:
+    """Broker 2 never fetches from it, which says nothing about the drop of broker 3; its own drop does."""
+    cluster = Cluster({(3, 1)})
+    fetches = cluster.fetches
+
+    def without_one_pair(spans: pa.Table) -> pa.Table:
+        found = fetches(spans)
+        return found.filter(pc.or_(pc.not_equal(found["leader_id"], 1), pc.not_equal(found["replica_id"], 2)))
+
+    cluster.fetches = without_one_pair  # type: ignore[method-assign]
+    cluster.drop(3, 1)
+    assert blamed(cluster) == [(None, 3)]
+    cluster.drop(2, 1)
+    assert blamed(cluster) == [("leader", 1), (None, 1)]
+
+
+def test_a_deleted_partition_does_not_stand_for_a_pair() -> None:
+    """No log shows that it was deleted; the fetches of other partitions of that leader go on."""
+    cluster = Cluster({(3, 1)})
+    for term in list(cluster.rows["leader_epochs"]):
+        cluster.rows["leader_epochs"].append(term | {"topic": "a deleted one"})
+    fetches = cluster.fetches
+
+    def without_deleted(spans: pa.Table) -> pa.Table:
+        return fetches(spans.filter(pc.equal(spans["topic"], "t")))
+
+    cluster.fetches = without_deleted  # type: ignore[method-assign]
+    cluster.drop(3, 1)
+    assert blamed(cluster) == [("link", 3)]
+
+
 def test_a_silent_leader_is_asked_nothing() -> None:
     cluster = Cluster({(2, 1), (3, 1)})
     cluster.add("broker_events", cluster_id="c", broker_id=1, kind="silent", event_time=at(20), end_time=at(24.9))

@@ -52,7 +52,7 @@ def test_many_lines_are_counted_and_inferred_drops_have_none() -> None:
     told, unknown = (incident_lines(own, one) for one in own.incidents)
     assert "    broker-2/server.log lines 100, 101, 102, 103 and 2 more" in told
     assert unknown[:2] == [
-        "2026-01-01 00:01:00: 1 follower dropped; the logs do not say why.", "    broker-2/server.log line 106"
+        "2026-01-01 00:01:00: 1 follower left an ISR; the logs do not say why.", "    broker-2/server.log line 106"
     ]  # fmt: skip
     assert listed_incidents(own, chosen_incidents(own, broker=3), "LAKE", whole=True)[: len(told)] == told
 

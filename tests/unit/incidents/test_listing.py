@@ -65,7 +65,7 @@ def test_a_list_has_the_command_for_each_incident_and_the_worst_partitions(log: 
     shrink = f"--topic t --partition 0 --at {int(at(16).timestamp() * 1000)} --rule kafka-3.7"
     assert lines[1] == f"  isr-batch explain {shrink} --lake '/my lake'"
     # A drop that cannot be judged has no counterpart in the replay to explain.
-    assert lines[2] == "2026-01-01 00:00:50: 1 follower dropped; the logs do not say why."
+    assert lines[2] == "2026-01-01 00:00:50: 1 follower left an ISR; the logs do not say why."
     partitions = lines[lines.index("Partitions with most healthy followers dropped:") :]
     assert partitions[1::2] == ["t-0: 2 of 3 drops spurious", "t-1: 2 of 2 drops spurious"]
 

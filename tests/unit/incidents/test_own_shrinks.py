@@ -2,10 +2,11 @@
 
 import pytest
 
+from isr_batch.incidents.incident_card import what_to_check
 from isr_batch.incidents.incident_story import incident_story, link_in_story
 from isr_batch.incidents.sentences import cluster_headline, incidents_answer, incidents_worst_first, unjudged_clusters
 from isr_batch.report.cluster_timeline import TimelineTarget, cluster_timeline
-from isr_batch.report.first_screen import drop_matrix_on_screen, lag_time_bound_on_screen
+from isr_batch.report.first_screen import drop_matrix_on_screen, figures_on_screen, lag_time_bound_on_screen
 from tests.own_shrinks_log import KEY, RUN, Log, at, leader_was_silent
 
 
@@ -32,7 +33,7 @@ def test_a_silent_leader_is_named_with_its_drops(log: Log) -> None:
     assert first["restored_us"] == int(at(18).timestamp() * 1e6)
     assert first["since_us"] == int(at(10.001).timestamp() * 1e6)
     assert unknown["fault_id"] is None
-    assert incident_story(unknown) == "1 follower dropped; the logs do not say why."
+    assert incident_story(unknown) == "1 follower left an ISR; the logs do not say why."
     assert incidents_worst_first(reversed(own.incidents)) == [first, unknown]
     assert lag_time_bound_on_screen(own.incidents, cluster).startswith(
         "At these checks only a replica.lag.time.max.ms of more than 6,000 would have kept all 4 healthy followers "
@@ -67,6 +68,12 @@ def test_a_removal_that_no_log_explains_is_not_the_controllers(log: Log) -> None
 
     assert made() == [("leader", "genuine"), ("unknown", "unknown"), ("controller", "excluded")]
     own = log.found()
+    assert [(one["leader_id"], one["replica_id"]) for one in own.pairs] == [(2, 3)]
+    assert [one["drops"] for one in own.lanes if one["side"] == "drops"] == [1]
+    figures = {one["name"]: one["value"] for one in figures_on_screen(own.incidents, own.clusters[0])}
+    assert (figures["dropped by leaders"], figures["left, by leader or controller"]) == ("1", "1")
+    (unknown,) = (one for one in own.incidents if one["unknown"])
+    assert what_to_check(unknown).startswith("server.log of the leaders, 00:00:30")
     assert cluster_headline(own, own.clusters[0])[:4] == [
         "Of 2 followers that your brokers dropped or may have dropped, none of the 1 that can be judged was healthy.",
         "1 was really stopped or behind: broker 3 at 00:00:14 (1, or its link to broker 2).",
@@ -142,7 +149,7 @@ def test_a_leader_with_many_silences_was_starved(log: Log) -> None:
     for number in range(3):
         log.shrink(18 + 4 * number, 1, 3, "spurious", "slow_leader", lag_ms=8000)
     own = log.found()
-    starved = "was starved from 00:00:10 to 00:00:27 (9 silences of up to 1.5 s)"
+    starved = "was starved from 00:00:10 to 00:00:33 (12 silences of up to 1.5 s)"
     assert incident_story(own.incidents[0]) == f"Broker 1 {starved}; it dropped 3 healthy followers (broker 3)."
     assert cluster_headline(own, own.clusters[0])[0] == (
         f"Of 3 followers that your brokers dropped, 3 were healthy: broker 1 {starved}, and dropped 3."
@@ -244,8 +251,8 @@ def test_a_stopped_follower_is_at_fault_where_it_lacked_nothing_too(log: Log) ->
         "there, or kept pace, while away or behind elsewhere (broker 3). 1 was really stopped"
     )
     assert incident_story(own.incidents[0]) == (
-        "Broker 3 stopped fetching; broker 1 dropped it from 1 ISR (or its link to broker 1); one of its drops was "
-        "spurious: it lacked nothing there, or kept pace."
+        "Broker 3 stopped fetching from broker 1; broker 1 dropped it from 1 ISR (or its link to broker 1); one of its "
+        "drops was spurious: it lacked nothing there, or kept pace."
     )
     # A follower that was slower than others at all its leaders did not stop, and is named with the time.
     slower = own.incidents[0] | {"genuine": 0, "stopped": 0, "spurious": 2, "spurious_of_stopped": 2}
@@ -293,6 +300,8 @@ def test_the_controller_is_no_leader_that_drops(log: Log) -> None:
     )
     assert incident_story(own.incidents[0]) == "Broker 2 shut down; was removed from 1 ISR by the controller."
     assert own.pairs == []
+    log.rows["broker_events"][0] |= {"kind": "stopping", "event_time": at(44), "end_time": at(44)}
+    assert incident_story(log.found().incidents[0]) == "Broker 2 shut down; was removed from 1 ISR by the controller."
 
 
 def test_without_logs_of_brokers_the_rules_shrinks_are_listed() -> None:

@@ -13,6 +13,7 @@ from isr_batch.ingest.requests.coverage import (
     coverage_rows,
     request_number_signs,
     stretches_of,
+    with_process_starts,
     with_stretch_number,
 )
 from isr_batch.ingest.requests.request_log import REQUESTS
@@ -65,6 +66,28 @@ def test_a_log_from_its_start_vouches_for_the_time_before_its_first_line() -> No
     (stretch,) = of_broker()
     assert stretch.has(SPAN[0] - 60 * SECOND)
     assert not stretch.has(SPAN[1] + 1)
+
+
+@pytest.mark.parametrize(
+    ("server_log_s", "starts_s", "from_start"),
+    [
+        (60, [60], True),
+        (60, [60, 90], True),
+        (10, [10, 60], False),  # the request log begins after a restart
+        (-10, [60], False),  # server.log begins in the process before
+        (10, [10], False),
+        (60, [], False),
+        (None, [], True),
+    ],
+)
+def test_a_log_that_begins_after_a_restart_does_not_vouch_for_the_process_before(
+    server_log_s: int | None, starts_s: list[int], from_start: bool
+) -> None:
+    first_us = None if server_log_s is None else server_log_s * SECOND
+    files = pa.Table.from_pylist([{"kind": "server", "broker_id": 1, "first_us": first_us}])
+    settings = pa.Table.from_pylist([{"broker_id": 1, "starts_us": [second * SECOND for second in starts_s]}])
+    (stretch,) = with_process_starts(of_broker(), files, settings)
+    assert stretch.from_start is from_start
 
 
 def test_a_follower_that_shows_up_in_the_middle_after_a_gap_shows_a_hole_there() -> None:
