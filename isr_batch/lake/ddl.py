@@ -79,9 +79,8 @@ def create_statement(table: Table, identifier: str) -> str:
 
 def _column_ddl(column: Column) -> str:
     """Name, type, NOT NULL and comment of a column."""
-    return (
-        f"`{column.name}` {column.type}{'' if column.nullable else ' NOT NULL'} COMMENT {sql_literal(column.comment)}"
-    )
+    required = "" if column.nullable else " NOT NULL"
+    return f"`{column.name}` {column.ddl_type}{required} COMMENT {sql_literal(column.comment)}"
 
 
 def table_properties(table: Table) -> dict[str, str]:
