@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from isr_batch.errors import QualityGateError
 from isr_batch.ingest.own_table.derived_tables import derive_in_memory
 from isr_batch.ingest.own_table.in_memory import RowsHere, input_tables
 from isr_batch.ingest.own_table.mapping import TableMapping
@@ -92,6 +93,15 @@ def frames_read(
     """Convert a caller's frames to input tables without derived ones; ``also`` names clusters without rows here."""
     sources = [(name, RowsHere(name, rows)) for name, rows in frames.items()]
     return input_tables(sql, inputs_of_sources(sources, mapping), mapping, also)
+
+
+def without_fetches(refused: int, first: pa.Table) -> QualityGateError:
+    """Make the error that no fetch is left: by the number of refused rows, and the first of them in a table."""
+    if not refused:
+        return QualityGateError("no follower fetch is left", "check `where` and replica_id in the mapping")
+    (row,) = first.to_pylist()
+    why = f"{row['reason']}: {row['detail'] or ''} {row['raw']}"
+    return QualityGateError(f"all {refused} rows were refused, the first one: {why}", "correct the mapping")
 
 
 def facts_of(sql: ArrowSql, lake: MemoryLake) -> BrokerFacts:
