@@ -64,7 +64,8 @@ def test_rows_of_sessions(spark_session: SparkSession, monkeypatch: pytest.Monke
     for name, value in {**OTHER_CATALOG, **chosen}.items():
         session.conf.set(name, value)
     rows, mapping = given(kind)
-    fetches, settings = session.createDataFrame(rows), {"mapping": mapping, "lag_time_ms": 4000}
+    fetches = session.createDataFrame(rows)
+    settings: dict[str, Any] = {"mapping": mapping, "lag_time_ms": 4000}
     result = isr_batch.analyze(fetches, rules=RULES, **settings)
     for member in ("shrinks", "changes", "scores", "partition_timeline"):
         assert counted(getattr(result, member).toArrow()) == expected(member), (member, chosen, kind)
