@@ -22,17 +22,23 @@ from pyspark.sql import SparkSession, is_remote
 from isr_batch import jvm
 from isr_batch.errors import UsageError
 from isr_batch.settings import SparkSettings
+from isr_batch.shown_times import ZONES_OF_UTC
 
 Session: TypeAlias = SparkSession
 
 _NEEDS_JAVA: Final = "it needs Java 17 or newer; `isr-batch doctor` says what this machine lacks"
+_OF_TIMES: Final = {
+    # Broker logs are in UTC, days are UTC days.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+}
+"""Settings on which the results of queries depend."""
 _EVERYWHERE: Final = {
+    **_OF_TIMES,
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # A flipped bit in a data file must be an error, not a wrong number.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-    # Broker logs are in UTC, days are UTC days.
-    "spark.sql.session.timeZone": "UTC",
     # Inferring filters took most of the planner's memory, and few of our joins profit from it.
     "spark.sql.constraintPropagation.enabled": "false",
     # No limit in bytes: to know a batch's size, Spark goes through all its lists again for each row that it adds. Where
@@ -74,7 +80,8 @@ def start_session(
 ) -> SparkSession:
     """Return the running session, or start one.
 
-    Under spark-submit, the cluster's configuration is used, and only settings that it does not have are added.
+    Under spark-submit, the cluster's configuration is used, and only settings that it does not have are added; but days
+    and times are always in UTC.
 
     Parameters
     ----------
@@ -130,6 +137,24 @@ def start_session(
             f"Spark does not start: {str(error).partition(chr(10))[0]}",
             _NEEDS_JAVA,
         ) from error
+
+
+def in_utc(session: SparkSession) -> SparkSession:
+    """Return a session that was not started here, if days and times in its queries are those of UTC.
+
+    Raises
+    ------
+    UsageError
+        If they are not.
+    """
+    for name, value in _OF_TIMES.items():
+        given = session.conf.get(name)
+        if given != value and not (value == "UTC" and given in ZONES_OF_UTC):
+            raise UsageError(
+                f"{name} of the Spark session is {given}, and the days and times of a lake are in UTC",
+                f'`spark.conf.set("{name}", "{value}")` before this call',
+            )
+    return session
 
 
 def shuffle_options(settings: SparkSettings) -> dict[str, str]:
@@ -231,7 +256,7 @@ def _submitted_session(settings: SparkSettings, tasks: int | None) -> SparkSessi
     if settings.shuffle_partitions or tasks:
         options["spark.sql.shuffle.partitions"] = str(settings.shuffle_partitions or tasks)
     for key, value in options.items():
-        if not conf.contains(key):
+        if key in _OF_TIMES or not conf.contains(key):
             builder = builder.config(key, value)
     return builder.getOrCreate()
 

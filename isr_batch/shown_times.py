@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
+ZONES_OF_UTC: Final = {"UTC", "Etc/UTC", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu", "GMT", "Etc/GMT", "Z", "+00:00"}
+"""Names that Spark and Java have for UTC."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN: dict[str, tzinfo] = {"UTC": UTC}
 """The zone in which all instants are written, under its name; a command sets it once."""

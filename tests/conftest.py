@@ -37,6 +37,7 @@ COMPILES = ("kernel", "rules", "simulation", "batches", "replay", "test_windows.
 LONG = {
     "spark/api/test_notebook.py": "analyzes frames in Spark and in this process, and runs the page's blocks",
     "spark/api/test_connect.py": "starts a server of Spark Connect",
+    "spark/api/test_session_settings.py": "analyzes frames in sessions with other settings",
     "spark/test_submit.py": "starts a JVM for a job, as spark-submit does",
     "spark/lake/test_other_engines.py": "has other engines read every table",
     "spark/lake/test_sql_cookbook.py": "asks each query of the cookbook by two engines",

@@ -1,5 +1,6 @@
 """Make a function for ``applyInArrow`` in a user's own Spark job: it replays one partition and returns its shrinks."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -12,10 +13,11 @@ from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, results_o
 from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.errors import UsageError
 from isr_batch.ingest.own_table.in_memory import RowsHere, input_tables
-from isr_batch.ingest.own_table.mapping import FetchColumns, TableMapping
+from isr_batch.ingest.own_table.mapping import FetchColumns, InstantSource, TableMapping, mapped_columns
 from isr_batch.ingest.own_table.read_source import Input, inputs_of_sources
 from isr_batch.lake.arrow_read import contract_schema
 from isr_batch.lake.tables.outputs import SHRINK_VERDICTS
+from isr_batch.shown_times import ZONES_OF_UTC
 from udfs.batches.rule_runs import RuleRun
 
 if TYPE_CHECKING:
@@ -103,14 +105,46 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
 def shrink_udf_pandas(
     rules: Sequence[str] | str = "kafka-3.7", **settings: Any
 ) -> "Callable[[pd.DataFrame], pd.DataFrame]":
-    """Make the function of `shrink_udf` for ``applyInPandas``; the parameters are the same."""
-    of_arrow = shrink_udf(rules, **settings)
+    """Make the function of `shrink_udf` for ``applyInPandas``; the parameters are the same.
+
+    Spark gives pandas all times in the session's time zone, and does not say so. Where that is not UTC, a column of
+    times needs a ``time_zone`` in the mapping, or is refused when the function is called.
+    """
+    of_arrow, zone = shrink_udf(rules, **settings), _zone_of_session()
 
     def shrinks_of_group(fetches: Any) -> Any:
         """Replay the fetches of one partition, and return its shrinks."""
-        return of_arrow(as_arrow("fetches", fetches)).to_pandas()
+        rows = as_arrow("fetches", fetches)
+        if zone not in ZONES_OF_UTC:
+            sections, _ = mapping_tree(settings.get("mapping"))
+            _require_zones(rows.schema, given_mapping(sections, {"fetches": rows.schema}), zone)
+        return of_arrow(rows).to_pandas()
 
     return shrinks_of_group
+
+
+def _zone_of_session() -> str:
+    """Return the time zone of the active Spark session; UTC without one."""
+    if "pyspark.sql" not in sys.modules:
+        return "UTC"
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    return (session.conf.get("spark.sql.session.timeZone") if session else None) or "UTC"
+
+
+def _require_zones(schema: pa.Schema, mapping: TableMapping, zone: str) -> None:
+    """Refuse mapped times without a zone, unless the mapping names it."""
+    for name, source in mapped_columns(mapping.fetches.columns).items():
+        if isinstance(source, InstantSource) and source.time_zone is None and source.column in schema.names:
+            kind = schema.field(source.column).type
+            if pa.types.is_timestamp(kind) and kind.tz is None:
+                raise UsageError(
+                    f"fetches.columns.{name}: {source.column} has no time zone, and Spark gives pandas a TIMESTAMP in "
+                    f"the session's zone, {zone}, but a TIMESTAMP_NTZ as it is",
+                    "use shrink_udf with applyInArrow, or name the zone in the mapping: {column: "
+                    f"{source.column}, time_zone: {zone}}}",
+                )
 
 
 def broker_facts(  # noqa: PLR0913 all but one have a default

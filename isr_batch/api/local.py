@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from isr_batch.api.frames import Kind, given_back
-from isr_batch.api.replayed import facts_of, frames_read, results_of, timelines_of
+from isr_batch.api.replayed import facts_of, frames_read, results_of, timelines_of, without_fetches
 from isr_batch.api.stored import folder_of, rows_where, save
 from isr_batch.broker_lines.log_sql import log_sql
-from isr_batch.errors import QualityGateError
 from isr_batch.ingest.own_table.in_memory import RowsHere
 from isr_batch.ingest.own_table.mapping import TableMapping
 from isr_batch.lake.arrow_read import contract_of, read_columns
@@ -108,8 +107,4 @@ def _require_fetches(tables: MemoryLake) -> None:
     if read_columns(tables, "fetch_log", ["leader_id"]).num_rows:
         return
     refused = read_columns(tables, "quarantine", ["reason", "detail", "raw"])
-    if not refused.num_rows:
-        raise QualityGateError("no follower fetch is left", "check `where` and replica_id in the mapping")
-    first = refused.slice(0, 1).to_pylist()[0]
-    why = f"{first['reason']}: {first['detail'] or ''} {first['raw']}"
-    raise QualityGateError(f"all {refused.num_rows} rows were refused, the first one: {why}", "correct the mapping")
+    raise without_fetches(refused.num_rows, refused.slice(0, 1))

@@ -9,7 +9,9 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from isr_batch.errors import QualityGateError
 from isr_batch.ingest.own_table.derived_tables import derive_in_memory
 from isr_batch.ingest.own_table.in_memory import RowsHere, input_tables
 from isr_batch.ingest.own_table.mapping import TableMapping
@@ -28,7 +30,7 @@ from isr_batch.progress import counted
 from isr_batch.replay.event_stream import stream_facts
 from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.replay.one_partition import timelines_of_results
-from isr_batch.replay.result_tables import SCORED_TABLES, scored_result_tables
+from isr_batch.replay.result_tables import SCORED_TABLES, scored_result_tables, shrinks_of_results
 from udfs.batches.event_chunks import COLUMNS_OF_APPENDS, COLUMNS_OF_FETCHES
 from udfs.batches.replay import replay_batches
 from udfs.batches.results import RESULT_SCHEMA, SCORED, SET_COLUMNS
@@ -41,6 +43,8 @@ _PARTITION: Final = ["cluster_id", "topic", "partition_id"]
 _EVENTS: Final = ((FETCH_LOG, FETCH, COLUMNS_OF_FETCHES), (APPEND_LOG, APPEND, COLUMNS_OF_APPENDS))
 ROWS_AT_ONCE: Final = 1 << 14
 """Events per batch of the replay's stream."""
+_FEW_RESULTS: Final = 1_000
+"""Up to this many results, shrinks are found faster without a query."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,8 @@ class BrokerFacts:
     def of_partitions_in(self, lake: MemoryLake) -> pa.Table:
         """Select the facts that concern the partitions of a lake in memory."""
         tables = (read_columns(lake, table.name, _PARTITION) for table in _OF_PARTITIONS)
-        here = (rows.group_by(_PARTITION).aggregate([]) for rows in tables if rows.num_rows)
-        places = (self._places.get(key, ()) for key in dict.fromkeys(chain.from_iterable(map(_keys_of_replayed, here))))
+        here = chain.from_iterable(_partitions_of(rows) for rows in tables if rows.num_rows)
+        places = (self._places.get(key, ()) for key in dict.fromkeys(here))
         return self.rows.take(pa.array(chain.from_iterable(places), pa.int64()))
 
     @cached_property
@@ -69,6 +73,13 @@ class BrokerFacts:
         for place, key in enumerate(_keys_of_replayed(self.rows)):
             found[key].append(place)
         return found
+
+
+def _partitions_of(rows: pa.Table) -> Iterator[tuple[object, ...]]:
+    """Yield cluster, topic and partition of rows, each once; grouping takes long for rows of one partition."""
+    if all(len(pc.unique(rows[name])) == 1 for name in _PARTITION):
+        return _keys_of_replayed(rows.slice(0, 1))
+    return _keys_of_replayed(rows.group_by(_PARTITION).aggregate([]))
 
 
 def _keys_of_replayed(rows: pa.Table) -> Iterator[tuple[object, ...]]:
@@ -82,6 +93,15 @@ def frames_read(
     """Convert a caller's frames to input tables without derived ones; ``also`` names clusters without rows here."""
     sources = [(name, RowsHere(name, rows)) for name, rows in frames.items()]
     return input_tables(sql, inputs_of_sources(sources, mapping), mapping, also)
+
+
+def without_fetches(refused: int, first: pa.Table) -> QualityGateError:
+    """Make the error that no fetch is left: by the number of refused rows, and the first of them in a table."""
+    if not refused:
+        return QualityGateError("no follower fetch is left", "check `where` and replica_id in the mapping")
+    (row,) = first.to_pylist()
+    why = f"{row['reason']}: {row['detail'] or ''} {row['raw']}"
+    return QualityGateError(f"all {refused} rows were refused, the first one: {why}", "correct the mapping")
 
 
 def facts_of(sql: ArrowSql, lake: MemoryLake) -> BrokerFacts:
@@ -104,6 +124,8 @@ def results_of(
     schemas = {table: contract_schema(table.name, table.column_names) for table in tables}
     if not results.num_rows:  # most partitions have no shrink
         return {table: schema.empty_table() for table, schema in schemas.items()}
+    if [*tables] == [SHRINK_VERDICTS] and results.num_rows <= _FEW_RESULTS:
+        return {SHRINK_VERDICTS: shrinks_of_results(results).cast(schemas[SHRINK_VERDICTS])}
     return {
         table: rows.cast(schemas[table])
         for table, rows in scored_result_tables(InProcess(lake, sql), results, tables).items()

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.api.frames import Kind, given_back, require_rows
-from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, results_of, timelines_of
+from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, results_of, timelines_of, without_fetches
 from isr_batch.api.stored import folder_of, rows_where, save
 from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.errors import UsageError
@@ -28,11 +28,12 @@ from isr_batch.ingest.own_table.derived_tables import broker_days_of, put_days
 from isr_batch.ingest.own_table.in_memory import RowsHere
 from isr_batch.ingest.own_table.mapping import TableMapping, mapped_columns
 from isr_batch.ingest.own_table.read_source import inputs_of_sources, read_input
-from isr_batch.ingest.own_table.spark_source import SparkRows
+from isr_batch.ingest.own_table.spark_source import SparkRows, rows_as_structs
 from isr_batch.lake import sizes
 from isr_batch.lake.arrow_read import contract_of, contract_schema, read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.ddl import quoted_for_spark
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.memory_lake import MemoryLake, MemoryTable
 from isr_batch.lake.tables.contract import Table
@@ -90,7 +91,7 @@ class SparkTables:
         self._sources = [(name, SparkRows(name, frame)) for name, frame in frames.items()]
         inputs = inputs_of_sources(self._sources, mapping)  # finds all mistakes before a row is read
         self._frames = {
-            given.section: frames[given.section].select(*map(_quoted_for_spark, given.columns)) for given in inputs
+            given.section: frames[given.section].select(*map(quoted_for_spark, given.columns)) for given in inputs
         }
         self._mapping, self._runs, self._kind, self._spark = mapping, runs, kind, spark
         self.engine = f"spark: {engine}"
@@ -114,7 +115,7 @@ class SparkTables:
         """Run ``work`` on the rows of whole partitions in the workers; its results have this schema."""
         parts = [
             frame.select(*self._keys(name), *(
-                F.struct(*map(_quoted_for_spark, frame.columns)).alias(other) if other == name
+                F.struct(*map(quoted_for_spark, frame.columns)).alias(other) if other == name
                 else F.lit(None).cast(self._frames[other].schema).alias(other) for other in self._frames
             ))
             for name, frame in self._frames.items()
@@ -145,8 +146,11 @@ class SparkTables:
         days = self._worked(
             _fetch_days_by_spark, contract_schema(FETCH_DAYS.name, FETCH_DAYS.column_names), None
         ).toArrow()
-        require_rows("fetches", days.num_rows)
-        instants = self._frames["fetches"].mapInArrow(
+        if not days.num_rows:
+            require_rows("fetches", int(not self._frames["fetches"].isEmpty()))
+            refused = self._worked(partial(_read_by_spark, QUARANTINE.name), arrow_schema(QUARANTINE), None)
+            raise without_fetches(refused.count(), refused.limit(1).toArrow())
+        instants = rows_as_structs(self._frames["fetches"]).mapInArrow(
             partial(_fetch_instants_of_spark_rows, self._mapping), from_arrow_schema(_INSTANTS)
         )
         pairs = instants.repartition("leader_id", "replica_id")
@@ -218,14 +222,9 @@ class _NearSilences(MemoryLake):
         return self._fetch_log()
 
 
-def _quoted_for_spark(name: str) -> str:
-    """Quote a column name for Spark's SQL."""
-    return f"`{name.replace('`', '``')}`"
-
-
 def _dotted(frame: DataFrame, name: str) -> str:
     """Quote a column, or a field in a column, for Spark's SQL."""
-    return _quoted_for_spark(name) if name in frame.columns else ".".join(map(_quoted_for_spark, name.split(".")))
+    return quoted_for_spark(name) if name in frame.columns else ".".join(map(quoted_for_spark, name.split(".")))
 
 
 def _worked_by_spark(
@@ -276,7 +275,8 @@ def _fetch_instants_of_spark_rows(mapping: TableMapping, batches: Iterator[pa.Re
     parts = list(batches)
     if not parts:
         return
-    (given,) = inputs_of_sources([("fetches", RowsHere("fetches", pa.Table.from_batches(parts)))], mapping)
+    fetches = pa.Table.from_struct_array(pa.Table.from_batches(parts)["row"])
+    (given,) = inputs_of_sources([("fetches", RowsHere("fetches", fetches))], mapping)
     with log_sql() as sql:
         read = read_input(sql, given, given.source.items)
     rows = given.checked.completed(read.rows)

@@ -16,7 +16,8 @@ from isr_batch.ingest.own_table.ingest import ingest_inputs
 from isr_batch.ingest.own_table.items import Source
 from isr_batch.ingest.own_table.mapping import TableMapping
 from isr_batch.ingest.own_table.read_source import inputs_of_sources
-from isr_batch.lake.arrow_read import contract_of, read_columns
+from isr_batch.lake.arrow_read import contract_of, contract_schema, read_columns
+from isr_batch.lake.arrow_rows import cast_rows
 from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lease import sole_writer
@@ -25,7 +26,7 @@ from isr_batch.lake.tables.timelines import VIEWS
 from isr_batch.nightly import replay_window
 from isr_batch.scoring.broker_check import can_be_compared, validate
 from isr_batch.scoring.late_checks import find_late_checks
-from isr_batch.session import start_session
+from isr_batch.session import in_utc, start_session
 from isr_batch.settings import Settings
 from udfs.batches.rule_runs import RuleRun
 
@@ -54,7 +55,8 @@ def save(place: str, sources: Sequence[tuple[str, Source]], mapping: TableMappin
     -------
     Lake
     """
-    lake, settings = opened(place), Settings()
+    settings = Settings()
+    lake = Lake(lambda: in_utc(start_session(settings.spark)), place, new_run_id())
     with write_run_log(lake, "analyze", None, settings.hash) as run, sole_writer(lake):
         inputs = inputs_of_sources(sources, mapping)
         found = ingest_inputs(lake, inputs, mapping, max_refused=settings.ingest.max_quarantine_ratio)
@@ -97,11 +99,13 @@ class StoredTables:
             for column, value in (where or {}).items():
                 rows = rows.where(rows[column] == value)
             return rows
+        schema = contract_schema(name, contract_of(name).column_names)
         if name in VIEWS:
             with InProcess(self._lake) as engine:
-                found = engine.arrow(engine.table(name))
+                # Its times have no zone; Spark would read them in that of the session.
+                found = cast_rows(engine.arrow(engine.table(name)), schema)
         else:
-            found = read_columns(self._lake, name, contract_of(name).column_names)
+            found = read_columns(self._lake, name, schema.names)
         return given_back(rows_where(found, where), self._kind, self._spark)
 
     @contextmanager

@@ -38,7 +38,8 @@ def no_rows(table: Table) -> pa.Table:
 
 def cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Select the columns of a schema from Arrow rows, and cast them to its types."""
-    return rows.select(schema.names).cast(schema)
+    rows = rows.select(schema.names)
+    return rows if rows.schema == schema else rows.cast(schema)  # a cast takes time even where nothing is to do
 
 
 def table_of_batches(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

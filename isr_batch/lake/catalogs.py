@@ -3,6 +3,7 @@
 from pyspark.errors import AnalysisException
 
 from isr_batch.errors import NoInputError, UsageError
+from isr_batch.lake.ddl import quoted_for_spark
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.outputs import TABLES
 
@@ -17,7 +18,7 @@ def require_catalog_schema(lake: Lake) -> None:
     """
     if not lake.catalog:
         return
-    name = ".".join(f"`{part.replace('`', '``')}`" for part in lake.root.split("."))
+    name = ".".join(map(quoted_for_spark, lake.root.split(".")))
     try:
         known = lake.spark.catalog.databaseExists(name)
     except AnalysisException:

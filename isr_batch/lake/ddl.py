@@ -12,6 +12,11 @@ from isr_batch.lake.tables.contract import Column, Table
 _CONSTRAINT: Final = "delta.constraints."
 
 
+def quoted_for_spark(name: str) -> str:
+    """Quote the name of a column or a table for Spark's SQL."""
+    return f"`{name.replace('`', '``')}`"
+
+
 def ddl_differences(table: Table, found: Mapping[str, str]) -> list[str]:
     """List in words how a stored table's columns and types (``found``) differ from its contract; empty if equal."""
     expected = _types_of_contract(table.columns)
@@ -79,9 +84,8 @@ def create_statement(table: Table, identifier: str) -> str:
 
 def _column_ddl(column: Column) -> str:
     """Name, type, NOT NULL and comment of a column."""
-    return (
-        f"`{column.name}` {column.type}{'' if column.nullable else ' NOT NULL'} COMMENT {sql_literal(column.comment)}"
-    )
+    required = "" if column.nullable else " NOT NULL"
+    return f"`{column.name}` {column.ddl_type}{required} COMMENT {sql_literal(column.comment)}"
 
 
 def table_properties(table: Table) -> dict[str, str]:

@@ -21,6 +21,7 @@ from isr_batch.lake.ddl import (
     constraints_since,
     create_statement,
     ddl_differences,
+    quoted_for_spark,
 )
 from isr_batch.lake.delta_files.commit import renew_constraints
 from isr_batch.lake.delta_files.create import create_table
@@ -77,7 +78,7 @@ class Lake:
     def identifier(self, name: str) -> str:
         """Return the name of a table for SQL: its path, or its name in the catalog."""
         parts = [*self.root.split("."), name] if self.catalog else ["delta", f"{self.root.rstrip('/')}/{name}"]
-        return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
+        return ".".join(map(quoted_for_spark, parts))
 
     def has(self, name: str) -> bool:
         """Whether the table, or every table under the view, exists."""

@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ from isr_batch.lake.lake_engine import (
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 from isr_batch.lake.tables.outputs import TABLES
+from isr_batch.session import in_utc
 
 TASKS_A_CORE: Final = 4
 """Number of tasks of a replay per core: several, so that cores do not idle until the longest task ends."""
@@ -173,7 +174,11 @@ class BySpark(LakeEngine):
     def __call__(self, text: str, **tables: DataFrame) -> DataFrame:
         """Implement `LakeEngine.__call__`."""
         used = {name: self._view(rows) for name, rows in tables.items() if f"{{{name}}}" in text}
-        return self._lake.spark.sql(text.format(**used) if used else text)
+        return self._session.sql(text.format(**used) if used else text)
+
+    @cached_property
+    def _session(self) -> SparkSession:
+        return in_utc(self._lake.spark)
 
     def _view(self, rows: DataFrame) -> str:
         """Register rows as a temporary view; return its name."""

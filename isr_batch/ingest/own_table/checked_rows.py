@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
@@ -75,12 +76,13 @@ class Checked:
         for name, other in self.same_as.items():
             rows = rows.append_column(name, rows[other])
         for number, field in enumerate(rows.schema):
-            if self._is_instant(field.name):
+            if field.name in self._instants:
                 rows = rows.set_column(number, field.name, rows[field.name].cast(pa.timestamp("us", "UTC")))
         return rows
 
-    def _is_instant(self, name: str) -> bool:
-        return any(column.name == name and column.type == "TIMESTAMP" for column in self.table.columns)
+    @cached_property
+    def _instants(self) -> set[str]:
+        return {column.name for column in self.table.columns if column.type == "TIMESTAMP"}
 
 
 def checked_rows(

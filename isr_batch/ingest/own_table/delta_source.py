@@ -13,6 +13,7 @@ from isr_batch.errors import NoInputError
 from isr_batch.ingest.own_table.items import Item, Source
 from isr_batch.ingest.own_table.mapping import TableMapping
 from isr_batch.lake.addresses import require_delta_path
+from isr_batch.lake.ddl import quoted_for_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,7 +80,7 @@ class DeltaTable:
 
     def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":  # noqa: D102
         rows = lake.spark.read.format("delta").load(f"file:{self.place}")
-        return _rows_of_delta_files(rows, items).select(*(f"`{name.replace('`', '``')}`" for name in columns))
+        return _rows_of_delta_files(rows, items).select(*map(quoted_for_spark, columns))
 
 
 def _rows_of_delta_files(rows: "DataFrame", items: Sequence[Item]) -> "DataFrame":

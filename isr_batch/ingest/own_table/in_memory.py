@@ -85,15 +85,13 @@ def input_tables(
     refused = pa.concat_tables(each.refused for each in read.values())
     lake.put(QUARANTINE, _columns_same_in_all(QUARANTINE, refused, {"rows_kept": False, "ingest_run": ""}))
     for section, each in read.items():
-        rows = [no_rows(each.checked.table)]
-        for cluster_id in clusters:
-            rows += _rows_by_day(
-                sql,
-                read,
-                section,
-                RowsOfCluster(each.checked, cluster_id, "appends" if mapping.appends else "inferred"),
-            )
-        nullable = pa.schema([field.with_nullable(True) for field in rows[0].schema])
+        source = "appends" if mapping.appends else "inferred"
+        rows = [
+            part
+            for cluster_id in clusters
+            for part in _rows_by_day(sql, read, section, RowsOfCluster(each.checked, cluster_id, source))
+        ] or [no_rows(each.checked.table)]
+        nullable = pa.schema([field.with_nullable(True) for field in arrow_schema(each.checked.table)])
         lake.put(each.checked.table, pa.concat_tables(part.cast(nullable) for part in rows))
     return lake
 

@@ -36,6 +36,7 @@ from isr_batch.ingest.own_table.read_source import (
     split_refused,
     with_dictionaries,
 )
+from isr_batch.ingest.own_table.spark_source import rows_as_structs
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.delta_files.stores import Store
@@ -93,7 +94,7 @@ def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) ->
     with rows_at_a_time(lake.spark, ROWS_AT_ONCE):
         for given, items in fetches:
             check = partial(_packets_of_checked_rows, given.checked, given.quarantine_name(items), buckets)
-            rows = given.source.frame(lake, items, given.columns)
+            rows = rows_as_structs(given.source.frame(lake, items, given.columns))
             frames.append(rows.mapInArrow(check, from_arrow_schema(_PACKETS)))
         every = reduce(DataFrame.unionAll, frames)
         kept = every.localCheckpoint(eager=False, storageLevel=StorageLevel.DISK_ONLY)
@@ -170,7 +171,8 @@ def _packets_of_checked_rows(
     """Check rows of the table, and yield the clean and the refused ones in packets."""
     with ArrowSql(threads=1) as sql:
         for batch in batches:
-            for answer in sql.batches(checked.text, ROWS_AT_ONCE, rows=pa.table(batch)):
+            rows = pa.table(pa.RecordBatch.from_struct_array(batch.column("row")))
+            for answer in sql.batches(checked.text, ROWS_AT_ONCE, rows=rows):
                 clean, bad = split_refused(answer)
                 if bad.num_rows:
                     yield _packet_of_bucket("", _NO_DAY, 0, REFUSED, quarantine_rows_of_source(bad, checked, name))

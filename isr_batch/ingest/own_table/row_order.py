@@ -49,25 +49,25 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
     # Rows of one set and time are usually copies of one row, the lake's and the source's, and equal in all columns.
     others = [name for name in rows.column_names if name not in {time, *keys}]
     which = np.cumsum(is_first)[tied]
-    differs = _differs(rows, others, which, order[tied])
+    alike = rows.select(others).take(pa.array(order[tied]))
+    differs = _differs(alike, which)
     mixed = np.isin(which, which[differs & ~is_first[tied]])
     if mixed.any():
         # Only the few rows of equal set and time that differ have to be sorted by all columns.
-        places, within = order[tied[mixed]], which[mixed]
-        few = rows.take(pa.array(places))
+        places, within, few = order[tied[mixed]], which[mixed], alike.filter(pa.array(mixed))
         sort = np.lexsort([np.arange(len(places)), *(_numbered_values(few[name]) for name in others), within])
         order[tied[mixed]] = places[sort]
-        differs[mixed] = _differs(rows, others, within, places[sort])
+        differs[mixed] = _differs(few.take(pa.array(sort)), within)
     is_first[tied] = differs
     return order, is_first
 
 
-def _differs(rows: pa.Table, names: Sequence[str], which: Ints, places: Ints) -> Bools:
+def _differs(rows: pa.Table, which: Ints) -> Bools:
     """Return whether each row differs from the row before: in ``which``, a number per set and time, or in a column."""
-    differs = np.ones(len(places), np.bool_)
+    differs = np.ones(len(which), np.bool_)
     differs[1:] = np.diff(which) != 0
-    for name in names:
-        values = _numbered_values(rows[name])[places]
+    for column in rows.columns:
+        values = _numbered_values(column)
         differs[1:] |= values[1:] != values[:-1]
     return differs
 

@@ -21,6 +21,7 @@ from isr_batch.ingest.own_table.column_values import CORRUPT, quoted_name
 from isr_batch.ingest.own_table.items import Item, Source
 from isr_batch.ingest.own_table.mapping import Csv, Format, TableMapping
 from isr_batch.lake.addresses import is_address, is_glob, is_table_name, require_no_credentials
+from isr_batch.lake.ddl import quoted_for_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -146,7 +147,7 @@ class ParquetFiles:
         if Path(self.place).is_dir():
             reader = reader.option("basePath", f"file:{self.place}")
         rows = reader.parquet(*(f"file:{item.name}" for item in items))
-        return rows.select(*(f"`{name.replace('`', '``')}`" for name in columns))
+        return rows.select(*map(quoted_for_spark, columns))
 
 
 def _merged_columns(place: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:

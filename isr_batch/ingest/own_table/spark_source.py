@@ -14,6 +14,7 @@ from isr_batch.errors import NoInputError, UsageError
 from isr_batch.ingest.own_table.column_values import CORRUPT
 from isr_batch.ingest.own_table.items import Item
 from isr_batch.ingest.own_table.mapping import Csv, TableMapping
+from isr_batch.lake.ddl import quoted_for_spark
 from isr_batch.lake.spark_writes import is_delta
 
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ _NOT_THERE: Final = (
     "DELTA_MISSING_DELTA_TABLE", "DELTA_SCHEMA_NOT_SET", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND",
     "REQUIRES_SINGLE_PART_NAMESPACE",
 )  # fmt: skip
+
+
+def rows_as_structs(frame: "DataFrame") -> "DataFrame":
+    """Put each row into a struct, the only column: `mapInArrow` of PySpark does not find names with dots."""
+    return frame.select(F.struct(*map(quoted_for_spark, frame.columns)).alias("row"))
 
 
 def csv_frame(spark: "SparkSession", paths: Sequence[str], csv: Csv) -> "DataFrame":
@@ -92,7 +98,7 @@ class SparkSource:
         return self.frame(None, items, columns).toArrow()
 
     def frame(self, lake: "Lake | None", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":  # noqa: ARG002, D102
-        return self._of(items).select(*(f"`{name.replace('`', '``')}`" for name in columns))
+        return self._of(items).select(*map(quoted_for_spark, columns))
 
 
 class SparkRows(SparkSource):

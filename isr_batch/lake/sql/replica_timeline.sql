@@ -197,6 +197,7 @@ SELECT
   END AS lag_ms,
   NOT has_no_lag AND last_caught_up_time_ms > 0 AS lag_grows,
   lag_messages, last_caught_up_time_ms, in_isr,
-  CAST(timestamp_micros(at_us) AS DATE) AS event_date
+  -- The day in UTC, also in sessions of another time zone.
+  DATE '1970-01-01' + CAST((at_us - at_us % 86400000000) / 86400000000 AS INT) AS event_date
 FROM changed
 WHERE is_new

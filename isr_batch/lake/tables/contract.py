@@ -12,6 +12,11 @@ class Column:
     comment: str
     nullable: bool = True
 
+    @property
+    def ddl_type(self) -> str:
+        """The type for DDL: what Spark takes TIMESTAMP for is a setting of the user's session."""
+        return "TIMESTAMP_LTZ" if self.type == "TIMESTAMP" else self.type
+
 
 def columns(ddl: str) -> tuple[Column, ...]:
     """Parse the columns of a contract, one per line: ``name TYPE [NOT NULL] -- comment``.
@@ -52,7 +57,7 @@ class Table:
     @property
     def schema_ddl(self) -> str:
         """Names and types of the columns as DDL, which ``spark.createDataFrame`` and ``cast`` accept."""
-        return ", ".join(f"{column.name} {column.type}" for column in self.columns)
+        return ", ".join(f"{column.name} {column.ddl_type}" for column in self.columns)
 
 
 def key_columns(*names: str) -> tuple[Column, ...]:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import isr_batch
-from isr_batch.errors import NoInputError, UsageError
+from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from tests.unit.api.test_analyze import NAMES, RULES, SAMPLE, counted, frames
 
 ROOT = Path(__file__).parents[3]
@@ -85,6 +86,20 @@ def test_mistakes(spark_session: SparkSession) -> None:
         isr_batch.analyze(rows)
     with pytest.raises(NoInputError, match="fetches has no rows"):
         _ = isr_batch.analyze(rows.limit(0), mapping=NAMES).shrinks
+
+
+def test_names_with_dots(spark_session: SparkSession) -> None:
+    """PySpark itself does not find such columns when it calls a Python function."""
+    some = frames()["fetches"].filter(pc.equal(frames()["fetches"]["partition"], 0))
+    names = {**NAMES, "leader_id": "lead.er `s"}
+    rows = spark_session.createDataFrame(some).withColumnRenamed("leader", "lead.er `s")
+    settings: dict[str, Any] = {"rules": "kafka-3.7", "lag_time_ms": 4000}
+    expected = isr_batch.analyze(some, mapping=NAMES, **settings).changes
+    assert counted(isr_batch.analyze(rows, mapping=names, **settings).changes.toArrow()) == counted(expected)
+    assert len(expected) > 10
+    none = isr_batch.analyze(rows.withColumn("handled_us", F.lit(None).cast("bigint")), mapping=names)
+    with pytest.raises(QualityGateError, match=f"all {len(some)} rows were refused, the first one: required value"):
+        _ = none.shrinks
 
 
 def test_engine_that_was_asked_for(spark_session: SparkSession) -> None:

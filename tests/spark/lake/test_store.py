@@ -16,6 +16,7 @@ from isr_batch.lake.catalogs import require_catalog_schema, require_tables
 from isr_batch.lake.ddl import create_statement
 from isr_batch.lake.delta_files.stores import log_store
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.spark_writes import retrying
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.contract import Column, Table
@@ -278,3 +279,20 @@ def test_conflicts_are_retried_then_reported(monkeypatch: pytest.MonkeyPatch) ->
 def test_quotes_in_names_and_comments_survive() -> None:
     statement = create_statement(SMALL, "delta.`/a``b/small`")
     assert r"COMMENT 'It\'s a table'" in statement
+
+
+def test_days_and_times_are_those_of_utc(lake: Lake) -> None:
+    """Whatever the settings of the user's session: a lake's queries are refused, or do not depend on them."""
+    session = lake.spark.newSession()
+    elsewhere = BySpark(Lake(session, lake.root))
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    with pytest.raises(UsageError, match="timeZone of the Spark session is America/New_York, and the days"):
+        elsewhere("SELECT 1")
+    session.conf.set("spark.sql.session.timeZone", "Etc/UTC")
+    session.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    with pytest.raises(UsageError, match="timestampType of the Spark session is TIMESTAMP_NTZ"):
+        elsewhere("SELECT 1")
+    session.sql(create_statement(SHRINK_VERDICTS, lake.identifier("shrink_verdicts")))
+    assert dict(session.read.format("delta").load(f"{lake.root}/shrink_verdicts").dtypes)["change_time"] == "timestamp"
+    session.conf.set("spark.sql.timestampType", "TIMESTAMP_LTZ")
+    assert elsewhere("SELECT 1").count() == 1

@@ -178,6 +178,20 @@ def test_partitions_one_by_one(by_mapping: isr_batch.Analysis[Any], tables: Path
     assert len(of_pandas(groups[0].to_pandas())) == shrinks(groups[0]).num_rows
 
 
+def test_times_of_pandas_in_a_session_of_another_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are in its zone without saying so, unless they were without a zone before."""
+    monkeypatch.setattr("isr_batch.api.group._zone_of_session", lambda: "America/New_York")
+    rows = of_partition(frames()["fetches"], "busy", 0)
+    here = rows["handled_us"].cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", "America/New_York"))
+    group = rows.append_column("at", pc.local_timestamp(here)).to_pandas()
+    with pytest.raises(UsageError, match="at has no time zone, and Spark gives pandas a TIMESTAMP in the session's"):
+        isr_batch.shrink_udf_pandas(mapping={**NAMES, "handled_time": "at"})(group)
+    named = {**NAMES, "handled_time": {"column": "at", "time_zone": "America/New_York"}}
+    found = isr_batch.shrink_udf_pandas(mapping=named, lag_time_ms=4000)(group)
+    assert len(found) > 1
+    assert len(found) == isr_batch.shrink_udf(mapping=NAMES, lag_time_ms=4000)(rows).num_rows
+
+
 def test_facts_that_no_single_partition_shows() -> None:
     """Its follower stops while the leader's other partitions go on: alone its log just ends."""
     second = [{"topic": "t", "partition": part, "leader_id": 1, "replica_id": replica, "fetch_offset": s * 10,
