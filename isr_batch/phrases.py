@@ -46,7 +46,7 @@ def hours_text(hours: float) -> str:
 
 def seconds_text(times_ms: Sequence[int]) -> str:
     """Write the range of some times, from the least to the largest, in seconds."""
-    least, most = (f"{ms / 1000:.3g}" for ms in (min(times_ms), max(times_ms)))
+    least, most = (three_digits(ms / 1000) for ms in (min(times_ms), max(times_ms)))
     return f"{least} s" if least == most else f"{least} to {most} s"
 
 
@@ -75,12 +75,17 @@ def least_to_largest(numbers: Sequence[int]) -> str:
 def later_or_sooner(best_ms: float, yours_ms: float) -> str:
     """Write how much later, or sooner, a rule detects failures than yours does; empty below a tenth of a second."""
     late_s = round((best_ms - yours_ms) / 1000, 1)
-    return f"{abs(late_s):.3g} s {'later' if late_s > 0 else 'sooner'}" if late_s else ""
+    return f"{three_digits(abs(late_s))} s {'later' if late_s > 0 else 'sooner'}" if late_s else ""
 
 
 def lost_records_at_most(number: int | None) -> str:
     """Write how many records are lost at most; None is an unknown number."""
     return "not known" if number is None else "none" if not number else f"up to {number:,}"
+
+
+def three_digits(number: float) -> str:
+    """Write a number with three significant digits, or all digits of an integer: never with a positive exponent."""
+    return f"{number:,.0f}" if abs(number) >= 999.5 else f"{number:.3g}"  # noqa: PLR2004 (is 1,000 when rounded)
 
 
 def rounded(value: object) -> object:

@@ -384,8 +384,11 @@ def clusters_worst_first(own: OwnShrinks) -> list[Row]:
 
 
 def incidents_worst_first(incidents: Iterable[Row]) -> list[Row]:
-    """Order incidents: most healthy followers dropped first, then most drops by leaders."""
-    return sorted(incidents, key=lambda one: (-one["spurious"], -one["genuine"] - one["unknown"], one["first_us"]))
+    """Order incidents: by healthy followers dropped, then by drops by leaders, then by the controller."""
+    return sorted(
+        incidents,
+        key=lambda one: (-one["spurious"], -one["genuine"] - one["unknown"], -one["excluded"], one["first_us"]),
+    )
 
 
 def _brokers_by_drops(incidents: Sequence[Row], kind: str) -> list[int]:

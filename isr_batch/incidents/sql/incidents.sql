@@ -66,7 +66,7 @@ late AS (
 ),
 silences AS (
   SELECT
-    g.cluster_id, g.fault_id, g.incident, max(epoch_ms(e.end_time) - epoch_ms(e.event_time)) AS silent_ms, count(*) AS silences,
+    g.cluster_id, g.fault_id, g.incident, max((epoch_us(e.end_time) - epoch_us(e.event_time)) // 1000) AS silent_ms, count(*) AS silences,
     sum(epoch_us(e.end_time) - epoch_us(e.event_time))::BIGINT AS silent_us,
     min(epoch_us(e.event_time)) AS silent_from_us, max(epoch_us(e.end_time)) AS silent_until_us
   FROM grouped AS g
