@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 NAMES: Final = 12
-"""Maximum number of known names that are listed if no similar one exists."""
+"""Maximum number of brokers, or of known names where no similar one exists, that are listed."""
+PARTS: Final = 8
+"""Maximum number of brokers whose drops a sentence describes one by one."""
 _TIMES: Final = ("", "once", "twice", "three times", "four times", "five times", "six times")
 
 
@@ -23,8 +25,17 @@ def listed(names: Iterable[object], by: str = "and") -> str:
 
 
 def brokers_text(ids: Sequence[int]) -> str:
-    """Write the names of brokers in a sentence."""
-    return f"broker{'' if len(ids) == 1 else 's'} {listed(ids)}"
+    """Write the names of brokers in a sentence; of many, the first ones and the number of the others."""
+    more = [f"{len(ids) - NAMES + 1} others"] if len(ids) > NAMES else []
+    return f"broker{'' if len(ids) == 1 else 's'} {listed([*ids[: NAMES - 1 if more else None], *more])}"
+
+
+def largest_parts(parts: Sequence[tuple[int, str]]) -> str:
+    """Join parts of a sentence, each with its drops; of many, those with most drops, and how many are left out."""
+    kept = sorted(sorted(range(len(parts)), key=lambda n: -parts[n][0])[:PARTS])
+    rest = sum(number for number, _ in parts) - sum(parts[n][0] for n in kept)
+    more = [f"{len(parts) - PARTS} more ({count_of(rest, 'drop')})"] if len(parts) > PARTS else []
+    return "; ".join([*(parts[n][1] for n in kept), *more])
 
 
 def times_in_words(number: int) -> str:

@@ -83,13 +83,14 @@ def cluster_timeline(
         """Return the position of an instant, cut to the timeline."""
         return share_of_timeline(min(max(us, first), last), (first, last))
 
-    happened = [row | {"more": ""} for row in events if row["kind"] != "silent" and first <= row["from_us"] <= last]
+    shown = [row for row in events if row["broker_id"] in brokers]
+    happened = [row | {"more": ""} for row in shown if row["kind"] != "silent" and first <= row["from_us"] <= last]
     happened += [
         {
             "broker_id": row["broker_id"], "kind": "election", "from_us": row["at_us"],
             "more": f" leader of {count_of(row['partitions'], 'partition')}",
         }
-        for row in elections
+        for row in elections if row["broker_id"] in brokers
     ]  # fmt: skip
     signs = [
         {
@@ -104,9 +105,9 @@ def cluster_timeline(
             "x": x(row["from_us"]), "width": round(max(0.17, x(row["until_us"]) - x(row["from_us"])), 2),
             "y": middle[row["broker_id"]] - LANE // 2 + 3,
             "says": f"{time_text(row['from_us'], '%H:%M:%S')}: broker {row['broker_id']} was silent for {lasted}",
-            "label": f"silent {lasted}" if row["broker_id"] in brokers else "",
+            "label": f"silent {lasted}",
         }
-        for row in events if row["kind"] == "silent"
+        for row in shown if row["kind"] == "silent"
         for lasted in [seconds_text([(row["until_us"] - row["from_us"]) // 1000])]
     ]  # fmt: skip
     coverage = of(own.tables["coverage"].to_pylist())
