@@ -10,16 +10,6 @@ from typing import Any
 from llvmlite.binding import Linkage
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
-from numba.core.types import BaseFunction
-
-_UNUSED = {
-    "with_lifting", "inline_closure_likes", "Rewrite dynamic raises", "make_function_op_code_to_jit_function",
-    "inline_inlinables", "inline_overloads", "find_literally", "annotate_types", "dump_parfor_diagnostics",
-}  # fmt: skip
-"""Passes of numba's for what no kernel has: ``with``, closures, exceptions, inlining before LLVM, annotated sources."""
-_KNOWN: dict[tuple[Any, ...], tuple[Any, Any]] = {}
-"""Signatures of numba's own functions by function and types, each with the key of its implementation."""
-_find_signature: Any = BaseFunction.get_call_type
 
 
 class _Part(JITCodeLibrary):  # type: ignore[misc]  # numba comes without types
@@ -65,40 +55,17 @@ class _EntryPoint(JITCodeLibrary):  # type: ignore[misc]
         super()._optimize_final_module()
 
 
-def _known_signature(function: Any, context: Any, types: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Find the signature of a call of numba's own function once; numba tries all overloads for each addition."""
-    if named:
-        return _find_signature(function, context, types, named)
-    call = function.key, types
-    if call not in _KNOWN:
-        signature = _find_signature(function, context, types, named)
-        _KNOWN[call] = signature, function._impl_keys[signature.args]  # noqa: SLF001  # where numba looks it up
-    signature, function._impl_keys[signature.args] = _KNOWN[call]  # noqa: SLF001
-    return signature
-
-
 class LinkedForCallers(Compiler):  # type: ignore[misc]
     """Pipeline of ``numba.njit`` for a function that only compiled functions call."""
 
     library: type[JITCodeLibrary] = _Part
 
     def define_pipelines(self) -> Any:
-        """Use those of numba's own passes that kernels need, but put the result into a `_Part` or an `_EntryPoint`."""
+        """Use numba's own passes, but put their result into a `_Part` or an `_EntryPoint`."""
         state = self.state
         state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
-        pipelines = super().define_pipelines()
-        for pipeline in pipelines:
-            pipeline.passes = [step for step in pipeline.passes if step[0]._name not in _UNUSED]  # noqa: SLF001
-        return pipelines
-
-    def compile_extra(self, func: Any) -> Any:
-        """Compile a function; other code of this process finds numba unchanged."""
-        before, BaseFunction.get_call_type = BaseFunction.get_call_type, _known_signature
-        try:
-            return super().compile_extra(func)
-        finally:
-            BaseFunction.get_call_type = before
+        return super().define_pipelines()
 
 
 class LinkedForPython(LinkedForCallers):
