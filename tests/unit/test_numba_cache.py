@@ -207,4 +207,5 @@ def test_the_machine_code_of_each_function_that_python_calls_is_kept() -> None:
     modules = [import_module(module.name) for module in pkgutil.walk_packages(udfs.__path__, "udfs.")]
     entries = {one for module in modules for one in vars(module).values() if isinstance(one, Entry)}
     assert len(entries) > 10
-    assert [one.py_func.__name__ for one in entries if not isinstance(one.compiled._cache, numba_cache._MachineCode)] == []
+    forgotten = [one for one in entries if not isinstance(one.compiled._cache, numba_cache._MachineCode)]
+    assert [one.py_func.__name__ for one in forgotten] == []
