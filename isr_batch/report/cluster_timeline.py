@@ -16,7 +16,7 @@ LANE: Final = 58
 BAR: Final = 15
 """Height of the largest bar on either side of a lane's middle, above and below which signs and labels have room."""
 MOST_LANES: Final = 12
-"""Number of brokers with a lane of their own; in a cluster with more, the others share one."""
+"""Maximum number of brokers with one lane each; in a cluster with more, the others share a lane."""
 LEAST: Final = 4
 NARROWEST: Final = 0.42
 EDGE: Final = 3
