@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 NAMES: Final = 12
-"""Maximum number of known names that are listed if no similar one exists."""
+"""Maximum number of brokers, or of known names where no similar one exists, that are listed."""
+PARTS: Final = 8
+"""Maximum number of brokers whose drops a sentence describes one by one."""
 _TIMES: Final = ("", "once", "twice", "three times", "four times", "five times", "six times")
 
 
@@ -23,8 +25,17 @@ def listed(names: Iterable[object], by: str = "and") -> str:
 
 
 def brokers_text(ids: Sequence[int]) -> str:
-    """Write the names of brokers in a sentence."""
-    return f"broker{'' if len(ids) == 1 else 's'} {listed(ids)}"
+    """Write the names of brokers in a sentence; of many, the first ones and the number of the others."""
+    more = [f"{len(ids) - NAMES + 1} others"] if len(ids) > NAMES else []
+    return f"broker{'' if len(ids) == 1 else 's'} {listed([*ids[: NAMES - 1 if more else None], *more])}"
+
+
+def largest_parts(parts: Sequence[tuple[int, str]]) -> str:
+    """Join parts of a sentence, each with its drops; of many, those with most drops, and how many are left out."""
+    kept = sorted(sorted(range(len(parts)), key=lambda n: -parts[n][0])[:PARTS])
+    rest = sum(number for number, _ in parts) - sum(parts[n][0] for n in kept)
+    more = [f"{len(parts) - PARTS} more ({count_of(rest, 'drop')})"] if len(parts) > PARTS else []
+    return "; ".join([*(parts[n][1] for n in kept), *more])
 
 
 def times_in_words(number: int) -> str:
@@ -46,7 +57,7 @@ def hours_text(hours: float) -> str:
 
 def seconds_text(times_ms: Sequence[int]) -> str:
     """Write the range of some times, from the least to the largest, in seconds."""
-    least, most = (f"{ms / 1000:.3g}" for ms in (min(times_ms), max(times_ms)))
+    least, most = (three_digits(ms / 1000) for ms in (min(times_ms), max(times_ms)))
     return f"{least} s" if least == most else f"{least} to {most} s"
 
 
@@ -75,12 +86,17 @@ def least_to_largest(numbers: Sequence[int]) -> str:
 def later_or_sooner(best_ms: float, yours_ms: float) -> str:
     """Write how much later, or sooner, a rule detects failures than yours does; empty below a tenth of a second."""
     late_s = round((best_ms - yours_ms) / 1000, 1)
-    return f"{abs(late_s):.3g} s {'later' if late_s > 0 else 'sooner'}" if late_s else ""
+    return f"{three_digits(abs(late_s))} s {'later' if late_s > 0 else 'sooner'}" if late_s else ""
 
 
 def lost_records_at_most(number: int | None) -> str:
     """Write how many records are lost at most; None is an unknown number."""
     return "not known" if number is None else "none" if not number else f"up to {number:,}"
+
+
+def three_digits(number: float) -> str:
+    """Write a number with three significant digits, or all digits of an integer: never with a positive exponent."""
+    return f"{number:,.0f}" if abs(number) >= 999.5 else f"{number:.3g}"  # noqa: PLR2004 (is 1,000 when rounded)
 
 
 def rounded(value: object) -> object:

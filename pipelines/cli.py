@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer.core import TyperOption
 
 from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained_error
 from isr_batch.rule_names import require_rule_names, take_in_rule_file
@@ -68,6 +69,13 @@ def _show_version(asked: bool) -> None:  # noqa: FBT001
         Output().text([f"isr-batch {version('isr-batch')}"])
         raise typer.Exit
 
+
+def _type_in_help(option: TyperOption, ctx: typer.Context) -> str | None:
+    """Return what a help page says of an option's value; typer says ``<bool>`` of a flag, which takes none."""
+    return option.metavar or (None if option.is_flag else option.display_type(ctx))
+
+
+TyperOption.display_type_rich = _type_in_help  # type: ignore[method-assign,assignment]
 
 app = typer.Typer(
     name="isr-batch",

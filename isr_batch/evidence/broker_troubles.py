@@ -168,7 +168,7 @@ def pauses_in_words(absence: Row) -> str:
     longest = _pause_length_text(absence["longest_us"])
     of_jvm = is_of_jvm(absence)
     if of_jvm is False:
-        pause = f"longest pause in gc.log: {longest}" if absence["pauses"] else f"gc.log has none of {LEAST_MS} ms"
+        pause = f"longest pause in gc.log: {longest}" if absence["pauses"] else f"gc.log has none of {LEAST_MS} ms then"
         return f"it was no pause of its JVM ({pause})"
     if not absence["pauses"] or _paused_share(absence) < _NOTHING_OF_IT:
         return ""

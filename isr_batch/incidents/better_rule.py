@@ -5,7 +5,7 @@ from typing import Final
 
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row
 from isr_batch.incidents.rule_choices import RuleChoice, Span, rule_choices
-from isr_batch.phrases import count_of, later_or_sooner, listed, lost_records_at_most, times_in_words
+from isr_batch.phrases import later_or_sooner, listed, lost_records_at_most, three_digits, times_in_words
 from udfs.rules import REGISTRY
 
 NAMED: Final = 3
@@ -62,10 +62,10 @@ def _followers_kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluste
     if dropped != yours.spurious:
         number = f"{best.spurious or 'no'} healthy follower{'' if best.spurious == 1 else 's'}"
         return f"drops {number} in the replay, in which your rule, {yours.yours[0]}, drops {yours.spurious:,}"
-    kept = count_of(yours.spurious, "healthy follower")
-    if best.spurious:
-        return f"would have kept {yours.spurious - best.spurious:,} of {kept}"
-    return f"would have kept {f'the {kept}' if yours.spurious == 1 else f'all {kept}'}"
+    if yours.spurious == 1:
+        return "would have kept the healthy follower"
+    kept = f"{yours.spurious - best.spurious:,} of" if best.spurious else "all"
+    return f"would have kept {kept} {yours.spurious:,} healthy followers"
 
 
 def _price(best: RuleChoice, yours: RuleChoice) -> list[str]:
@@ -106,4 +106,4 @@ def _price_of_better_rule(what: str, best: str, yours: str) -> str:
 
 def _price_in_seconds(span: Span | None) -> str:
     """Write a number of seconds, the lower end of its range; "not known" for None."""
-    return "not known" if span is None else f"{span[0]:.3g} s"
+    return "not known" if span is None else f"{three_digits(span[0])} s"

@@ -223,7 +223,8 @@ def _card_next_on_host(incident: Row) -> str:
     if of_jvm:
         return "gc.log, and the heap and collector of its JVM"
     gc = "" if of_jvm is False else "gc.log and safepoints; "
-    return f"{gc}stalls of the disk, CPU steal and limits, swap, a migrated machine (sar, dmesg)"
+    network = "" if incident["silent_ms"] else ", or its network (ReplicaFetcher errors in its server.log)"
+    return f"{gc}stalls of the disk, CPU steal and limits, swap, a migrated machine (sar, dmesg){network}"
 
 
 def _card_next_of_controller(incident: Row, host: str) -> str:

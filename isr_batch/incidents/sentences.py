@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Final
 
 from isr_batch.incidents.incident_story import (
@@ -19,7 +20,7 @@ from isr_batch.incidents.incident_story import (
 )
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
 from isr_batch.ingest.folder.folder_warnings import assumed_lag_time_sentence, release_not_logged_sentence
-from isr_batch.phrases import brokers_text, count_of, listed, seconds_text, times_in_words
+from isr_batch.phrases import brokers_text, count_of, largest_parts, listed, seconds_text, times_in_words
 from isr_batch.shown_times import time_text, zone_name
 
 CALLED: Final = {
@@ -66,16 +67,16 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
     said = [_sentence_healthy(every, counts, incidents, f"{who} {perhaps}", form)] if dropped else left or [nobody]
     judged = counts["spurious"] + counts["genuine"]
     if dropped and not judged:
-        none = f"None of the {dropped} followers that {who} dropped can"
+        none = f"None of the {dropped:,} followers that {who} dropped can"
         begin = none if dropped > 1 else f"The follower that {who} dropped cannot"
         said = [f"{begin} be judged by the replay{_sentence_unjudged(cluster, form)}."]
     if counts["genuine"]:
         said.append(_sentence_genuine(counts["genuine"], incidents, form))
     if counts["excluded"]:
-        removed = f"{counts['excluded']} {_was_or_were(counts['excluded'])} removed by the controller"
+        removed = f"{counts['excluded']:,} {_was_or_were(counts['excluded'])} removed by the controller"
         said.append(f"{removed}: {_moments_by_broker(incidents, 'excluded', form)}.")
     if counts["unknown"]:
-        cannot = f"{counts['unknown']} cannot be judged{_sentence_unjudged(cluster, form)}" if judged else ""
+        cannot = f"{counts['unknown']:,} cannot be judged{_sentence_unjudged(cluster, form)}" if judged else ""
         if unjudged := "; ".join(filter(None, [cannot, _sentences_of_suspects(incidents, form)])):
             said.append(f"{unjudged}.")
     said += left if dropped else []
@@ -170,15 +171,16 @@ def _assumed_sentences_of_table(cluster: Row) -> list[str]:
 
 def _sentence_healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom: str, form: str) -> str:
     spurious, judged = counts["spurious"], counts["spurious"] + counts["genuine"]
-    none = "none" if judged == dropped else f"none of the {judged} that can be judged"
-    of = f"Of {count_of(dropped, 'follower')} that {whom}, {spurious or none} {_was_or_were(spurious)} healthy"
+    none = "none" if judged == dropped else f"none of the {judged:,} that can be judged"
+    healthy = f"{spurious:,}" if spurious else none
+    of = f"Of {count_of(dropped, 'follower')} that {whom}, {healthy} {_was_or_were(spurious)} healthy"
     guilty = [
         one | {"made": made_healthy(one), "spared": one["spurious_of_stopped"], "failed": falls_behind_in_story(one)}
         for one in incidents if one["spurious"]
     ]  # fmt: skip
     if not guilty:
         return f"{of}."
-    parts = []
+    parts: list[tuple[int, str]] = []
     made = [one for one in guilty if one["made"]]
     starved = [one for one in made if one["silent_ms"] and one["silences"] >= STARVED]
     silent = [one for one in made if one["silent_ms"] and one["silences"] < STARVED]
@@ -187,64 +189,61 @@ def _sentence_healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom:
     others = [one for one in made if not one["silent_ms"] and not one["unreached"] and not one["stopped"]]
     for broker, of_broker, number in _incidents_of_brokers(silent, "made"):
         times = seconds_text([one["silent_ms"] for one in of_broker])
-        parts.append(f"broker {broker} was silent for {times} {_moments(of_broker, form)}, then dropped {number}")
-    parts += [f"broker {one['fault_id']} {silence_in_story(one)}, and dropped {one['made']}" for one in starved]
-    for broker, of_broker, number in _incidents_of_brokers(unreached, "made"):
-        when = f"could not be reached {_moments(of_broker, form)}, and dropped {number}"
-        parts.append(f"broker {broker} {when} ({why_healthy_in_story(of_broker, number)})")
-    for broker, of_broker, number in _incidents_of_brokers(stopped, "made"):
-        when = f"stopped fetching {_moments(of_broker, form)}, then dropped {number}"
-        parts.append(f"broker {broker} {when} ({why_healthy_in_story(of_broker, number)})")
+        text = f"broker {broker} was silent for {times} {_moments(of_broker, form)}, then dropped {number}"
+        parts.append((number, text))
+    parts += [
+        (one["made"], f"broker {one['fault_id']} {silence_in_story(one)}, and dropped {one['made']}") for one in starved
+    ]
+    for some, what in ((unreached, "could not be reached {}, and"), (stopped, "stopped fetching {}, then")):
+        for broker, of_broker, number in _incidents_of_brokers(some, "made"):
+            when = f"{what.format(_moments(of_broker, form))} dropped {number}"
+            parts.append((number, f"broker {broker} {when} ({why_healthy_in_story(of_broker, number)})"))
     for broker, of_broker, number in _incidents_of_brokers(others, "made"):
         whom = brokers_text(sorted({replica for one in of_broker for replica in one["healthy"]}))
         why = f"{whom}: {why_healthy_in_story(of_broker, number)}"
-        parts.append(f"broker {broker} dropped {number} {_moments(of_broker, form)} ({why})")
+        parts.append((number, f"broker {broker} dropped {number} {_moments(of_broker, form)} ({why})"))
     for broker, of_broker, number in _incidents_of_brokers(guilty, "undelivered"):
         how = " or ".join(dict.fromkeys(undelivered_in_story(one) for one in of_broker))
-        parts.append(
-            f"broker {broker} {how} {_moments(of_broker, form)} ({number}; they were due while the leader served "
-            "others: suspect the network, or a follower that did not read)"
-        )
+        why = "they were due while the leader served others: suspect the network, or a follower that did not read"
+        parts.append((number, f"broker {broker} {how} {_moments(of_broker, form)} ({number}; {why})"))
     for broker, of_broker, number in _incidents_of_brokers([one for one in guilty if not one["failed"]], "spared"):
-        parts.append(f"broker {broker} {spared_in_story(number)}, {_moments(of_broker, form)}")
-    elsewhere = [one for one in guilty if one["failed"] and one["spared"]]
-    if elsewhere:
+        parts.append((number, f"broker {broker} {spared_in_story(number)}, {_moments(of_broker, form)}"))
+    if elsewhere := [one for one in guilty if one["failed"] and one["spared"]]:
         number = sum(one["spared"] for one in elsewhere)
         whose = brokers_text(_brokers_by_drops(elsewhere, "spared"))
-        parts.append(f"{number} lacked nothing there, or kept pace, while away or behind elsewhere ({whose})")
-    return f"{of}: {'; '.join(parts)}."
+        parts.append((number, f"{number} lacked nothing there, or kept pace, while away or behind elsewhere ({whose})"))
+    return f"{of}: {largest_parts(parts)}."
 
 
 def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
     """Write the sentence about genuine drops: which leader the followers did not reach, and which followers stopped."""
-    begin = f"{number} {_was_or_were(number)} really"
+    begin = f"{number:,} {_was_or_were(number)} really"
     if sum(one["stopped"] for one in incidents) == number:
         return f"{begin} stopped or behind: {_moments_by_broker(incidents, 'stopped', form)}."
     parts = []
     for broker, of_broker, drops in _incidents_of_brokers(incidents, "unreached"):
         whom = brokers_text(sorted({replica for one in of_broker for replica in one["cut_off"]}))
-        when = f"could not be reached {_moments(of_broker, form)}"
-        parts.append(f"broker {broker} {when} ({count_of(drops, 'drop')} of {whom}{why_unreached_in_story(of_broker)})")
+        when, why = f"could not be reached {_moments(of_broker, form)}", why_unreached_in_story(of_broker)
+        parts.append((drops, f"broker {broker} {when} ({count_of(drops, 'drop')} of {whom}{why})"))
     for broker, of_broker, drops in _incidents_of_brokers(incidents, "linked"):
         whom = brokers_text(sorted({leader for one in of_broker for leader in one["linked_to"]}))
-        parts.append(
-            f"broker {broker} did not get through to {whom} {_moments(of_broker, form)} ({drops}; its other fetches "
-            f"continued: suspect the link or a throttle)"
-        )
-    if stopped := _moments_by_broker(incidents, "stopped", form):
-        parts.append(f"stopped or slow: {stopped}")
-    return f"{begin} behind: {'; '.join(parts)}."
+        when = f"did not get through to {whom} {_moments(of_broker, form)}"
+        why = "its other fetches continued: suspect the link or a throttle"
+        parts.append((drops, f"broker {broker} {when} ({drops}; {why})"))
+    stopped = _moments_by_broker(incidents, "stopped", form)
+    said = [largest_parts(parts), f"stopped or slow: {stopped}" if stopped else ""]
+    return f"{begin} behind: {'; '.join(filter(None, said))}."
 
 
 def _moments_by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
     parts = []
-    for broker, of_broker, _ in _incidents_of_brokers(incidents, kind):
+    for broker, of_broker, drops in _incidents_of_brokers(incidents, kind):
         alike: dict[str, list[Row]] = {}
         for one in of_broker:
             alike.setdefault(_narrowing_words(one, kind), []).append(one)
         said = [f"{_moments(of, form)} ({sum(one[kind] for one in of)}{narrow})" for narrow, of in alike.items()]
-        parts.append(f"broker {broker} {', '.join(said)}")
-    return "; ".join(parts)
+        parts.append((drops, f"broker {broker} {', '.join(said)}"))
+    return largest_parts(parts)
 
 
 def _narrowing_words(incident: Row, kind: str) -> str:
@@ -383,8 +382,9 @@ def clusters_worst_first(own: OwnShrinks) -> list[Row]:
 
 
 def incidents_worst_first(incidents: Iterable[Row]) -> list[Row]:
-    """Order incidents: most healthy followers dropped first, then most drops by leaders."""
-    return sorted(incidents, key=lambda one: (-one["spurious"], -one["genuine"] - one["unknown"], one["first_us"]))
+    """Order incidents: by healthy followers dropped, then by drops by leaders, then by the controller."""
+    early = sorted(incidents, key=itemgetter("first_us"))
+    return sorted(early, key=lambda one: (-one["spurious"], -one["genuine"] - one["unknown"], -one["excluded"]))
 
 
 def _brokers_by_drops(incidents: Sequence[Row], kind: str) -> list[int]:

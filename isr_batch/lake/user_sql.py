@@ -17,6 +17,8 @@ from isr_batch.phrases import did_you_mean
 
 _OWN: Final = "rows_of_"
 _MISSING: Final = re.compile(r"Table with name (\S+) does not exist")
+_NEAREST: Final = re.compile(r'\n(?:Candidate bindings:|Did you mean) "([^"]+)"')
+"""The nearest name of a column or function, below DuckDB's error."""
 _QUERY: Final = re.compile(
     r"(?is)(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*"
     r"(SELECT|FROM|WITH|VALUES|TABLE|DESCRIBE|EXPLAIN|SHOW|SUMMARIZE|PIVOT|UNPIVOT)\b"
@@ -89,7 +91,9 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
         missing = _MISSING.search(str(error))
         if missing:
             raise UsageError(f"no table {missing[1]}", did_you_mean(missing[1], names)) from error
-        hint = "docs/tables.md describes the tables; --engine spark accepts Spark's SQL"
+        close = _NEAREST.search(str(error))
+        meant = f"did you mean {close[1]}? " if close else ""
+        hint = f"{meant}docs/tables.md describes the tables; --engine spark accepts Spark's SQL"
         raise UsageError(f"DuckDB: {str(error).strip().partition(chr(10))[0]}", hint) from error
     rows = found.to_pylist(maps_as_pydicts="strict")
     # In DuckDB, a sum of integers has a type wider than Arrow's integers; it is converted back.

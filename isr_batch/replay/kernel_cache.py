@@ -24,7 +24,8 @@ def keep_compiled() -> None:
     keep_packing_compiled()
     entries = (
         replay.begin_replay_of_term, replay.replay_has_room, replay.advance_replay, replay.close_day_of_replay,
-        replay.end_replay_of_term, replay.pass_over_in_replay, simulation_loop, spread_steps, notify,
+        replay.end_replay_of_term, replay.pass_over_in_replay, replay.change_min_isr_in_replay, simulation_loop,
+        spread_steps, notify,
     )  # fmt: skip
     numba_cache.keep_compiled_by_numba(entries)
 

@@ -11,6 +11,7 @@ from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
 from isr_batch.incidents.sentences import CALLED, clock_format
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.phrases import seconds_text, times_in_words
+from isr_batch.report.cluster_timeline import brokers_in_view
 from isr_batch.shown_times import time_text
 
 LISTED: Final = 12
@@ -28,7 +29,7 @@ def fetches_between_brokers(sql: LakeSql) -> list[Row]:
 def brokers_on_page(
     own: OwnShrinks, cluster: Row, fetches: Sequence[Row], incidents: Mapping[int, Sequence[tuple[str, str]]]
 ) -> list[dict[str, Any]]:
-    """Describe the brokers that dropped a follower, were dropped, or were silent.
+    """Describe the brokers that dropped a follower, were dropped, or were silent; of many, those with most drops.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ def brokers_on_page(
             "more": max(0, len(silences[broker]) - LISTED) + max(0, len(troubles[broker]) - LISTED),
             "incidents": list(incidents.get(broker, ())),
         }
-        for broker in sorted(named | {*silences} | {*incidents})
+        for broker in brokers_in_view(named | {*silences} | {*incidents}, pairs)[0]
     ]  # fmt: skip
     for heading in [*(brokers[0]["row"] if brokers else ())]:
         if not any(one["row"][heading] for one in brokers):

@@ -1,6 +1,7 @@
 """Build the charts of the report, as Vega-Lite. Text and lines use the page's colour, for light and dark."""
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final, Literal
@@ -143,6 +144,8 @@ _SIDES: Final[Sequence[tuple[Literal["left", "right"], int, int]]] = (
     ("left", 6, -6), ("left", 6, 11), ("right", -6, -6), ("right", -6, 11),
 )  # fmt: skip
 """Possible sides of a mark for its label: alignment and distance."""
+NARROWEST: Final = 560
+"""Width of a chart, in pixels, on the narrowest page, in which labels must have room."""
 
 
 def frontier_chart(
@@ -172,6 +175,8 @@ def frontier_chart(
         "place:N", "rule:N", "lag_time_s:Q", "detection_s:Q", "mistakes:Q", "low:Q", "high:Q", "seen:N"
     )
     hollow = alt.condition("datum.seen", alt.value(1), alt.value(0))
+    height = 320 if mistakes is not None else 240
+    labelled = _with_sides_of_labels(rows, detection_ms and detection_ms / 1000, mistakes, height)
     budgets = [alt.Chart().mark_rule(strokeDash=[5, 4], color=INK) for _ in range(2)]
     layers = [
         base.mark_rule(opacity=0.35).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q"),
@@ -179,23 +184,46 @@ def frontier_chart(
         base.mark_point(filled=False, size=60).encode(y=y, tooltip=tooltip),
         base.mark_point(filled=True, size=60).encode(y=y, opacity=hollow, tooltip=tooltip),
     ]
-    # If marks of several rules are close, their labels are put on different sides.
-    for number, (align, dx, dy) in enumerate(_SIDES):
-        if labelled := rules[number::4]:
-            labels = base.transform_filter(alt.FieldOneOfPredicate(field="rule", oneOf=labelled))
-            labels = labels.mark_text(align=align, dx=dx, dy=dy, fontSize=10)
-            layers.append(labels.encode(y=y, color=alt.value(INK), text=alt.Text("lag_time_s:Q")))
+    for side in sorted({row["side"] for row in labelled} - {None}):
+        align, dx, dy = _SIDES[side]
+        labels = base.transform_filter(f"datum.side === {side}").mark_text(align=align, dx=dx, dy=dy, fontSize=10)
+        layers.append(labels.encode(y=y, color=alt.value(INK), text=alt.Text("lag_time_s:Q")))
     if detection_ms is not None:
         layers.append(budgets[0].encode(x=alt.datum(detection_ms / 1000)))
     if mistakes is not None:
         layers.append(budgets[1].encode(y=alt.datum(mistakes)))
     several = len({row["place"] for row in rows}) > 1
-    chart = alt.layer(*layers, data={"values": list(rows)}).properties(
-        width=560 if several else WHOLE, height=320 if mistakes is not None else 240
-    )
+    width = NARROWEST if several else WHOLE
+    chart = alt.layer(*layers, data={"values": labelled}).properties(width=width, height=height)
     if several:
         chart = chart.facet(row=alt.Row("place:N", title=None)).resolve_scale(x="independent", y="independent")
     return dict(chart.to_dict(validate=False))
+
+
+def _with_sides_of_labels(
+    rows: Rows, detection_s: float | None, mistakes: float | None, height: int
+) -> list[dict[str, Any]]:
+    """Choose for each mark's label a side where no other mark or label is; without one, the mark gets no label."""
+    marked: list[dict[str, Any]] = []
+    for place in dict.fromkeys(row["place"] for row in rows):
+        of = [row for row in rows if row["place"] == place and row["detection_s"] is not None and row["mistakes"]]
+        across = [*(row["detection_s"] for row in of), detection_s or 0]
+        along = [math.log10(one) for row in of for one in (row["low"], row["high"], mistakes or row["mistakes"])]
+        wide, high = max(across) - min(across) or 1, max(along, default=0) - min(along, default=0) or 1
+        at = [(NARROWEST * row["detection_s"] / wide, -height * math.log10(row["mistakes"]) / high) for row in of]
+        taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in at]
+        for row, (x, y) in zip(of, at, strict=True):
+            long = 6 * len(f"{row['lag_time_s']:g}")
+            free = [
+                (side, box)
+                for side, (align, dx, dy) in enumerate(_SIDES)
+                for left in [x + dx - (long if align == "right" else 0)]
+                for box in [(left, y + dy - 6, left + long, y + dy + 6)]
+                if not any(box[0] < one[2] and one[0] < box[2] and box[1] < one[3] and one[1] < box[3] for one in taken)
+            ]
+            taken += [box for _, box in free[:1]]
+            marked.append({**row, "side": free[0][0] if free else None})
+    return marked
 
 
 def _rule_colour(field: str, rules: Sequence[str]) -> alt.Color:

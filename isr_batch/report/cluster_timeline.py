@@ -1,7 +1,8 @@
 """Lay out a picture of a cluster's log: one lane per broker, with drops, silences, elections and restarts."""
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from isr_batch.incidents.own_shrinks import SLOTS, VERDICTS, OwnShrinks, Row
@@ -12,8 +13,10 @@ from isr_batch.shown_times import offset_us, time_text
 
 LANE: Final = 58
 """Height of a broker's lane in pixels; positions along the time axis are in percent."""
-BAR: Final = 20
-"""Height of the largest bar on either side of a lane's middle."""
+BAR: Final = 15
+"""Height of the largest bar on either side of a lane's middle, above and below which signs and labels have room."""
+MOST_LANES: Final = 12
+"""Maximum number of brokers with one lane each; in a cluster with more, the others share a lane."""
 LEAST: Final = 4
 NARROWEST: Final = 0.42
 EDGE: Final = 3
@@ -73,20 +76,22 @@ def cluster_timeline(
 
     first, last = cluster["first_us"], max(cluster["last_us"], cluster["first_us"] + 1)
     drops, events, elections = of(own.lanes), of(own.events), of(own.elections)
-    brokers = sorted({row["broker_id"] for row in (*drops, *events, *elections)})
-    middle = {broker: LANE * number + LANE // 2 + 4 for number, broker in enumerate(brokers)}
+    brokers, others = brokers_in_view({row["broker_id"] for row in (*drops, *events, *elections)}, of(own.pairs))
+    lane_of = {broker: number for number, broker in enumerate(brokers)} | dict.fromkeys(others, len(brokers))
+    middle = {broker: LANE * lane + LANE // 2 + 4 for broker, lane in lane_of.items()}
 
     def x(us: float) -> float:
         """Return the position of an instant, cut to the timeline."""
         return share_of_timeline(min(max(us, first), last), (first, last))
 
-    happened = [row | {"more": ""} for row in events if row["kind"] != "silent" and first <= row["from_us"] <= last]
+    shown = [row for row in events if row["broker_id"] in brokers]
+    happened = [row | {"more": ""} for row in shown if row["kind"] != "silent" and first <= row["from_us"] <= last]
     happened += [
         {
             "broker_id": row["broker_id"], "kind": "election", "from_us": row["at_us"],
             "more": f" leader of {count_of(row['partitions'], 'partition')}",
         }
-        for row in elections
+        for row in elections if row["broker_id"] in brokers
     ]  # fmt: skip
     signs = [
         {
@@ -100,11 +105,11 @@ def cluster_timeline(
         {
             "x": x(row["from_us"]), "width": round(max(0.17, x(row["until_us"]) - x(row["from_us"])), 2),
             "y": middle[row["broker_id"]] - LANE // 2 + 3,
-            "says": f"{time_text(row['from_us'], '%H:%M:%S')}: broker {row['broker_id']} was silent for "
-            f"{seconds_text([(row['until_us'] - row['from_us']) // 1000])}",
-            "label": f"silent {seconds_text([(row['until_us'] - row['from_us']) // 1000])}",
+            "says": f"{time_text(row['from_us'], '%H:%M:%S')}: broker {row['broker_id']} was silent for {lasted}",
+            "label": f"silent {lasted}",
         }
-        for row in events if row["kind"] == "silent"
+        for row in shown if row["kind"] == "silent"
+        for lasted in [seconds_text([(row["until_us"] - row["from_us"]) // 1000])]
     ]  # fmt: skip
     coverage = of(own.tables["coverage"].to_pylist())
     no_log = [
@@ -114,12 +119,13 @@ def cluster_timeline(
         for broker in brokers
         for start, end in uncovered_time(coverage, broker, (first, last)) if x(end) - x(start) >= NARROWEST
     ]  # fmt: skip
-    lanes = [{"broker": broker, "y": middle[broker], "top": middle[broker] - LANE // 2 + 3} for broker in brokers]
+    lanes = [{"broker": broker, "name": f"broker {broker}", "y": middle[broker]} for broker in brokers]
+    lanes += [{"broker": None, "name": f"{len(others)} others", "y": middle[broker]} for broker in others[:1]]
     marks = [{"x": x(us), "text": text} for us, text in timeline_ticks(first, last) if EDGE < x(us) < 100 - EDGE]
     there = {row["verdict"] for row in drops}
     return ClusterTimeline(
-        LANE * len(brokers) + 26, lanes, _bars(drops, middle, (first, last), targets), _labels_with_room(silences),
-        _labels_with_room(no_log), signs, marks,
+        LANE * len(lanes) + 26, lanes, _bars(drops, lane_of, lanes, (first, last), targets),
+        _labels_with_room(silences), _labels_with_room(no_log), signs, marks,
         [verdict for verdict in VERDICTS if verdict in there],
         [SIGNS[kind] for kind in SIGNS if any(row["kind"] == kind for row in happened)],
     )  # fmt: skip
@@ -141,28 +147,55 @@ def share_of_timeline(us: float, within: tuple[int, int]) -> float:
     return round(100 * (us - within[0]) / (within[1] - within[0]), 2)
 
 
+def brokers_in_view(brokers: Collection[int], pairs: Sequence[Row]) -> tuple[list[int], list[int]]:
+    """Choose the brokers that a page shows one by one, and those that it shows together.
+
+    Parameters
+    ----------
+    brokers : collection of int
+        Brokers of a cluster.
+    pairs : sequence of dict
+        ``sql/pairs.sql`` of the cluster.
+
+    Returns
+    -------
+    in_view, others : list of int
+        All brokers, or of more than `MOST_LANES` those with the most drops, by and of them: of healthy followers first.
+    """
+    drops: dict[int, Counter[str]] = defaultdict(Counter)
+    for row in pairs:
+        for side in ("leader_id", "replica_id"):
+            drops[row[side]][row["verdict"]] += row["drops"]
+    worst = sorted(brokers, key=lambda broker: (-drops[broker]["spurious"], -drops[broker].total(), broker))
+    return sorted(worst[:MOST_LANES]), sorted(worst[MOST_LANES:])
+
+
 def _bars(
-    drops: list[Row], middle: dict[int, int], within: tuple[int, int], targets: Mapping[tuple[int, int], TimelineTarget]
+    drops: list[Row],
+    lane_of: Mapping[int, int],
+    lanes: Sequence[Row],
+    within: tuple[int, int],
+    targets: Mapping[tuple[int, int], TimelineTarget],
 ) -> list[dict[str, Any]]:
     """Stack the drops of a time slot by verdict: those by the broker upwards, those of the broker downwards."""
-    slots: dict[tuple[int, str, int], dict[str, Row]] = defaultdict(dict)
+    slots: dict[tuple[int, str, int], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in drops:
-        slots[row["broker_id"], row["side"], row["slot"]][row["verdict"]] = row
-    most = max((sum(row["drops"] for row in of.values()) for of in slots.values()), default=1)
+        slots[lane_of[row["broker_id"]], row["side"], row["slot"]][row["verdict"]].append(row)
+    most = max((sum(row["drops"] for rows in of.values() for row in rows) for of in slots.values()), default=1)
     wide = 100 / SLOTS
     bars = []
-    for (broker, side, slot), of in slots.items():
+    for (lane, side, slot), of in slots.items():
         offset, up = 1.0, side == "drops"
         when = time_text(within[0] + int(slot * (within[1] - within[0]) / SLOTS), "%H:%M:%S")
-        for verdict in VERDICTS:
-            if verdict not in of:
-                continue
-            row = of[verdict]
-            height = round(max(LEAST, BAR * row["drops"] / most), 1)
-            y = middle[broker] - offset - height if up else middle[broker] + offset
-            target = targets.get((row["fault_id"], row["incident"]), TimelineTarget("", ""))
-            says = f"{when}: broker {broker} {'drops others' if up else 'is dropped'}; {CALLED[verdict]}: "
-            says += count_of(row["drops"], "drop")
+        for verdict in (verdict for verdict in VERDICTS if verdict in of):
+            number = sum(row["drops"] for row in of[verdict])
+            height = round(max(LEAST, BAR * number / most), 1)
+            y = lanes[lane]["y"] - offset - height if up else lanes[lane]["y"] + offset
+            worst = max(of[verdict], key=itemgetter("drops"))
+            target = targets.get((worst["fault_id"], worst["incident"]), TimelineTarget("", ""))
+            did = ("drop others", "are dropped") if lanes[lane]["broker"] is None else ("drops others", "is dropped")
+            says = f"{when}: {lanes[lane]['name']} {did[0] if up else did[1]}; {CALLED[verdict]}: "
+            says += count_of(number, "drop")
             bars.append(
                 {
                     "x": round(min(slot, SLOTS - 1) * wide, 2), "y": round(y, 1), "height": height,

@@ -15,9 +15,9 @@ from isr_batch.incidents.sentences import (
     incidents_worst_first,
     span_of_terms,
 )
-from isr_batch.phrases import later_or_sooner, lost_records_at_most, times_in_words
+from isr_batch.phrases import later_or_sooner, lost_records_at_most, three_digits, times_in_words
 from isr_batch.report.brokers_on_page import brokers_on_page
-from isr_batch.report.cluster_timeline import TimelineTarget, cluster_timeline
+from isr_batch.report.cluster_timeline import TimelineTarget, brokers_in_view, cluster_timeline
 from isr_batch.report.shrinks_on_page import ShrinkOnPage
 
 SHOWN: Final = 2
@@ -157,23 +157,25 @@ def drop_matrix_on_screen(pairs: Sequence[Row], cluster_id: str) -> dict[str, An
     cluster_id : str
     """
     of = [row for row in pairs if row["cluster_id"] == cluster_id]
-    brokers = sorted({row[side] for row in of for side in ("leader_id", "replica_id")})
-    cells: dict[tuple[int, int], dict[str, int]] = {}
+    brokers, others = brokers_in_view({row[side] for row in of for side in ("leader_id", "replica_id")}, of)
+    names = {broker: str(broker) for broker in brokers} | dict.fromkeys(others, f"{len(others)} others")
+    cells: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for row in of:
-        cells.setdefault((row["leader_id"], row["replica_id"]), {})[row["verdict"]] = row["drops"]
+        cells[names[row["leader_id"]], names[row["replica_id"]]][row["verdict"]] += row["drops"]
+    columns, leaders = [*dict.fromkeys(names.values())], {leader for leader, _ in cells}
     return {
-        "brokers": brokers,
+        "brokers": columns,
         "rows": [
             {
                 "leader": leader,
                 "cells": [
-                    [(verdict, there[verdict]) for verdict in VERDICTS if verdict in there]
-                    for there in (cells.get((leader, follower), {}) for follower in brokers)
+                    [(verdict, there[verdict]) for verdict in VERDICTS if there[verdict]]
+                    for there in (cells[leader, follower] for follower in columns)
                 ],
             }
-            for leader in sorted({row["leader_id"] for row in of})
+            for leader in columns if leader in leaders
         ],
-    }
+    }  # fmt: skip
 
 
 def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
@@ -214,7 +216,7 @@ def _cells_of_choice(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict
     if one.relinquishes:
         note += f" (leadership given up {times_in_words(one.relinquishes)})"
     whose = "your brokers' own" if known else "replayed, as your brokers' own is not known"
-    noticed = "none detected" if one.detection_ms is None else f"{one.detection_ms / 1000:.3g} s"
+    noticed = "none detected" if one.detection_ms is None else f"{three_digits(one.detection_ms / 1000)} s"
     if one.detection_ms is not None and yours.detection_ms is not None:
         noticed = ", ".join(filter(None, [noticed, later_or_sooner(one.detection_ms, yours.detection_ms)]))
     return {
@@ -240,5 +242,5 @@ def _span_on_first_screen(least_and_most: Span | None) -> str:
     """Write a range of seconds."""
     if least_and_most is None:
         return "not known"
-    least, most = (f"{value:.3g}" if value < 1000 else f"{value:,.0f}" for value in least_and_most)  # noqa: PLR2004
+    least, most = map(three_digits, least_and_most)
     return f"{least} s" if least == most else f"{least} to {most} s"

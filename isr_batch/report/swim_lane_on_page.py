@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from isr_batch.incidents.own_shrinks import Row
+from isr_batch.phrases import three_digits
 from isr_batch.report.cluster_timeline import EDGE, share_of_timeline, timeline_ticks
 from isr_batch.rule_names import rule_names_by_release
 
@@ -124,7 +125,7 @@ def swim_lane_on_page(
 def _bar_on_swim_lane(row: Row, within: Span) -> dict[str, Any]:
     """Lay out the bar of a time outside the ISR."""
     x = share_of_timeline(row["from_us"], within)
-    lasts = f"{(row['until_us'] - row['from_us']) / 1e6:.3g} s"
+    lasts = f"{three_digits((row['until_us'] - row['from_us']) / 1e6)} s"
     what = row["verdict"] if row["cause"] is None else f"{row['verdict']}: {row['cause'].replace('_', ' ')}"
     return {
         "x": x, "width": round(max(share_of_timeline(row["until_us"], within) - x, 0.15), 2),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from isr_batch.phrases import count_of, hours_text
+from isr_batch.phrases import count_of, hours_text, rounded, three_digits
 from isr_batch.scoring.sweep_grid import LAG_TIME, SweepBudgets
 from udfs.rules import REGISTRY
 
@@ -180,10 +180,10 @@ def _mistake_figures(row: Row, budgets: SweepBudgets) -> str:
     rate = row["mistakes_per_follower_day"]
     if rate is None:
         return "no time in which its decisions are scored"
+    least, most = (three_digits(row[f"mistakes_per_follower_day_{end}"]) for end in ("low", "high"))
     return (
-        f"{count_of(row['spurious'], 'mistake')} in {row['exposure_follower_hours']:,.4g} follower-hours, "
-        f"{row['mistakes_per_follower_day_low']:.3g} to {row['mistakes_per_follower_day_high']:.3g} per follower-day "
-        f"(budget {budgets.mistakes_per_follower_day:g})"
+        f"{count_of(row['spurious'], 'mistake')} in {rounded(row['exposure_follower_hours'])} follower-hours, "
+        f"{least} to {most} per follower-day (budget {budgets.mistakes_per_follower_day:g})"
     )
 
 
@@ -215,7 +215,7 @@ def _needed_for_advice(row: Row, budgets: SweepBudgets) -> str:
     lacking = []
     if _mistakes_in_advice(row, budgets) == OPEN:
         lacking.append(
-            f"{row['exposure_follower_hours']:,.4g} follower-hours seen, {_needed_hours(row, budgets):,.0f} needed"
+            f"{rounded(row['exposure_follower_hours'])} follower-hours seen, {_needed_hours(row, budgets):,.0f} needed"
             + _as_much_again(row, budgets)
             + (" without another mistake" if row["spurious"] else "")
         )

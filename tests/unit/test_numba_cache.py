@@ -3,8 +3,10 @@
 import gc
 import logging
 import os
+import pkgutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,14 @@ import pytest
 from numba import config, njit
 from numba.core.errors import TypingError
 
+import udfs
 from isr_batch import numba_cache
+from isr_batch.ingest.engine.kernels import load_kernels
 from isr_batch.kernel_sources import ROOMS, _sources_in, digest_of
 from isr_batch.numba_cache import SourcesLocator, is_ours_alone, keep_compiled_by_numba
+from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.session import _local_options
+from udfs.jit import Entry
 
 
 def test_a_room_that_no_replay_uses_has_a_key_of_its_own(tmp_path: Path) -> None:
@@ -193,3 +199,13 @@ def test_an_ingest_compiles_nothing_after_setup() -> None:
     for _ in range(2):
         compiled = subprocess.run([sys.executable, "-c", INGEST], check=True, capture_output=True, text=True).stdout
     assert compiled.split() == []
+
+
+def test_the_machine_code_of_each_function_that_python_calls_is_kept() -> None:
+    keep_compiled()
+    load_kernels()
+    modules = [import_module(module.name) for module in pkgutil.walk_packages(udfs.__path__, "udfs.")]
+    entries = {one for module in modules for one in vars(module).values() if isinstance(one, Entry)}
+    assert len(entries) > 10
+    forgotten = [one for one in entries if not isinstance(one.compiled._cache, numba_cache._MachineCode)]
+    assert [one.py_func.__name__ for one in forgotten] == []

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from isr_batch.phrases import NAMES, did_you_mean
+from isr_batch.phrases import NAMES, brokers_text, did_you_mean, seconds_text
 from isr_batch.scoring.broker_check import BrokerCheckSummary
 from pipelines import cli
 from pipelines.run_cli import match_sentence
+from tests.unit.command_line import Run
 
 
 def test_of_many_names_the_first_are_listed() -> None:
@@ -64,3 +65,16 @@ def test_timelines_are_no_picture(capsys: pytest.CaptureFixture[str]) -> None:
 def test_validate_ends_with_a_sentence(matched: int, missing: int, said: str) -> None:
     summary = BrokerCheckSummary([{"matched": matched, "missing": missing, "extra": 0}])
     assert match_sentence(summary, 0.9).endswith(said)
+
+
+def test_figures_have_no_exponents_and_long_lists_an_end() -> None:
+    assert seconds_text([999, 1_190_000]) == "0.999 to 1,190 s"
+    assert seconds_text([999_600]) == "1,000 s"
+    assert brokers_text([3]) == "broker 3"
+    assert brokers_text(range(60)) == "brokers 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 49 others"
+
+
+def test_a_flag_takes_no_value_in_a_help_page(isr_batch: Run) -> None:
+    _, out, _ = isr_batch("run", "--help")
+    assert "--quiet" in out
+    assert "<bool>" not in out

@@ -97,7 +97,7 @@ def test_a_pause_of_the_jvm_a_lost_session_and_refused_writes_stand_in_the_answe
         ([(11, 12.5)], (0, 60),
          "its JVM was paused for a part of that: 1.5 s (Pause Full, ends at 00:00:12)"),
         ([(11, 11.029)], (0, 60), "it was no pause of its JVM (longest pause in gc.log: 29 ms)"),
-        ([(1, 9)], (0, 60), "it was no pause of its JVM (gc.log has none of 10 ms)"),
+        ([(1, 9)], (0, 60), "it was no pause of its JVM (gc.log has none of 10 ms then)"),
         ([(11, 11.029)], (12, 60), ""),
         ([(11, 11.029)], (0, 15), ""),
         ([], None, ""),

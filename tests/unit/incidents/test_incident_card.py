@@ -44,8 +44,10 @@ def test_what_to_check_follows_what_happened() -> None:
             made_by="controller", last_caught_up_time_ms=None, source_file=None, source_line=None)  # fmt: skip
     log.add("broker_events", cluster_id="c", broker_id=1, kind="fenced", event_time=at(60), end_time=at(60))
     log.shrink(80, 2, 3, None)
+    log.shrink(95, 1, 3, "genuine", "follower_stopped")
     checks = [dict(card.rows)["Check next"] for card in cards_of(log)]
     assert checks[0].startswith("On the host of broker 3, 00:00:15 to 00:00:20: disk and CPU, replication throttles")
+    assert checks[4].endswith("(sar, dmesg), or its network (ReplicaFetcher errors in its server.log).")
     assert checks[1] == "Nothing on this host: the rule dropped followers that were well."
     assert checks[2].startswith("On the host of broker 1, 00:01:00: whether the process died")
     assert checks[3] == "The request logs of the leaders, 00:01:20: without them no drop can be judged."

@@ -76,4 +76,4 @@ def test_without_a_pause_the_jvm_is_cleared_where_its_log_covers_the_silence() -
     leader_was_silent(log)
     assert "JVM" not in incident_story(log.found().incidents[0])
     log.add("coverage", cluster_id="c", broker_id=1, log="gc", from_time=at(0), until_time=at(100))
-    assert "it was no pause of its JVM (gc.log has none of 10 ms)" in incident_story(log.found().incidents[0])
+    assert "it was no pause of its JVM (gc.log has none of 10 ms then)" in incident_story(log.found().incidents[0])

@@ -327,10 +327,10 @@ def test_drops_near_in_time_are_one_incident(log: Log, apart_s: float, lag_ms: i
 def test_the_matrix_has_leaders_in_rows_and_followers_in_columns(log: Log) -> None:
     leader_was_silent(log)
     assert drop_matrix_on_screen(log.found().pairs, "c") == {
-        "brokers": [1, 2, 3],
+        "brokers": ["1", "2", "3"],
         "rows": [
-            {"leader": 1, "cells": [[], [("spurious", 2)], [("spurious", 2)]]},
-            {"leader": 2, "cells": [[("genuine", 1)], [], []]},
+            {"leader": "1", "cells": [[], [("spurious", 2)], [("spurious", 2)]]},
+            {"leader": "2", "cells": [[("genuine", 1)], [], []]},
         ],
     }
 

@@ -44,3 +44,12 @@ def test_what_would_write_is_refused_by_its_plan(text: str, tmp_path: Path) -> N
     with pytest.raises(UsageError, match=f"not a query on the lake's tables: {OTHERS[text]}"):
         ask(text.replace("{out}", str(tmp_path / "out")), tmp_path)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"), [("SELECT vrdict FROM (SELECT 1 AS verdict)", "verdict"), ("SELECT foor(1)", "floor")]
+)
+def test_of_a_wrong_name_the_nearest_is_suggested(text: str, meant: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        ask(text, tmp_path)
+    assert f"did you mean {meant}?" in refused.value.hint

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from isr_batch.report.charts import disagreement_chart, shrinks_by_cause_chart
+from isr_batch.report.charts import disagreement_chart, frontier_chart, shrinks_by_cause_chart
 from isr_batch.report.pictures import alike_rules_in_picture
 from isr_batch.report.swim_lane_on_page import swim_lane_on_page
 
@@ -104,3 +104,19 @@ def test_rules_that_disagree_with_others_alike_share_a_row_of_the_disagreement_m
     assert [(one["makes"], one["makes_not"]) for one in drawn] == [
         ("kafka-3.3, kafka-3.7", "true-lag"), ("kafka-0.9", "kafka-3.3, kafka-3.7"),
     ]  # fmt: skip
+
+
+def test_labels_of_close_marks_are_on_different_sides_and_a_crowded_mark_has_none() -> None:
+    rules = ["kafka-3.7", "kip-501-pending", "true-lag", "kafka-0.9", "kafka-0.8"]
+    marks = [
+        {"place": "", "rule": rule, "lag_time_s": 10.0, "detection_s": 15.0, "mistakes": 3.0, "low": 1.0, "high": 9.0,
+         "seen": True}
+        for rule in rules
+    ]  # fmt: skip
+    far = {**marks[0], "lag_time_s": 30.0, "detection_s": 45.0}
+    spec = frontier_chart([*marks, far])
+    (drawn,) = spec["datasets"].values()
+    assert [one["side"] for one in drawn] == [0, 1, 2, 3, None, 0]
+    assert sum("text" in layer["encoding"] for layer in spec["layer"]) == 4
+    (alone,) = frontier_chart([far])["datasets"].values()
+    assert alone[0]["side"] == 0
