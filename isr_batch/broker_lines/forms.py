@@ -38,7 +38,7 @@ LAG_TIME_MS, OLD_LAG_TIME_MS = 30_000, 10_000
 
 
 class Wording(NamedTuple):
-    """One way to print a line, of some releases.
+    """One way in which some releases print a line.
 
     Attributes
     ----------
@@ -59,12 +59,12 @@ class Wording(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """A short pattern that every line of this wording matches, to select lines before names are normalised."""
+        """The words that every line of this wording contains; used to select lines before names are normalised."""
         return self.text[self.text.index("<<") + 2 : self.text.index(">>")]
 
 
 class Form:
-    """A line with the same content in all releases, and every way in which they print it.
+    """A kind of line, such as a leader's shrink, with all wordings in which releases print it.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Form:
         """Matches a line in any wording; to read the columns of many, use `isr_batch.broker_lines.log_sql.rows_of`."""
 
     def read(self, line: str) -> dict[str, str] | None:
-        """Read the columns of one line, as texts; None if no wording matches."""
+        """Parse one line into columns, as texts; None if no wording matches."""
         for wording in self.wordings:
             if found := re.search(wording.pattern, line):
                 names = (column.partition(" ")[0] for column in wording.columns.split(", "))
@@ -122,7 +122,7 @@ OUT_OF_SYNC: Final = rf"\(brokerId: ({INT}), endOffset: ({_NUMBER})(?:, lastCaug
 """Pattern of one dropped replica in a Shrinking line: its id, log end offset, and when it was last caught up."""
 
 CAUGHT_UP: Final = r"lastCaughtUpTimeMs: (1\d{12})\b"
-"""A time in the line of a shrink that is in UTC, whatever the zone of the line's timestamp."""
+"""A time in a Shrinking line. It is in UTC, whatever the time zone of the line's timestamp, so it shows that zone."""
 
 EXPAND: Final = Form(
     SERVER,
@@ -141,8 +141,9 @@ ISR_UPDATED: Final = Form(
         f"{_OF_LEADER}, isr INTEGER[], under VARCHAR, partition_epoch INTEGER",
     ),
 )
-"""An accepted ISR write, printed since 2.7. If the release prints whether the ISR is under min ISR, two blanks mean
-that it is not."""
+"""The line about an accepted ISR write, printed since 2.7. Some releases print whether the ISR is under min ISR; two
+blanks mean that it is not.
+"""
 
 WRITE_FAILED: Final = Form(
     SERVER,
@@ -152,8 +153,9 @@ WRITE_FAILED: Final = Form(
         f"{_OF_LEADER}, failure VARCHAR, pending VARCHAR",
     ),
 )
-"""A refused ISR write: by ZooKeeper (Cached zkVersion), or by the controller (AlterPartition, which is only logged at
-INFO if it refused the replicas or returned an unexpected error)."""
+"""The line about a refused ISR write: refused by ZooKeeper (Cached zkVersion) or by the controller. A refusal of an
+AlterPartition request is logged at INFO only if it concerns the replicas or is an unexpected error.
+"""
 
 # state-change.log: terms
 
@@ -167,8 +169,9 @@ LEADER: Final = Form(
         "start_high_watermark BIGINT, isr INTEGER[], tells_previous BOOLEAN, previous_leader_id INTEGER",
     ),
 )
-"""A term, printed since 2.5; 2.5 to 2.8 print neither the partition epoch nor the previous leader. With
-``tells_previous``, a null previous_leader_id means no previous leader."""
+"""The line with which a leader begins a term, printed since 2.5. Up to 2.8 it has neither the partition epoch nor the
+previous leader. With ``tells_previous``, a null previous_leader_id means that there was no previous leader.
+"""
 
 FOLLOWER: Final = Form(
     STATE_CHANGE,
@@ -194,7 +197,7 @@ STILL_LEADER: Final = Form(
         "partition_epoch INTEGER",
     ),
 )
-"""A state change after which a leader stayed leader."""
+"""The line about a new state of a partition whose leader stays the same."""
 REGISTRATION: Final = Form(
     STATE_CHANGE,
     Wording(
@@ -205,7 +208,7 @@ REGISTRATION: Final = Form(
         "leader_id INTEGER, leader_epoch INTEGER",
     ),
 )
-"""The partition's ELR (KIP-966) in a leader's lines, since 4.2."""
+"""The line in which a new leader prints the partition's ELR (KIP-966), since 4.2."""
 TOPIC_ID: Final = Form(
     STATE_CHANGE,
     Wording(rf"{_PARTITION} <<with topic id >>(?:Some\()?([\w-]{{22}})\b", f"{_OF_PARTITION}, topic_id VARCHAR"),
@@ -222,7 +225,9 @@ RECEIVED: Final = Form(
         "partition_epoch INTEGER, replicas INTEGER[]",
     ),
 )
-"""A LeaderAndIsr request of a ZooKeeper cluster's controller, logged (TRACE) before the broker acts on it."""
+"""The line about a LeaderAndIsr request from the controller of a ZooKeeper cluster, logged at TRACE before the broker
+acts on it.
+"""
 LEADS: Final = r"topped fetchers as part of become-leader request|kipped the become-leader state change after marking"
 FOLLOWS: Final = r"tarting the become-follower transition"
 FOR_PARTITION: Final = rf"for partition {_PARTITION}{END}"
@@ -255,13 +260,14 @@ TOPIC_CONFIGURED: Final = Form(
         "topic VARCHAR, min_insync_replicas INTEGER",
     ),
 )
-"""The current settings of a topic, which KRaft brokers print when one of them changes or the topic is deleted."""
+"""The line with a topic's settings, which KRaft brokers print when one of them changes or the topic is deleted."""
 DELETED: Final = Form(
     SERVER,
     Wording(rf"Log for partition {_PARTITION} is renamed to .* and <<is scheduled for deletion>>{END}", _OF_PARTITION),
 )
-"""A broker has deleted its replica, because the topic was deleted or the partition reassigned (since 1.0). A leader
-that prints it has stopped leading."""
+"""The line about a deleted replica, because its topic was deleted or the partition was reassigned (since 1.0). If a
+leader prints it, its term has ended.
+"""
 
 VERSION: Final = Form(SERVER, Wording(r"<<Kafka version ?: >>(\S+)", "version VARCHAR"))
 STARTED: Final = r"kafka\.Log4jController`? MBean"
@@ -272,12 +278,14 @@ OWN_STATES: Final = {
     "unfenced": rf"{_LIFECYCLE} The broker has been unfenced",
     "shutting_down": rf"{_LIFECYCLE} Beginning controlled shutdown|\] INFO Terminating process due to signal",
 }
-"""How a KRaft broker logs that it is fenced, unfenced or shutting down; right after registering it is fenced. A
-stopping broker may exit before the line of a controlled shutdown is written, but the line about the signal is always
-there; ZooKeeper brokers print that one too."""
+"""For each state of a KRaft broker (fenced, unfenced, shutting down), the line that the broker prints; it is fenced
+right after registering. A stopping broker may exit before it prints the line about the controlled shutdown, but it
+always prints the one about the signal, as ZooKeeper brokers do.
+"""
 CHECKS_SCHEDULED: Final = r"\[LogDirFailureHandler\]: Starting|\[ExpirationReaper-\d+(-Produce)?\], Starting"
-"""Lines printed right before isr-expiration is scheduled, from which the times of its checks are computed. Up to 0.11,
-the nearest such line is that of the replica manager's purgatory."""
+"""Lines printed right before isr-expiration is scheduled; from their time, the times of its checks are computed. Up to
+0.11, the nearest such line is that of the replica manager's purgatory.
+"""
 SETTING: Final = Form(
     SERVER,
     Wording(
@@ -303,7 +311,7 @@ TROUBLES: Final = {
     r"|Partition \S+ marked as failed)",
     "truncated": r"Truncating (?:log \S+ )?to offset ",
 }
-"""Why a follower could not fetch: the pattern of each kind of trouble, the most specific first."""
+"""For each reason why a follower could not fetch, the pattern of its lines; the most specific reason comes first."""
 FETCHER: Final = rf"\[ReplicaFetcher replicaId=({INT}), leaderId=({INT})|\[ReplicaFetcherThread-\d+-({INT}){END}"
 OF_PARTITION: Final = rf"\b[Pp]artition (\S+?)-({INT})(?:[\s,;.:]|$)"
 
@@ -317,8 +325,9 @@ OWN_TROUBLES: Final = {
     "log_dir_failed": rf"Stopping serving (?:logs|replicas) in dir|\] ERROR Error while {_DISK} .* in dir ",
     "out_of_memory": r"\bjava\.lang\.OutOfMemoryError\b",
 }
-"""Troubles that may stop a broker as a whole, or result from that, each with its pattern: of ZooKeeper's sessions,
-KRaft's heartbeats, disks or memory."""
+"""For each trouble that may stop a broker as a whole (ZooKeeper session, KRaft heartbeats, disk, memory), the pattern
+of its lines.
+"""
 _NOT_ENOUGH = "NotEnoughReplicasException: "
 NOT_ENOUGH_REPLICAS: Final = Form(
     SERVER,
@@ -335,10 +344,11 @@ NOT_ENOUGH_REPLICAS: Final = Form(
         f"{_OF_PARTITION}, members INTEGER, min_insync_replicas INTEGER",
     ),
 )
-"""A refused write, which shows an ISR even if lines at INFO are not logged: since 2.0 with its members, since 2.6
-with their number and the live ones."""
+"""The line about a write refused under min ISR. It shows the ISR even where INFO is off: its members since 2.0, their
+number and the live ones since 2.6.
+"""
 WITHOUT_STAMP: Final = rf"{OWN_TROUBLES['out_of_memory']}|{_NOT_ENOUGH}"
-"""Lines of interest that may come without a timestamp, as parts of the entry before them, such as exceptions."""
+"""Lines of interest that may have no timestamp, because they continue the entry before them, such as exceptions."""
 
 # lines of interest
 
@@ -346,27 +356,28 @@ OLD_WORDS: Final = (
     (r"\bpartition \[([^\],]+),(\d+)\]", r"partition \1-\2"),
     (r"Partition \[([^\],]+),(\d+)\] on broker (\d+):", r"[Partition \1-\2 broker=\3]"),
 )
-"""How partitions and brokers were printed before 1.0, and how they are since."""
+"""Pairs of patterns and replacements: how releases before 1.0 print partitions and brokers, and how later ones do."""
 WRITER: Final = (
     r"\[(?:Partition \S+ broker|Broker id|BrokerServer id|KafkaServer id|ReplicaManager broker|ReplicaFetcher replicaId"
     r"|BrokerLifecycleManager id|ReplicaFetcherManager on broker|ReplicaAlterLogDirsManager on broker)[= ](\d{1,9})\b"
     r"|\b(?:broker|node)\.id = (\d{1,9})\b|Partition \[[^\]]+\] on broker (\d{1,9}):"
     r"|\] [A-Z]+ Broker (\d{1,9}) (?:received|handling|cached)|\[(?:Kafka Server|GroupCoordinator) (\d{1,9})\]"
 )
-"""Pattern of the parts of a line that name the broker that wrote it; one of the groups has its id."""
+"""Pattern of the words that name the broker that wrote a line; one of its groups is the broker's id."""
 
 ISR_LINE: Final = (
     r"\] INFO (?:.*\bISR\b.*\(kafka\.cluster\.Partition\)\s*$|\[?Partition \S+ (?:on )?broker[ =]\d+\]?:? .*\bISR\b)"
 )
-"""Any line at INFO of a leader about the ISR of a partition. Up to 4.4 there are only `SHRINK`, `EXPAND`, `ISR_UPDATED`
-and `WRITE_FAILED`."""
+"""Any line at INFO in which a leader writes about the ISR of a partition. Up to 4.4, these are only `SHRINK`, `EXPAND`,
+`ISR_UPDATED` and `WRITE_FAILED`.
+"""
 
 FORMS: Final = {name: value for name, value in globals().items() if isinstance(value, Form)}
 SERVER_LINES: Final = "|".join((
     *(form.mark for form in FORMS.values() if form.log == SERVER), ISR_LINE, "Log4jController", STARTING,
     CHECKS_SCHEDULED, *OWN_STATES.values(), *TROUBLES.values(), *OWN_TROUBLES.values(),
 ))  # fmt: skip
-"""Marks of the lines of interest in server.log."""
+"""Pattern of all lines of interest in server.log; other lines are skipped."""
 STATE_CHANGE_LINES: Final = "|".join(
     (*(form.mark for form in FORMS.values() if form.log == STATE_CHANGE), LEADS, FOLLOWS)
 )

@@ -1,4 +1,4 @@
-"""Follow the ISR of each partition through the log lines: drops of replicas, their returns, and writes of the ISR."""
+"""Follow each partition's ISR through the log lines: drops of replicas, returns, and failed ISR writes."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -18,19 +18,21 @@ EXACT, AT_MOST = "exact", "at_most"
 LEADER, CONTROLLER, UNKNOWN = "leader", "controller", "unknown"
 DONE, FAILED = "done", "failed"
 _WRITE_US = 60_000_000
-"""Longest time until the response to an ISR write; a later line is the response to another write."""
+"""Longest time, in microseconds, from an ISR write to the line that shows the outcome; a later line is about another
+write.
+"""
 
 Event = AttemptLine | IsrStateLine | FailedWriteLine
 
 
 @dataclass
 class Shrink:
-    """One replica that left the ISR of a partition.
+    """One replica that left the ISR of a partition, and when it was back.
 
     Times are microseconds, ``*_ms`` milliseconds. ``returned_source`` and ``under_min_isr_source`` are exact, at_most
     (the time is an upper bound), or None. ``write`` is done, failed, or None if unknown. ``retry`` is true if the
-    leader repeats a shrink that had not been written. ``failing_ms`` is the time for which its writes failed, if they
-    failed more than once.
+    leader repeats a shrink that had not been written. ``failing_ms`` is the time for which the writes of this shrink
+    failed, if they failed more than once.
     """
 
     place: EvidencePosition
@@ -71,7 +73,7 @@ class Shrink:
 
 
 def shrinks(found: FoundLines) -> list[Shrink]:
-    """List the shrinks in the order of time: a row for each replica that a leader or the controller dropped."""
+    """Return the shrinks in order of time, one per replica that a leader or the controller dropped."""
     by_partition: dict[tuple[str, int], list[Event]] = defaultdict(list)
     every: list[Event] = [*found.attempts, *found.states, *found.failed]
     for event in sorted(every, key=lambda event: (event.at_us, event.place)):
@@ -83,7 +85,7 @@ def shrinks(found: FoundLines) -> list[Shrink]:
 
 
 class _ShrinkHistory:
-    """Follows the lines about one partition, in order of time."""
+    """The lines about one partition, in order of time."""
 
     def __init__(self, events: Sequence[Event], found: FoundLines) -> None:
         self._events, self._found = events, found
@@ -92,9 +94,10 @@ class _ShrinkHistory:
         self._epochs = self._known_epochs()
 
     def leaders_without_lines(self) -> Iterator[int]:
-        """Find leaders that wrote an ISR without some replicas, and not the Shrinking line that they print before.
+        """Return the leaders that wrote an ISR without some replicas, but have no Shrinking line for that.
 
-        Their other lines were filtered out, if they have no Shrinking line at all or the write only dropped replicas.
+        Their lines were filtered out of the log, if they have no Shrinking line at all or the write only dropped
+        replicas.
         """
         shrinking = {attempt.leader_id for attempt in self._found.attempts if attempt.shrinks}
         for n, state, isr_before, since_us, _ in self._without_line():
@@ -107,9 +110,10 @@ class _ShrinkHistory:
                 yield state.leader_id
 
     def shrinks(self, filtered: Collection[int]) -> Iterator[Shrink]:
-        """List the shrinks by leaders, followed by those by the controller.
+        """Yield the shrinks by leaders, then those by the controller.
 
-        Nothing is attributed to the controller of the leaders ``filtered``, whose Shrinking lines are missing.
+        Drops in terms of the leaders ``filtered``, whose Shrinking lines are missing, are not attributed to the
+        controller.
         """
         for n, event in enumerate(self._events):
             if not isinstance(event, AttemptLine) or not event.shrinks:
@@ -137,7 +141,7 @@ class _ShrinkHistory:
                 yield row
 
     def _outcome(self, n: int) -> str | None:
-        """Whether the n-th line's ISR write was done or failed; None if no line shows it, or if it was no attempt."""
+        """Return whether the ISR write of the n-th line was done or failed; None if no line shows it."""
         attempt = self._events[n]
         if not isinstance(attempt, AttemptLine):
             return None
@@ -157,7 +161,7 @@ class _ShrinkHistory:
         return None
 
     def _find_retries(self) -> set[int]:
-        """Find the indices of attempts that repeat the previous attempt, because its ISR was not written."""
+        """Return the indices of attempts that repeat the attempt before, whose ISR was not written."""
         retries = set()
         last: tuple[int, AttemptLine] | None = None
         for n, event in enumerate(self._events):
@@ -172,10 +176,10 @@ class _ShrinkHistory:
         return retries
 
     def _back_between(self, one: AttemptLine, other: AttemptLine) -> bool:
-        """Whether the dropped replicas rejoined the ISR between two attempts at the same shrink.
+        """Whether the dropped replicas were back in the ISR between two attempts at the same shrink.
 
-        If the lines have a replica's last caught-up time, it rejoined if that time differs between them. If they have
-        none, it rejoined if the second attempt came at least one lag time after the first, or the lag time is unknown.
+        If the lines have a replica's last caught-up time, it was back if that time differs between them. If they have
+        none, it was back if the second attempt came at least one lag time after the first, or the lag time is unknown.
         """
         for replica_id, replica in other.replicas.items():
             if replica.last_caught_up_ms is not None:
@@ -194,7 +198,10 @@ class _ShrinkHistory:
         return (last_us - attempt.at_us) // 1000 if failures > 1 else None
 
     def _known_epochs(self) -> list[int]:
-        """List the highest partition epoch in the lines before each event, then in all lines; -1 if none has one."""
+        """Return the highest partition epoch in the lines before each line, and last that of all lines.
+
+        -1 if none has one.
+        """
         known, highest = [], -1
         for event in self._events:
             known.append(highest)
@@ -203,7 +210,7 @@ class _ShrinkHistory:
         return [*known, highest]
 
     def _follow(self, row: Shrink, n: int, epoch: int) -> None:
-        """Fill in when the replica of a shrink was back, and for how long the ISR was under min ISR."""
+        """Fill in when a dropped replica was back in the ISR, and for how long the ISR was under min ISR."""
         found = self._found
         row.min_isr = found.min_isr.get(row.partition[0], found.settings.get((row.leader_id, MIN_ISR)))
         row.under_min_isr = None if row.min_isr is None else len(row.isr_after) < row.min_isr
@@ -223,7 +230,7 @@ class _ShrinkHistory:
                 return
 
     def _known_isr(self, n: int, epoch: int) -> Iterator[tuple[Event, tuple[int, ...], str]]:
-        """Yield each ISR that lines from the n-th on show, with the line, and "exact" if the ISR began with it."""
+        """Yield each ISR that lines from the n-th on show, with the line; "exact" if the ISR began at that line."""
         for later in range(n, len(self._events)):
             event = self._events[later]
             if isinstance(event, IsrStateLine) and event.isr is not None:
@@ -237,10 +244,10 @@ class _ShrinkHistory:
                     yield event, event.isr_after, EXACT
 
     def _covered(self, state: IsrStateLine, since_us: int) -> bool:
-        """Whether the log would have a Shrinking line if the leader had dropped a replica since a time.
+        """Whether the log would have a Shrinking line if the leader had dropped a replica since ``since_us``.
 
-        Without any server.log of a leader, the controller's record at the start of a term is used. Where it has a line
-        about the ISR that nothing reads, that may be the shrink.
+        Without any server.log of a leader, the controller's record at the start of a term is used. If the leader has a
+        line about the ISR that no form matches, that line may be the shrink.
         """
         until_us = state.at_us + _WRITE_US
         for line in self._found.unread:
@@ -253,7 +260,7 @@ class _ShrinkHistory:
         return state.source == "started" if span is None else span[0] <= since_us and state.at_us <= span[1] + _WRITE_US
 
     def _without_line(self) -> Iterator[tuple[int, IsrStateLine, tuple[int, ...], int, list[int]]]:
-        """Yield the replicas that left without a Shrinking line, each with the line that shows it, and since when."""
+        """Yield the replicas that left without a Shrinking line, with the line that shows that, and since when."""
         isr: tuple[int, ...] | None = None
         announced: set[int] = set()
         epoch, since_us = -1, 0
@@ -278,7 +285,7 @@ class _ShrinkHistory:
 
 
 def _same_shrink_attempt(one: AttemptLine, other: AttemptLine) -> bool:
-    """Whether two lines show an attempt at the same change of the ISR, by the same leader."""
+    """Whether two lines are attempts by the same leader at the same change of the ISR."""
     return (one.leader_id, one.shrinks, set(one.isr_before), set(one.isr_after)) == (
         other.leader_id, other.shrinks, set(other.isr_before), set(other.isr_after)
     )  # fmt: skip

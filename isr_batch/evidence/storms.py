@@ -1,4 +1,4 @@
-"""Describe storms: shrinks at checks near in time, the broker they point at, and when ISRs were complete again."""
+"""Describe storms (shrinks by checks near in time): the broker they point at, and when the ISRs were complete again."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,11 +13,11 @@ from isr_batch.evidence.suspects import EITHER, STRONG
 
 
 class Storm(NamedTuple):
-    """Related shrinks: time, replicas, suspected broker and reason, and when the ISR was complete again.
+    """Related shrinks: when, which replicas, the suspected broker with the reason, when the ISRs were complete again.
 
-    ``broker`` is None where no single broker is suspected. ``since`` is when the first follower was last caught up, or
-    the first shrink. ``whole_after_ms`` is the time from the first shrink until the last replica was back, None if one
-    is not seen to come back.
+    ``broker`` is None if no single broker is suspected. ``since`` is when the first follower was last caught up, or the
+    first shrink. ``whole_after_ms`` is the time from the first shrink until the last replica was back, None if some
+    replica is not seen to come back.
     """
 
     first: datetime
@@ -36,7 +36,7 @@ class Storm(NamedTuple):
 
 
 def storms(evidence: pa.Table) -> list[Storm]:
-    """Describe each storm, in the order of time.
+    """Return the storms in the evidence about one cluster, in the order of time.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def storms(evidence: pa.Table) -> list[Storm]:
 
 
 def storms_in_rows(rows: Iterable[Row]) -> list[Storm]:
-    """Describe each storm in some rows of the evidence table, in the order of time."""
+    """Return the storms in some rows of the evidence, in the order of time."""
     grouped: dict[datetime, list[Row]] = defaultdict(list)
     for row in rows:
         if row["storm_time"] is not None:
@@ -82,7 +82,7 @@ def _storm_of_rows(rows: Sequence[Row]) -> Storm:
 
 
 def storm_suspect(storm: Storm) -> str:
-    """Name the broker that a storm points at."""
+    """Return the words for the broker that a storm points at."""
     if storm.suspect == EITHER:
         return f"broker {storm.broker} or the link to it"
     return f"broker {storm.broker}"

@@ -26,7 +26,8 @@ class ControlledCluster:
 
     Parameters
     ----------
-    words : sequence of ControllerWord Statements in order of time.
+    words : sequence of ControllerWord
+        Statements in order of time.
     source : str
         Source of ``elr_enabled``: given, recorded, release, logged, snapshot or unknown.
     enabled : bool, optional

@@ -58,7 +58,8 @@ def requests_of_writes(submits_us: Sequence[int], answer_us: int, *, batched: bo
 
     Parameters
     ----------
-    submits_us : sequence of int Times at which writes are requested, in order.
+    submits_us : sequence of int
+        Times at which writes are requested, in order.
     answer_us : int
         Time from a request to its response.
     batched : bool

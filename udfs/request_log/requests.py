@@ -15,7 +15,7 @@ from udfs.request_log.words import BYTES, filled_with, word_without
 FETCH, PRODUCE_API = 1, 0
 FETCH_VERSIONS, PRODUCE_VERSIONS = (4, 18), (3, 13)
 MAX_OFFSET = 1 << 53
-"""Largest accepted offset, which a million records per second would reach in 285 years."""
+"""Largest accepted offset; a partition with a million records per second reaches it in 285 years."""
 
 MAX_TOTAL_MS = 86_400_000
 """Longest accepted duration: one day. A paused broker may have requests of hours; a wrong duration would shift a whole
@@ -31,7 +31,7 @@ _SPACES = filled_with(MARK[0])
 FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER = range(4)
 NO_STAMP, TIME, MALFORMED, TRUNCATED, TWO_REQUESTS, NO_DURATIONS, VERSION, VALUES, PARTITIONS = range(4, 13)
 OUTCOMES = 13
-"""Number of outcomes of a line with a request: kinds of requests, and reasons to refuse a line."""
+"""Number of outcomes of a line with a request: the kinds of requests, and the reasons for refusing a line."""
 
 
 class RequestsInColumns(NamedTuple):
@@ -77,7 +77,7 @@ def room_for_requests(lines: int, size: int) -> RequestsInColumns:
 
 @inlined
 def _request_value_or(value, instead):
-    """Return a value, or another if it is missing."""
+    """Return ``value``, or ``instead`` if the value is missing."""
     return instead if value == NULL else value
 
 
@@ -99,7 +99,7 @@ def _is_topic_nameless(topics, row, with_name):
 
 @kernel
 def _answers_of(topics, row, is_produce):
-    """Return the first row of a topic's partitions in the response, and their number; `NULL` without partitions."""
+    """Return the first row and the number of a topic's partitions in the response; `NULL` if it has none."""
     if not is_produce and topics[row, f.PARTITIONS] != NULL:
         return topics[row, f.PARTITIONS_FIRST], topics[row, f.PARTITIONS]
     return topics[row, f.OLDER_FIRST], topics[row, f.OLDER]
@@ -193,7 +193,10 @@ def _without_end(text, at, end):
 
 @kernel
 def _has_mark(text, at, end):
-    """Whether a line has a second `_MARK`, which begins a request. JSON has few spaces: most words are skipped fast."""
+    """Whether a second request begins in a line: it contains `_MARK` again.
+
+    JSON has few spaces, so words of eight bytes without one are skipped.
+    """
     while at + len(_MARK) <= end:
         if at + BYTES <= end and word_without(text, at, _SPACES):
             at += BYTES
@@ -304,7 +307,7 @@ def _ms_as_us(milliseconds):
 
 @kernel
 def _keep_request(i, values, durations, stamp_us, out):
-    """Write the times and values of a request to the columns."""
+    """Write a request's times and values to row ``i`` of the output columns."""
     total_us, send_us = _ms_as_us(durations[f.TOTAL]), 0
     if durations[f.SEND] >= 0:
         send_us = _ms_as_us(durations[f.SEND])

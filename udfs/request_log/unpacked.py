@@ -143,7 +143,7 @@ def _unpacked_pieces(
 
 
 def _partitions_of_lists(lists: pieces.PieceLists) -> UnpackedPartitions:
-    """Convert one list of pieces to Arrow."""
+    """Convert one of the three lists, decoded by the kernel, to Arrow and numpy arrays."""
     edges = np.concatenate([[0], lists.name_end]).astype(np.int32)
     names = pa.StringArray.from_buffers(len(lists.name_end), pa.py_buffer(edges), pa.py_buffer(lists.names))
     return UnpackedPartitions(
@@ -152,7 +152,7 @@ def _partitions_of_lists(lists: pieces.PieceLists) -> UnpackedPartitions:
 
 
 def unescaped(names: pa.Array) -> pa.Array:
-    """Replace the escapes of JSON in unpacked strings, if there are any."""
+    """Replace the escapes of JSON strings by the characters that they stand for."""
     text = names.buffers()[2]
     if text is None or not (np.frombuffer(text, np.uint8) == _ESCAPE).any():
         return names
