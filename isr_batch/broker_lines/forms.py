@@ -170,7 +170,7 @@ LEADER: Final = Form(
     ),
 )
 """The line with which a leader begins a term, printed since 2.5. Up to 2.8 it has neither the partition epoch nor the
-previous leader. With ``tells_previous``, a null previous_leader_id means that there was no previous leader.
+previous leader. With ``tells_previous``, a null previous_leader_id means that the partition had no leader before.
 """
 
 FOLLOWER: Final = Form(

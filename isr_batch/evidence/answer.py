@@ -33,7 +33,7 @@ COLUMNS = (
 def evidence_answer(
     evidence: pa.Table, *, request_log: bool = False, missing: Sequence[str] = (), notes: Sequence[str] = ()
 ) -> list[str]:
-    """Return the answer, at most ten lines: who was dropped, which broker is suspected, what remains unknown.
+    """Return the answer in at most ten lines: the drops, the suspected broker, and what remains unknown.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table
 
 
 def read_evidence_table(lake: Lake, cluster_id: str) -> pa.Table:
-    """Return the evidence about a cluster's shrinks in order of time; empty if there is none."""
+    """Return the evidence about a cluster's shrinks in order of time; empty without evidence."""
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names, {"cluster_id": cluster_id})
     order = ("change_time", "source_file", "source_line", "replica_id")
     return rows.sort_by([(name, "ascending") for name in order])

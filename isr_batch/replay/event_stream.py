@@ -1,8 +1,8 @@
-"""Turn the input tables into one stream of rows for the kernel: events, in the order in which their leader saw them.
+"""Make the kernel's input from the input tables: one stream of events, in the order in which their leader saw them.
 
-Every row belongs to a set: one partition on one leader. Events of a broker as a whole (silences, logged checks, and
-which followers may join) become one row in each set that they concern. Fetches and appends, which are nearly all of the
-log, come as packed segments.
+Every row belongs to a set: one partition on one leader. An event of a broker as a whole (a silence, a logged check, a
+follower that may join from now on) becomes one row in each set that it concerns. Fetches and appends, which are nearly
+all of the log, come as packed segments.
 """
 
 from typing import Final
@@ -35,23 +35,25 @@ from udfs.records import (
 from udfs.records import Rows as KernelRows
 
 LATE_MS: Final = 10
-"""A check ran late if its first line came this many ms after the check was due."""
+"""A check ran late if its first line came at least this many ms after it was due."""
 
 CHECK_LEAD_US: Final = 1_000
-"""The row of a logged check is placed this many microseconds before the check was due, so that the kernel can still
-reschedule it."""
+"""The row of a logged check is dated this many microseconds before the check was due, so that the kernel can still
+reschedule it.
+"""
 
 THIN_US: Final = 1_000_000
 """If a follower fetched more rarely than this, in microseconds, its fetches may not show for every lag time whether it
-had stopped."""
+had stopped.
+"""
 PAIR_COLUMNS: Final = ("cluster_id", "leader_id", "replica_id", "cadence_us", "instants", "event_date")
-"""Columns of ``broker_days`` (how often a follower fetched from a leader on a day) that a replay reads."""
+"""Columns of ``broker_days`` that a replay reads: how often a follower fetched from a leader on a day."""
 
 _ONE_INSTANT: Final = """
     SELECT DISTINCT cluster_id, leader_id, true AS has_one_instant FROM {broker_days} AS days
     WHERE instants NOT LIKE '%,%'
 """
-"""SQL for the leaders whose fetches have only one known instant, so that it is unknown how long they held fetches."""
+"""SQL for the leaders whose fetches have only one known instant, so that the time they held fetches is unknown."""
 
 _SET: Final = ", ".join(SET_COLUMNS)
 _KEY: Final = ", ".join(SET_KEY)
@@ -64,7 +66,7 @@ def event_stream(
     kept: Rows | None = None,
     where: str = "true",
 ) -> Rows:
-    """Return the kernel's input rows of all sets (a partition on a leader) in the window, in no particular order.
+    """Return the kernel's input rows of all sets in the window, in no particular order.
 
     Parameters
     ----------
@@ -92,7 +94,7 @@ def event_stream(
 
 
 def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None = None) -> Rows:
-    """Return the kernel's input rows that are neither fetches nor appends: few, and not packed into segments.
+    """Return the kernel's input rows that are neither fetches nor appends; they are few, and not packed.
 
     Some of these rows are inferred from Shrinking lines, or from the absence of such lines: when a check ran, the log
     end that the check saw, and how long the ISR write took. They are included only if ``pinned`` is true. ``late`` are
@@ -114,7 +116,7 @@ def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None =
 
 
 def joined_terms(engine: LakeEngine) -> Rows:
-    """Return the terms of leaders, one row per term, even if a term spans logs that were read one after the other."""
+    """Return the terms of leaders, one row per term, even if the term spans logs that were read separately."""
     return engine(JOINED, leader_epochs=engine.table("leader_epochs"))
 
 
@@ -126,7 +128,7 @@ def _event_rows_as_sql(kind: object, source: str, *more: str, **columns: str) ->
 
 
 def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
-    """Return the kernel's rows that begin leaders' terms, each with the term's settings, replicas and initial state."""
+    """Return the rows that begin terms in the kernel, each with the leader's settings, the replicas and the state."""
     term = engine.struct({
         "leader_epoch": "leader_epoch",
         "end_us": "unix_micros(end_time)",
@@ -154,7 +156,7 @@ def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
 
 
 def _segments_in_window(engine: LakeEngine, window: Window, where: str) -> Rows:
-    """Return the packed segments of a window as rows of the stream."""
+    """Return the packed segments of a window as rows of the kernel's input."""
     columns = (*SET_COLUMNS, "first_time", "event_date")
     segments = engine.with_struct("fetch_segments", columns, "segment", SEGMENT.names, window.handled_days)
     of_days = f"(SELECT * FROM {{segments}} AS segments WHERE {window.handled_in} AND {where}) AS of_days"
@@ -166,7 +168,7 @@ def _segments_in_window(engine: LakeEngine, window: Window, where: str) -> Rows:
 def _states_at_begin(engine: LakeEngine, kept: Rows, window: Window) -> Rows:
     """Return the stored states from which a window's replay continues, with ends of terms that became known since.
 
-    A leader that restarts begins another term of the same epoch; the state belongs to the last one before the window.
+    A leader that restarts begins another term of the same epoch; a state belongs to the last term before the window.
     """
     ends = f"""
         SELECT {_KEY}, max_by(unix_micros(end_time), start_time) AS end_us,
@@ -195,7 +197,7 @@ _REMOVALS: Final = _event_rows_as_sql(
     time_us="greatest(change_us, coalesce(start_us - 1, change_us))",
     replica_id="replica_id",
 )
-"""SQL for rows of kind REMOVED: removals by the controller, at the time at which the leader learned of them.
+"""SQL for rows of kind REMOVED: removals from the ISR by the controller, dated to when the leader learned of them.
 
 A record that begins a new term (up to 3.6 every removal does) reaches the leader some time later. Until then the old
 term continues. If the removal took effect before, the follower's next fetch in the old term would undo it.
@@ -237,7 +239,7 @@ _MIN_ISR: Final = _event_rows_as_sql(
     time_us="record_us",
     offset="value",
 )
-"""SQL for rows of kind MIN_ISR: changes of min.insync.replicas, with one row per term in which they apply."""
+"""SQL for rows of kind MIN_ISR: changes of min.insync.replicas, one row per term in which they apply."""
 
 _THIN: Final = _event_rows_as_sql(
     THIN,
@@ -258,7 +260,7 @@ _THIN: Final = _event_rows_as_sql(
     offset="cadence_us",
     replica_id="replica_id",
 )
-"""SQL for rows of kind THIN: followers with few fetches on a day, with one row per term of that day."""
+"""SQL for rows of kind THIN: days on which a follower fetched rarely, one row per term of that day."""
 
 _SEEN: Final = f"SELECT {_OF_BROKER} FROM {{broker_events}} AS events WHERE kind = 'check'"
 _DUE_US: Final = f"event_us - {CHECK_LEAD_US}"
@@ -279,7 +281,7 @@ _VISITS: Final = _event_rows_as_sql(
 )
 """SQL for rows of kind CHECK: when isr-expiration checked a partition, if the leader logged it.
 
-The task checks partitions one after the other, for which a leader that has just woken up takes tens of milliseconds. A
+The task checks one partition after the other; a leader that has just woken up takes tens of milliseconds for all. A
 line about two replicas gives two rows with the same effect.
 """
 
@@ -293,8 +295,9 @@ _CHECKS_LATER: Final = _event_rows_as_sql(
     until_us="end_us",
     code=str(OTHERS_LINE),
 )
-"""SQL for rows of kind CHECK of partitions without their own line: when the check was due, or, if its first line was
-late, at that line."""
+"""SQL for rows of kind CHECK, for partitions without a line: when the check was due, or, if its first line was late,
+the time of that line.
+"""
 
 _LATE_CHECKS: Final = _event_rows_as_sql(
     CHECK,
@@ -303,7 +306,7 @@ _LATE_CHECKS: Final = _event_rows_as_sql(
     until_us="unix_micros(ran_time)",
     code=str(ABSENT_LINE),
 )
-"""SQL for rows of kind CHECK that ran later than they were due, as a missing line shows."""
+"""SQL for rows of kind CHECK, for checks that must have run after they were due, because a line is missing."""
 
 _ISR_WRITES: Final = _event_rows_as_sql(
     ISR_WRITE,
@@ -314,8 +317,9 @@ _ISR_WRITES: Final = _event_rows_as_sql(
     time_us="unix_micros(change_time) - 1",
     until_us="unix_micros(answered_time)",
 )
-"""SQL for rows of kind ISR_WRITE: leaders' ISR writes, from the Shrinking line to the response; sorted before the check
-that prints the line."""
+"""SQL for rows of kind ISR_WRITE: leaders' ISR writes, from the Shrinking line to the response. They are sorted before
+the check that prints the line.
+"""
 
 _ELIGIBILITY: Final = _event_rows_as_sql(
     ELIGIBLE,
@@ -336,7 +340,7 @@ _ELIGIBILITY: Final = _event_rows_as_sql(
     replica_id="replica_id",
     code="CASE WHEN kind = 'unfenced' THEN 1 ELSE 0 END",
 )
-"""SQL for rows of kind ELIGIBLE: when each follower of a term may not join the ISR, and from when it may join again.
+"""SQL for rows of kind ELIGIBLE: from when on a follower of a term may not join the ISR, and when it may again.
 
 A broker that is fenced or shuts down may not join. A state from before the term applies from the start of the term;
 ``handled_us`` keeps the order of the records. A leader learns of a state some time after the controller's record. Only

@@ -1,4 +1,4 @@
-"""Lay out a picture of a cluster's log: one lane per broker, with drops, silences, elections and restarts."""
+"""Lay out the timeline of a cluster: one lane per broker, with drops, silences, elections and restarts."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ NARROWEST_PAGE: Final = 650
 LETTER: Final = 6.5
 """Width of a letter of a label, in pixels."""
 STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-"""Possible distances of two ticks in seconds; in longer logs, ticks are days apart."""
+"""Possible distances between two ticks, in seconds; in longer logs, ticks are days apart."""
 SIGNS: Final = {
     "started": ("▲", "starts"), "shutting_down": ("▼", "shuts down"), "fenced": ("✕", "is fenced by the controller"),
     "election": ("◆", "becomes"),
 }  # fmt: skip
-"""For each kind of a broker's event, its symbol in the picture and its description."""
+"""For each kind of event of a broker, its symbol in the picture and its description."""
 
 
 class ClusterTimeline(NamedTuple):
@@ -56,7 +56,7 @@ class TimelineTarget(NamedTuple):
 def cluster_timeline(
     own: OwnShrinks, cluster: Row, targets: Mapping[tuple[int, int], TimelineTarget]
 ) -> ClusterTimeline:
-    """Lay out the timeline of one cluster.
+    """Return the layout of one cluster's timeline.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def cluster_timeline(
     middle = {broker: LANE * number + LANE // 2 + 4 for number, broker in enumerate(brokers)}
 
     def x(us: float) -> float:
-        """Return the position of an instant, cut to the timeline."""
+        """Return the position of an instant in percent; instants outside the timeline are moved to its ends."""
         return share_of_timeline(min(max(us, first), last), (first, last))
 
     happened = [row | {"more": ""} for row in events if row["kind"] != "silent" and first <= row["from_us"] <= last]
@@ -125,7 +125,7 @@ def cluster_timeline(
 
 
 def _labels_with_room(shaded: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Keep a label if even the narrowest page has room for it before the lane's next shading or end."""
+    """Keep the labels that have room, even on the narrowest page, before the lane's next shaded area or end."""
     ordered = sorted(shaded, key=lambda one: (one["y"], one["x"]))
     for number, one in enumerate(ordered):
         later = [other["x"] for other in ordered[number + 1 : number + 2] if other["y"] == one["y"]]
@@ -143,7 +143,7 @@ def share_of_timeline(us: float, within: tuple[int, int]) -> float:
 def _bars(
     drops: list[Row], middle: dict[int, int], within: tuple[int, int], targets: Mapping[tuple[int, int], TimelineTarget]
 ) -> list[dict[str, Any]]:
-    """Stack the drops of a time slot by verdict: those by the broker upwards, those of the broker downwards."""
+    """Stack the drops in each time slot by verdict: drops by the broker upwards, drops of the broker downwards."""
     slots: dict[tuple[int, str, int], dict[str, Row]] = defaultdict(dict)
     for row in drops:
         slots[row["broker_id"], row["side"], row["slot"]][row["verdict"]] = row

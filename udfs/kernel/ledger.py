@@ -1,8 +1,8 @@
 """Count what a rule costs and how often it is right, during the replay of one set: exact integrals, no samples.
 
-docs/verdicts-reasoning.md defines the counters. Integrals over time are those of the states in partition_timeline. The
-code calls one rule run's counters of a UTC day a page. At midnight and at the end of a term the counters are written,
-one row per rule run and one per rule run and follower, and cleared.
+docs/verdicts-reasoning.md defines the counters. Integrals over time are those of the states in partition_timeline. A
+rule run's counters of one UTC day are called a page here. They are written and cleared at midnight and at the end of a
+term: one row per rule run, and one per rule run and follower.
 """
 
 from typing import NamedTuple
@@ -57,9 +57,7 @@ SETTLED_US, AT_RISK = len(MEASURES) + np.arange(2)
 """Indices of further entries: the time up to which integrals are computed, and the number of acknowledged records that
 the worst member of the ISR lacks."""
 LATENCIES = len(MEASURES) + 2
-"""Index of the first latency bucket of a page; a bucket counts the acks=all appends that were acknowledged with such a
-latency.
-"""
+"""Index of a page's first latency bucket: the number of acks=all appends that were acknowledged with such a latency."""
 PLACES = LATENCIES + BUCKETS
 NO_SUMS = (SETTLED_US, AT_RISK, LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US, FIRST_VIOLATION_US, FIRST_VIOLATION)
 """Indices of the entries of a page that are not sums, such as maxima."""
@@ -103,10 +101,9 @@ def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
 
 @kernel
 def ledger_known_from_us(term, params):
-    """Return from when on a rule run's state no longer depends on events from before the log.
+    """Return when a lag time and a check period have passed since a log that begins in mid-term began.
 
-    If the log begins in mid-term, a follower may last have been caught up before that. One lag time and one check
-    period later, the rule has dropped it, whenever that was.
+    From then on, a rule run's state no longer depends on events from before the log.
     """
     if term.begins_mid_term == 0:
         return term.start_us
@@ -140,10 +137,7 @@ def clear_ledger(page, followers):
 
 @kernel
 def begin_ledger(state, isr_at_start):
-    """Open the ledger of a term.
-
-    ISR members are judged after a lag time at the latest, other followers when they fetch.
-    """
+    """Open a term's ledger; ISR members are judged after a lag time at the latest, others when they fetch."""
     ledger, term = state.ledger, state.term[0]
     clear_ack_waits(ledger.waits)
     term.day_ends_us = (term.start_us // DAY_US + 1) * DAY_US
@@ -393,10 +387,7 @@ def close_ledger(state, now_us, out):
 
 @kernel
 def end_ledger(state, now_us, out):
-    """Write the counters at the end of a term.
-
-    Appends that have waited longer than the lag time by then are counted as never acknowledged.
-    """
+    """Write the counters at the end of a term; appends that waited over a lag time were never acknowledged."""
     last_us = now_us - IN_FLIGHT_US * state.term[0].ends_mid_term
     for r in range(state.term[0].runs):
         lag_us = state.params[r].replica_lag_time_max_ms * 1000
