@@ -15,8 +15,7 @@ LITTLE: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+Use
 NO_PERF_DATA: Final = "-XX:-UsePerfData"
 NO_WORD: Final = "-Xlog:disable -Xlog:all=error:stderr"
 """JVM option that suppresses the warning about an archive that does not match, which would be printed among a command's
-results.
-"""
+results."""
 _GIVEN: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 

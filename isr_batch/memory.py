@@ -12,8 +12,7 @@ CGROUP: Final = Path("/sys/fs/cgroup")
 _LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")
 LEAST_ADDRESSES: Final = 4 << 30
 """Minimum address space, in bytes, that a command on a lake needs: libraries, stacks and buffers reserve it, and use
-little of it.
-"""
+little of it."""
 
 
 @lru_cache

@@ -27,8 +27,7 @@ from udfs.batches.rule_runs import RuleRun
 
 Step = Callable[[str], AbstractContextManager[dict[str, Any]]]
 """Function that returns a context: it shows the step's name while the step runs, and then the values that the step has
-put into the dict.
-"""
+put into the dict."""
 
 
 @contextmanager

@@ -145,8 +145,7 @@ _COMPILED = {
     "udfs.simulation": "the simulation, once after an install or an upgrade: a minute or more",
 }
 """For each part of the code that is compiled separately, by the module of its first function: what it is, and how long
-compiling takes.
-"""
+compiling takes."""
 _OTHERS = "kernels, once after an install or an upgrade: some seconds"
 
 

@@ -90,8 +90,7 @@ To = Annotated[str | None, typer.Option("--to", help="UTC day after the last one
 
 LITTLE_BYTES: Final = 10 << 20
 """Input up to this size in bytes is small: about a million events, since ``fetch_log`` and compressed logs have some
-ten bytes per event.
-"""
+ten bytes per event."""
 
 _LEAST_TASKS: Final = 8
 """Minimum number of shuffle tasks; with more input, each task gets about a million events."""

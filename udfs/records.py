@@ -22,8 +22,7 @@ UNKNOWN = np.int64(-1)
 
 SENT_FROM_UNKNOWN = np.int64(-2)
 """Error code of a fetch with records in its response, whose offset no line names: the follower was behind, by an
-unknown number.
-"""
+unknown number."""
 
 AT_LOG_END = np.int64(-2)
 """A follower's log end at the start of a term, if it is the leader's, and no line names the offset."""
@@ -39,8 +38,7 @@ SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH, ISR_WRITE, IDLE, THIN, MIN_ISR
 
 NOBODY_WAITS = np.int64(-2)
 """Value of acks for an append whose produce request is not logged. The append is known only because the log grew, and
-no producer waits for it.
-"""
+no producer waits for it."""
 
 
 NO_LINE, OWN_LINE, OTHERS_LINE, ABSENT_LINE = np.int64(0), UNKNOWN, np.int64(-2), np.int64(-3)
@@ -100,8 +98,7 @@ ROW_ORDER = (
     "released_us", "until_us",
 )  # fmt: skip
 """Columns by which the rows of a set are sorted. Those after ``kind`` only decide between rows of equal times, so that
-the order is always the same.
-"""
+the order is always the same."""
 
 
 def int64_record(*names: str) -> np.dtype[np.void]:
@@ -302,8 +299,7 @@ REPLICA_COLUMNS = (
 )  # fmt: skip
 PARTITION_COLUMNS = ("runs", "time_us", "leader_log_end_offset", "high_watermark", "isr", "acknowledged_offset")
 """Columns of ``partition``. ``runs`` stands for several rule runs: bit b of its RUNS_A_ROW lower bits for number
-``(runs >> RUNS_A_ROW) * RUNS_A_ROW + b``.
-"""
+``(runs >> RUNS_A_ROW) * RUNS_A_ROW + b``."""
 CHANGE_COLUMNS = (
     "rule", "time_us", "kind", "position", "isr_before", "isr_after", "high_watermark", "leader_log_end_offset",
     "follower_log_end_offset", "last_caught_up_time_ms", "lag_ms", "made_by", "true_lag_ms", "causes",

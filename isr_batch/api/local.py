@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 _FEW_ROWS: Final = 200_000
 """With at most this many fetches, query plans are kept for the next analysis, because planning takes longer than
-running them. Kept plans read all columns of their tables.
-"""
+running them. Kept plans read all columns of their tables."""
 
 
 class LocalTables:

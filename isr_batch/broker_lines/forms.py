@@ -142,8 +142,7 @@ ISR_UPDATED: Final = Form(
     ),
 )
 """The line about an accepted ISR write, printed since 2.7. Some releases print whether the ISR is under min ISR; two
-blanks mean that it is not.
-"""
+blanks mean that it is not."""
 
 WRITE_FAILED: Final = Form(
     SERVER,
@@ -154,8 +153,7 @@ WRITE_FAILED: Final = Form(
     ),
 )
 """The line about a refused ISR write: refused by ZooKeeper (Cached zkVersion) or by the controller. A refusal of an
-AlterPartition request is logged at INFO only if it concerns the replicas or is an unexpected error.
-"""
+AlterPartition request is logged at INFO only if it concerns the replicas or is an unexpected error."""
 
 # state-change.log: terms
 
@@ -170,8 +168,7 @@ LEADER: Final = Form(
     ),
 )
 """The line with which a leader begins a term, printed since 2.5. Up to 2.8 it has neither the partition epoch nor the
-previous leader. With ``tells_previous``, a null previous_leader_id means that the partition had no leader before.
-"""
+previous leader. With ``tells_previous``, a null previous_leader_id means that the partition had no leader before."""
 
 FOLLOWER: Final = Form(
     STATE_CHANGE,
@@ -226,8 +223,7 @@ RECEIVED: Final = Form(
     ),
 )
 """The line about a LeaderAndIsr request from the controller of a ZooKeeper cluster, logged at TRACE before the broker
-acts on it.
-"""
+acts on it."""
 LEADS: Final = r"topped fetchers as part of become-leader request|kipped the become-leader state change after marking"
 FOLLOWS: Final = r"tarting the become-follower transition"
 FOR_PARTITION: Final = rf"for partition {_PARTITION}{END}"
@@ -266,8 +262,7 @@ DELETED: Final = Form(
     Wording(rf"Log for partition {_PARTITION} is renamed to .* and <<is scheduled for deletion>>{END}", _OF_PARTITION),
 )
 """The line about a deleted replica, because its topic was deleted or the partition was reassigned (since 1.0). If a
-leader prints it, its term has ended.
-"""
+leader prints it, its term has ended."""
 
 VERSION: Final = Form(SERVER, Wording(r"<<Kafka version ?: >>(\S+)", "version VARCHAR"))
 STARTED: Final = r"kafka\.Log4jController`? MBean"
@@ -280,12 +275,10 @@ OWN_STATES: Final = {
 }
 """For each state of a KRaft broker (fenced, unfenced, shutting down), the line that the broker prints; it is fenced
 right after registering. A stopping broker may exit before it prints the line about the controlled shutdown, but it
-always prints the one about the signal, as ZooKeeper brokers do.
-"""
+always prints the one about the signal, as ZooKeeper brokers do."""
 CHECKS_SCHEDULED: Final = r"\[LogDirFailureHandler\]: Starting|\[ExpirationReaper-\d+(-Produce)?\], Starting"
 """Lines printed right before isr-expiration is scheduled; from their time, the times of its checks are computed. Up to
-0.11, the nearest such line is that of the replica manager's purgatory.
-"""
+0.11, the nearest such line is that of the replica manager's purgatory."""
 SETTING: Final = Form(
     SERVER,
     Wording(
@@ -326,8 +319,7 @@ OWN_TROUBLES: Final = {
     "out_of_memory": r"\bjava\.lang\.OutOfMemoryError\b",
 }
 """For each trouble that may stop a broker as a whole (ZooKeeper session, KRaft heartbeats, disk, memory), the pattern
-of its lines.
-"""
+of its lines."""
 _NOT_ENOUGH = "NotEnoughReplicasException: "
 NOT_ENOUGH_REPLICAS: Final = Form(
     SERVER,
@@ -345,8 +337,7 @@ NOT_ENOUGH_REPLICAS: Final = Form(
     ),
 )
 """The line about a write refused under min ISR. It shows the ISR even where INFO is off: its members since 2.0, their
-number and the live ones since 2.6.
-"""
+number and the live ones since 2.6."""
 WITHOUT_STAMP: Final = rf"{OWN_TROUBLES['out_of_memory']}|{_NOT_ENOUGH}"
 """Lines of interest that may have no timestamp, because they continue the entry before them, such as exceptions."""
 
@@ -369,8 +360,7 @@ ISR_LINE: Final = (
     r"\] INFO (?:.*\bISR\b.*\(kafka\.cluster\.Partition\)\s*$|\[?Partition \S+ (?:on )?broker[ =]\d+\]?:? .*\bISR\b)"
 )
 """Any line at INFO in which a leader writes about the ISR of a partition. Up to 4.4, these are only `SHRINK`, `EXPAND`,
-`ISR_UPDATED` and `WRITE_FAILED`.
-"""
+`ISR_UPDATED` and `WRITE_FAILED`."""
 
 FORMS: Final = {name: value for name, value in globals().items() if isinstance(value, Form)}
 SERVER_LINES: Final = "|".join((

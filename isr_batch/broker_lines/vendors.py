@@ -7,8 +7,7 @@ from isr_batch.broker_lines.forms import LAG_TIME_MS, OLD_LAG_TIME_MS
 _NUMBERS = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 _CONFLUENT = {5: (2, 0), 6: (2, 6), 7: (3, 0), 8: (4, 0)}
 """For each major release of Confluent Platform, the Kafka release of its .0; the minor numbers of both advance
-together.
-"""
+together."""
 _LAST_CONFLUENT_6 = 2
 """The last minor release of Confluent Platform 6, which is Kafka 2.8."""
 _NEWEST = (4, 99)

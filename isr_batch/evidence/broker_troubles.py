@@ -26,8 +26,7 @@ _SAID: Final = {
 }
 _SOON_US: Final = 10_000_000
 """A broker's log lines from up to this long, in microseconds, before the start or after the end of its absence are
-related to the absence.
-"""
+related to the absence."""
 _SECOND_US: Final = 1_000_000
 _MOST_OF_IT, _NOTHING_OF_IT = 0.5, 0.1
 """Shares of an absence in which the JVM was paused. From the first on, the JVM was the cause; below the second, it was

@@ -8,8 +8,7 @@ EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION:
 """For each kind of event, its words in sentences."""
 SHORTEST_MS = 10_000
 """The shorter one of Kafka's two default lag times, in ms. It is assumed if the lag time is unknown, unless a follower
-was dropped after less.
-"""
+was dropped after less."""
 
 
 def event_before(shrink: Shrink, found: FoundLines) -> tuple[str | None, int | None]:

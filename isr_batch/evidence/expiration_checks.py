@@ -13,8 +13,7 @@ ONE_CHECK_US = 500_000
 """Shrinking lines of one leader less than this apart, in microseconds, are from one check."""
 SAME_START_MS = 1_000
 """Two followers stopped at the same time if their lastCaughtUpTimeMs differ by at most this, because an idle follower
-fetches every 500 ms.
-"""
+fetches every 500 ms."""
 STORM_US = 60_000_000
 """Checks further apart than this, in microseconds, belong to different storms."""
 UNKNOWN_LAG_TIME_MS = 10_000

@@ -40,8 +40,7 @@ LINES: Final = pa.schema([
     ("message", pa.string()),
 ])  # fmt: skip
 """Schema of the input: ``message`` is the line in Kafka's own layout; ``stamp_us``, its time in epoch microseconds, is
-null for lines without a time, such as settings.
-"""
+null for lines without a time, such as settings."""
 
 _ONE_START_US = 60_000_000
 

@@ -19,8 +19,7 @@ LEADER, CONTROLLER, UNKNOWN = "leader", "controller", "unknown"
 DONE, FAILED = "done", "failed"
 _WRITE_US = 60_000_000
 """Longest time, in microseconds, from an ISR write to the line that shows the outcome; a later line is about another
-write.
-"""
+write."""
 
 Event = AttemptLine | IsrStateLine | FailedWriteLine
 

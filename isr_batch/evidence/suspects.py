@@ -26,8 +26,7 @@ ON_PURPOSE = (
 
 SOON_MS = 2_000
 """A dropped follower that never stopped is back within this time, in ms: the leader answers its fetch, and writes the
-ISR.
-"""
+ISR."""
 MOST_LINKS = 2
 """If this many followers of one leader, or the links to them, seem to fail at once, the leader is suspected instead."""
 LATE_MS = 150

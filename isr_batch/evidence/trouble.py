@@ -48,5 +48,4 @@ class TroublesOfFollowers:
 
 BEFORE_US = 60_000_000
 """How long before a shrink troubles are searched, in microseconds; by default, a follower leaves up to 45 s after it
-was last caught up.
-"""
+was last caught up."""

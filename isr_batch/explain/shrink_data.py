@@ -37,8 +37,7 @@ HINTS: Final = 8
 """Number of partitions with shrinks that an error message names at most."""
 NEAR_US: Final = 3_600_000_000
 """Fetches and appends are searched first within this time before a shrink, in microseconds, because a term may last for
-months.
-"""
+months."""
 FETCH: Final = (
     "arrival_us, handled_us, processed_us, released_us, completed_us, "
     f"coalesce(fetch_offset, {NOT_NAMED}) AS fetch_offset, leader_log_end_offset, error_code"

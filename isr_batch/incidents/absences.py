@@ -19,8 +19,7 @@ CHECK_US: Final = 500_000
 """Drops by one leader at most this far apart, in microseconds, are from one check."""
 LEAST: Final = 0.1
 """Share of time for which a healthy follower may have no fetch at its leader, because of round trips and its own
-writes.
-"""
+writes."""
 GONE: Final = 0.95
 """If a follower had no fetch at a leader for more than this share of the time before, a later absence proves nothing.
 """
@@ -29,8 +28,7 @@ _NUMBERS: Final = ("partition_id", "leader_id", "replica_id")
 Tables = dict[str, pa.Table]
 FetchesOfSpans = Callable[[pa.Table], pa.Table]
 """Function that returns the fetches in progress during given time spans, like
-`isr_batch.lake.lake_engine.LakeEngine.fetches`.
-"""
+`isr_batch.lake.lake_engine.LakeEngine.fetches`."""
 
 
 def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:

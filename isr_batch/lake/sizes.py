@@ -20,8 +20,7 @@ PACKED_BYTES = 256 << 20
 """
 ABSENCE_BYTES = 64 << 20
 """Bytes of a fetch log that is searched for absences of followers, at ten seconds per five million rows. A larger one
-is not searched at all.
-"""
+is not searched at all."""
 
 # Limits in rows and events
 REPLAYED_EVENTS = 20_000_000
@@ -36,19 +35,16 @@ TASK_ROWS = 5_000
 # Ingest
 LOG_BYTES = min(2 << 30, memory_bytes() // 8)
 """Bytes of log text that an ingest reads; it needs up to twice that much memory. On two cores, Spark would take nearly
-three times as long.
-"""
+three times as long."""
 OWN_ROWS = min(8_000_000, memory_bytes() // (8 * 250))
 """Number of fetches of a user's own table that an ingest reads: at some 250 bytes each, an eighth of the memory."""
 COLLECTED_ROWS = 200_000
 """Number of a table's rows up to which the driver collects and commits them; executors write larger results."""
 SPREAD_ROWS = 20_000
 """The same as `COLLECTED_ROWS` for tables that workers can write: lower, since workers write fast, but not zero, since
-each worker adds a small file.
-"""
+each worker adds a small file."""
 ANSWER_ROWS = 20_000
 """Number of rows of a query's result up to which the driver collects them at once. A larger result stays in packets,
-which Spark scans again at each use.
-"""
+which Spark scans again at each use."""
 QUARANTINE_ROWS = 50_000
 """Number of refused lines up to which the driver collects them; each may have `RAW_CHARACTERS` characters of text."""

@@ -42,8 +42,7 @@ TASKS_A_CORE: Final = 4
 LEAST_OF_TASK: Final = 1 << 22
 MOST_OF_TASK: Final = 1 << 28
 """Smallest and largest input of a replay's task, in bytes of files: about one million and 60 million events. A smaller
-task would not be worth the tenths of a second that each task costs.
-"""
+task would not be worth the tenths of a second that each task costs."""
 FILES_AT_A_TIME: Final = 64
 """Maximum number of tasks that list the locations of rows with large columns."""
 _ROWS_AT_A_TIME: Final = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sql.execution.arrow.maxRecordsPerBatch")

@@ -23,8 +23,7 @@ _QUERY: Final = re.compile(
 )
 _QUERY_NODES: Final = {"CTE", "RECURSIVE_CTE", "SELECT", "SET_OPERATION"}
 """Kinds of nodes that a user's parsed query may have. Any other is refused, because even a common table expression may
-delete rows or write a file.
-"""
+delete rows or write a file."""
 _CHANGES: Final = {"COPY", "CREATE", "DELETE", "INSERT", "MERGE", "UPDATE"}
 _NO_QUERY: Final = "`isr-batch sql` only asks, such as SELECT * FROM spurious_shrinks"
 Answer = tuple[list[dict[str, Any]], list[str]]

@@ -36,8 +36,7 @@ from udfs.kernel.ledger import DAY_US
 
 HOLE_DAYS: Final = 7
 """A gap of up to this many days without input is part of a replay, because a term may continue across it. Longer gaps
-are skipped.
-"""
+are skipped."""
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 DONE, STALE, MISSING = "done", "stale", "not replayed"
 

@@ -39,13 +39,11 @@ LATE_MS: Final = 10
 
 CHECK_LEAD_US: Final = 1_000
 """The row of a logged check is dated this many microseconds before the check was due, so that the kernel can still
-reschedule it.
-"""
+reschedule it."""
 
 THIN_US: Final = 1_000_000
 """If a follower fetched more rarely than this, in microseconds, its fetches may not show for every lag time whether it
-had stopped.
-"""
+had stopped."""
 PAIR_COLUMNS: Final = ("cluster_id", "leader_id", "replica_id", "cadence_us", "instants", "event_date")
 """Columns of ``broker_days`` that a replay reads: how often a follower fetched from a leader on a day."""
 
@@ -200,8 +198,7 @@ _REMOVALS: Final = _event_rows_as_sql(
 """SQL for rows of kind REMOVED: removals from the ISR by the controller, dated to when the leader learned of them.
 
 A record that begins a new term (up to 3.6 every removal does) reaches the leader some time later. Until then the old
-term continues. If the removal took effect before, the follower's next fetch in the old term would undo it.
-"""
+term continues. If the removal took effect before, the follower's next fetch in the old term would undo it."""
 
 _OF_BROKER: Final = (
     "cluster_id, broker_id AS leader_id, unix_micros(event_time) AS event_us, unix_micros(end_time) AS end_us"
@@ -282,8 +279,7 @@ _VISITS: Final = _event_rows_as_sql(
 """SQL for rows of kind CHECK: when isr-expiration checked a partition, if the leader logged it.
 
 The task checks one partition after the other; a leader that has just woken up takes tens of milliseconds for all. A
-line about two replicas gives two rows with the same effect.
-"""
+line about two replicas gives two rows with the same effect."""
 
 _CHECKS_LATER: Final = _event_rows_as_sql(
     CHECK,
@@ -296,8 +292,7 @@ _CHECKS_LATER: Final = _event_rows_as_sql(
     code=str(OTHERS_LINE),
 )
 """SQL for rows of kind CHECK, for partitions without a line: when the check was due, or, if its first line was late,
-the time of that line.
-"""
+the time of that line."""
 
 _LATE_CHECKS: Final = _event_rows_as_sql(
     CHECK,
@@ -318,8 +313,7 @@ _ISR_WRITES: Final = _event_rows_as_sql(
     until_us="unix_micros(answered_time)",
 )
 """SQL for rows of kind ISR_WRITE: leaders' ISR writes, from the Shrinking line to the response. They are sorted before
-the check that prints the line.
-"""
+the check that prints the line."""
 
 _ELIGIBILITY: Final = _event_rows_as_sql(
     ELIGIBLE,
@@ -345,5 +339,4 @@ _ELIGIBILITY: Final = _event_rows_as_sql(
 A broker that is fenced or shuts down may not join. A state from before the term applies from the start of the term;
 ``handled_us`` keeps the order of the records. A leader learns of a state some time after the controller's record. Only
 for the end of a fencing is this delay taken into account: removals from the ISR happen at the controller's time, and
-the follower must not rejoin before the leader learns of them.
-"""
+the follower must not rejoin before the leader learns of them."""

@@ -48,8 +48,7 @@ PIECES_AT_A_TIME = 1024
 """Number of chunks per batch that a worker reads from a file, or gets from Spark; a chunk has at most 70 kB."""
 PIECES_HERE = 64
 """Number of chunks per batch in this process: fewer, because all columns of a batch are sorted at once, and should fit
-into the processor's cache.
-"""
+into the processor's cache."""
 SHARE_BYTES = 1 << 25
 """How many bytes of columns one packing task reads from the files of fetches and appends."""
 

@@ -167,5 +167,4 @@ _CHANGES: Final = f"""
     ) AS changes
 """
 """SQL that adds the column depends_on, the reason why a change is only possible, to ISR changes, from results of kind
-doubt. The expand that undoes such a shrink gets the same reason.
-"""
+doubt. The expand that undoes such a shrink gets the same reason."""

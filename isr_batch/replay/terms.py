@@ -7,8 +7,7 @@ from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 
 TOUCHING_MS = 1_000
 """Two logs are joined if the first request of the later one comes at most this many ms after the last request of the
-earlier one; followers fetch at least twice a second.
-"""
+earlier one; followers fetch at least twice a second."""
 
 _KEY: Final = ", ".join(SET_KEY)
 _OTHERS: Final = ", ".join(
@@ -41,5 +40,4 @@ SELECT {_KEY}, {_OTHERS}, end_time, ends_mid_term FROM whole WHERE place = 1
 """SQL for the joined terms, for both engines.
 
 One night's log continues that of the night before. If a row begins in mid-term where a row of the same term ends, both
-are one term, and its state at that time is known. Terms from a user's own table are complete already.
-"""
+are one term, and its state at that time is known. Terms from a user's own table are complete already."""

@@ -26,8 +26,7 @@ from udfs.kernel.ledger import DAY_US
 
 FILE: Final = "file"
 """Kind of a result row that reports a written file or a set of rule runs, and name of the column with the report as
-JSON.
-"""
+JSON."""
 SCHEMA: Final = RESULT_SCHEMA.append(pa.field(FILE, pa.string()))
 """Schema of a replay's results, with the column FILE for reports of written files."""
 
@@ -35,8 +34,7 @@ ROW_GROUP: Final = 1 << 16
 """Number of rows that a task collects for a file before it writes them as a row group."""
 ROWS_WAITING: Final = 1 << 19
 """Maximum number of rows that a task collects for all its files, so that its memory does not grow with its share of the
-log.
-"""
+log."""
 
 _TYPES: Final = {
     "STRING": pa.dictionary(pa.int32(), pa.string()), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(),

@@ -22,8 +22,7 @@ from isr_batch.report.shrinks_on_page import ShrinkOnPage
 
 SHOWN: Final = 2
 """Number of incidents whose cards are open above the timeline; up to MOST others are listed below it in one line per
-incident.
-"""
+incident."""
 MOST: Final = 100
 
 

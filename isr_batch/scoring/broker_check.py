@@ -35,8 +35,7 @@ from udfs.rules import REGISTRY, rule_of_release
 RACE_MS: Final = 5
 """A fetch or an append within this many ms of a change may have come before or after it (a race), because timestamps
 are truncated to milliseconds and written some time after the event. With a wider limit, nearly every mismatch on a busy
-partition would be a race.
-"""
+partition would be a race."""
 
 NEAR_MS: Final = 1
 """Two times at most this many ms apart are equal: Kafka's clock and the log's timestamps are truncated to ms."""

@@ -56,8 +56,7 @@ _OF_SHRINK: Final = {
 }
 """SQL conditions for the shrinks that are counted, by verdict. A mistake by lag is a shrink of a follower whose true
 lag was within the lag time. Whole milliseconds are stored, so a true lag of the lag time and a fraction is stored as
-the lag time.
-"""
+the lag time."""
 SUMMED: Final = (*_OF_PARTITION, *_OF_FOLLOWER, *_OF_SHRINK, "detection_ms")
 _LEADER: Final = "cluster_id, event_date, leader_id, rule"
 

@@ -13,8 +13,7 @@ BY_BROKER: Final = {
     "request": (with_requests, "request", ("request", "writes", "in_second")),
 }
 """For each kind of group (notification, request): the function that adds columns to a broker's changes, the column with
-the group's number, and all added columns.
-"""
+the group's number, and all added columns."""
 _KEYS: Final = ("cluster_id", "rule", "params_json", "leader_id")
 
 

@@ -110,5 +110,4 @@ _EVENTS: Final = f"""
     FROM acked GROUP BY {_KEY}, greatest(at_us, from_us)
 """
 """SQL for each span's state at its start and the changes in it; if an offset has several values at one instant, the
-last is used.
-"""
+last is used."""

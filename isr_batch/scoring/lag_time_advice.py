@@ -21,8 +21,7 @@ WITHIN, OPEN, OVER = "within", "open", "over"
 
 EXACT: Final = 200
 """Up to this number of events, a Poisson interval is computed exactly; the approximation beyond it is accurate to 1 in
-10^5.
-"""
+10^5."""
 NORMAL: Final = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
 

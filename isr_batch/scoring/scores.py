@@ -176,8 +176,7 @@ def results_in(engine: LakeEngine, replayed: EngineRows) -> Results:
 
 Facts = Mapping[str, EngineRows]
 """Input of scores: for each source of figures, rows with DIMENSIONS (replica_id is null for whole partitions) and
-columns to aggregate.
-"""
+columns to aggregate."""
 
 
 def score_inputs(engine: LakeEngine, results: Results) -> Facts:

@@ -39,8 +39,7 @@ from udfs.simulation.groups import score_group
 SIMULATED: Final = (*LOOPED, *FLEETS)
 FEW_HOURS: Final = 100
 """Up to this many simulated hours in all cells (for fleets, partition hours), this process simulates; Spark would take
-as long to start.
-"""
+as long to start."""
 
 
 class Experiment(BaseModel):
@@ -194,8 +193,7 @@ def _cells_simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell])
 
 _INSTEAD: Final = dict.fromkeys(("offline_if_leader_dies_seconds", "unclean_needed_seconds"), "leader_alone_seconds")
 """Scores that a simulated cluster lacks, because it has no controller, and the column that is used instead: no broker
-is fenced, and none outside the ISR may lead.
-"""
+is fenced, and none outside the ISR may lead."""
 _COURSE: Final = f"""
     SELECT cluster_id, (max(change_us) - {START_MS * 1000}) / 1e6 AS last_change_seconds,
       percentile(interval_ms, 0.5) AS shrink_interval_ms_p50

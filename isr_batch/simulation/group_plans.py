@@ -29,8 +29,7 @@ class FleetOfGroups:
     seed: int = 1
     rule: str | None = None
     """The rule that decides in the simulation; by default the baseline. If given, a scenario from a proposal is
-    simulated where possible, instead of written by hand.
-    """
+    simulated where possible, instead of written by hand."""
     idle_share: float = 0.4
     busiest_rate: float = 20.0
     """Produce requests per second of the busiest partition."""

@@ -39,20 +39,17 @@ _KIND: Final = CHANGE_COLUMNS.index("kind")
 _STRETCH: Final = int(RUNS_A_ROW)
 FROM_BEFORE: Final = -1
 """Value of ``nth`` in a timeline row that repeats the state before a span. Fetches between that state and the span may
-have caught the follower up.
-"""
+have caught the follower up."""
 _AT_ONCE: Final = 1 << 12
 """How many of the latest rows are searched first for the last row of each rule run. Earlier rows are searched only if a
-rule run has no row among these.
-"""
+rule run has no row among these."""
 
 Rows = dict[str, Int64Array]
 Span = tuple[int, int]
 Chosen = dict[str, list[tuple[Int64Array, Identity]]]
 Kept = tuple[str, Int64Array, Int64Array, list[Identity]]
 """Timeline rows to keep: the timeline (``replica`` or ``partition``), the rows, for each row the index of its term in
-the list of identities, and that list.
-"""
+the list of identities, and that list."""
 
 
 def shown_around_shrinks(state: State, since_us: int) -> Rows:

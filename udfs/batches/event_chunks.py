@@ -25,12 +25,10 @@ COLUMNS_OF_FETCHES = {
     "released_us": "released_time", "until_us": "completed_time",
 }  # fmt: skip
 """For each column of ``udfs.records.Rows``, the column of ``fetch_log`` that it is read from. Column ``later_by`` is
-read as well.
-"""
+read as well."""
 COLUMNS_OF_APPENDS = {"time_us": "append_time", "offset": "log_end_offset", "code": "acks"}
 """For each column of ``udfs.records.Rows``, the column of ``append_log`` that it is read from. An append without a log
-end offset was refused.
-"""
+end offset was refused."""
 
 NUMBERS = tuple(COLUMNS_OF_FETCHES)
 PIECES = pa.schema(
@@ -51,8 +49,7 @@ PIECE_ROWS = 1 << 10
 """Maximum number of events in a chunk, so that the batches of chunks that Spark passes on stay small."""
 PIECE_US = 600_000_000
 """A chunk ends at each multiple of this time (ten minutes, in microseconds), so that few chunks overlap even if the
-table is unsorted.
-"""
+table is unsorted."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -178,8 +175,7 @@ class Events(NamedTuple):
     """One row per set, with the columns SET_COLUMNS; ``columns["set"]`` refers to these rows."""
     columns: dict[str, Ints]
     """Arrays with one value per event: ``set`` (row of ``sets``), ``leader_epoch``, and the columns of
-    ``udfs.records.Rows``.
-    """
+    ``udfs.records.Rows``."""
 
     def part(self, first: int, end: int) -> "Events":
         """Return the events from ``first`` to ``end``, which is exclusive, as views; ``sets`` stays complete."""

@@ -20,8 +20,7 @@ from udfs.kernel.ledger import DAY_US
 
 LATER = ("arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_line")
 """Columns in which the fetches of a run may differ. ``later_by`` has, for each later fetch, their differences from the
-fetch before.
-"""
+fetch before."""
 _LATER_ROWS = ("time_us", "handled_us", "processed_us", "released_us", "until_us")
 """The columns of LATER, except the source line, by the names that they have in ``udfs.records.Rows``."""
 _MOST = 2**31 - 1

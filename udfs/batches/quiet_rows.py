@@ -25,8 +25,7 @@ LEAST_SHARE = 0.5
 _FIELDS = len(QUIET.names or ())
 LAYOUT = zlib.crc32(repr((QUIET.names, Rows._fields, LATE_FOR_US)).encode()).to_bytes(4, "little")
 """First bytes of the binary: a hash of the fields of QUIET and ``Rows`` and of LATE_FOR_US. A binary with other bytes
-is ignored.
-"""
+is ignored."""
 
 
 class AroundQuiet(NamedTuple):
@@ -34,12 +33,10 @@ class AroundQuiet(NamedTuple):
 
     quiet: npt.NDArray[np.void]
     """Where the stretch begins and ends, and the largest delays in it that a rule may react to: one record of type
-    QUIET.
-    """
+    QUIET."""
     latencies: Int64Array
     """How long acks=all producers waited in the stretch: rows of (BY_RECORD or BY_ARRIVAL, bucket of latency, number of
-    appends), shape (n, 3).
-    """
+    appends), shape (n, 3)."""
     before: Rows
     latest: Rows
     """Each follower's two latest fetches in the stretch, as in `udfs.kernel.quiet.QuietStretch`."""

@@ -48,8 +48,7 @@ STATES = 64
 """Number of states for table ``replay_state`` that are collected before they are yielded as a batch."""
 PASSED = 16
 """How many of the latest skipped quiet stretches with appends are kept, to restore their appends if a follower loses
-records.
-"""
+records."""
 TERMS_ALIKE = 64
 """Maximum number of different broker settings for which the parameters of all rule runs are cached."""
 WIDEST_ASSIGNMENT = FOLLOWERS_A_SCORE

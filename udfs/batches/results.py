@@ -47,8 +47,7 @@ _NULL_UNLESS = {
     "held_known": {"leader_held_ms"},
 }
 """For each flag of a term, the columns that are null where the flag is false: no log line names an offset; a span
-around shrinks has ended; the log has only one instant per fetch.
-"""
+around shrinks has ended; the log has only one instant per fetch."""
 _ROWS_A_BATCH = 1 << 16
 _WIDEST = 40
 """Bits below the term's number in a key of term and ISR: one bit per replica of the ISR."""
@@ -116,8 +115,7 @@ STATES = {
     for kind, columns in _OF_TIMELINES.items()
 }
 """Schemas of the timelines as the tables store them: one row for all rule runs with the same state, text as
-dictionaries.
-"""
+dictionaries."""
 
 
 def named_results(

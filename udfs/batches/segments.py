@@ -42,8 +42,7 @@ PACKED = {
 OF_FETCHES = tuple(PACKED)[4:]
 _INSTANTS = ("time_us", *tuple(PACKED)[6:])
 """Columns with the instants of a fetch, in order of time. Each but the first is stored as its distance from the one
-before.
-"""
+before."""
 SEGMENT = pa.struct(
     [
         ("format_version", pa.int32()),

@@ -15,8 +15,7 @@ from udfs.request_log import unpacked
 
 STRETCH_OF_SESSION = 1 << 32
 """Added to a fetch session's id after each gap of the log in it, so that its requests after the gap form another
-session. It is larger than any id that Kafka gives.
-"""
+session. It is larger than any id that Kafka gives."""
 
 INSTANTS = ("arrival_us", "handled_us", "processed_us", "released_us", "answered_us", "completed_us")
 _ORDER = ("broker_id", "session", "session_epoch")
@@ -32,8 +31,7 @@ Members = Mapping[tuple[int, int], Held]
 """For each broker and fetch session, the partitions that the session had before the log begins.
 
 They are listed by topic (its ids and name). Each partition has the leader epoch and the offset that were last
-requested, or -1 where unknown.
-"""
+requested, or -1 where unknown."""
 
 Ints = npt.NDArray[np.int64]
 

@@ -23,8 +23,7 @@ TERM_FIELDS = (
     ("held_at_start", pa.list_(pa.int64())),
 )
 """Fields of the struct column ``term`` of a TERM row. The row's ``time_us`` is the start of the term, its ``offset``
-the leader's log end at the start.
-"""
+the leader's log end at the start."""
 
 OF_BROKER = ("replica_lag_time_max_ms", "min_insync_replicas", "check_origin_ms", "isr_write_ms")
 """Fields of a TERM row with the leader's settings. A rule run uses them for the parameters that the user did not set.
@@ -40,5 +39,4 @@ KEPT_FIELDS = (
 )
 """Fields of the struct column ``kept`` of a GOES_ON row: the state at the end of the previous window.
 
-``end_us`` and ``ends_mid_term`` describe the end of the term; all others are those of a STATE result.
-"""
+``end_us`` and ``ends_mid_term`` describe the end of the term; all others are those of a STATE result."""

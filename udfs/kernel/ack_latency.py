@@ -14,8 +14,7 @@ TIME, END, FIRST_RUN = 0, 1, 2
 that run."""
 COUNT = -1
 """Index of the last row of ``waits``. Its column TIME has the number of rows in use; the column of a rule run has the
-first row that this run still waits for.
-"""
+first row that this run still waits for."""
 FOR_NOTHING = np.int64(2**62)
 """In place of a row's index: the rule run waits for no append, now or later, because it shares the state of a group."""
 

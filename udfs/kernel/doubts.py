@@ -35,8 +35,7 @@ LATE_FOR_US = 5_000_000
 """A delay of the leader widens the error of event times for this long after it, in microseconds."""
 STARVED_US = 100_000
 """A leader that was late by this, in microseconds, may also log late: the timestamps of two fetches then do not show
-their order.
-"""
+their order."""
 
 
 @kernel

@@ -9,8 +9,7 @@ UNHEARD, HEARD = np.int64(1), np.int64(2)
 or the shrink was the leader's fault (HEARD)."""
 IN_FLIGHT_US = 600_000
 """How long before the end of a log fetches may be missing, in microseconds: a fetch is logged when it completes, and
-most wait half a second for data.
-"""
+most wait half a second for data."""
 
 
 @kernel

@@ -30,8 +30,7 @@ from udfs.records import (
 
 CHECK_SLACK_US = 2_000
 """A check that a line shows is the one that was due if both times differ by at most this, because timestamps are
-truncated.
-"""
+truncated."""
 NOBODY = np.int64(-1)
 
 

@@ -36,8 +36,7 @@ from udfs.records import (
 MOST_FOLLOWERS = 15
 MOST_WAITING = 2000
 """Maximum number of appends waiting at once in a quiet stretch; with more, a replay might merge some
-(``udfs.kernel.ack_latency``).
-"""
+(``udfs.kernel.ack_latency``)."""
 BY_RECORD, BY_ARRIVAL = 0, 1
 """The event that moves the high watermark: the recording of a fetch, or, in some rules, its arrival."""
 
@@ -59,8 +58,7 @@ class QuietStretch(NamedTuple):
     """Each follower's two latest fetches in the stretch, with the log ends that they found."""
     latencies: Int64Array
     """How many acks=all appends were acknowledged, per bucket of latency: shape (2, BUCKETS), for BY_RECORD and
-    BY_ARRIVAL.
-    """
+    BY_ARRIVAL."""
     appends: Int64Array
     """Log end and time of each append in the stretch that moved the log end: shape (n, 2)."""
 

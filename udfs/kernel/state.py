@@ -34,8 +34,7 @@ class State(NamedTuple):
     """Rule of each rule run, as its position in the registry, shape (R,)."""
     active: npt.NDArray[np.int64]
     """Slots to replay, shape (R,); the first ``TERM.active`` entries are in use. Rule runs in a group are not among
-    them.
-    """
+    them."""
     due_us: npt.NDArray[np.int64]
     """For each slot, a time before which none of its timers fires, shape (R,)."""
     history: AppendHistory

@@ -14,14 +14,12 @@ from udfs.records import RUNS_A_ROW
 
 LOOK_BACK = 16
 """How many of the latest rows of an instant are searched for an equal state, whose row the rule run then shares. If an
-equal row is further back, another one is written.
-"""
+equal row is further back, another one is written."""
 
 
 BITS = np.int64((1 << RUNS_A_ROW) - 1)
 """Mask for the bits of ``runs`` that stand for single rule runs. The bits above are the number of their block of
-RUNS_A_ROW rule runs.
-"""
+RUNS_A_ROW rule runs."""
 
 
 @inlined
@@ -44,8 +42,7 @@ def _joins(row, runs):
 
 _CAUGHT_UP_AT = {"on_arrival": ["arrival"], "on_recorded": ["handled", "processed"], "on_completed": ["completed"]}
 """For each rule function that may note a follower as caught up, the values of ``Rule.caught_up_by`` of the rules that
-do so in it.
-"""
+do so in it."""
 
 
 def caught_up_times(instant: str) -> Callable[..., Any]:

@@ -77,8 +77,7 @@ COMMON_PARAMS = {
 
 CONTINUOUS = 0
 """Value of ``checks_per_lag_time`` for a rule that has no periodic check, and drops a follower as soon as it is
-overdue.
-"""
+overdue."""
 
 
 @kernel

@@ -66,8 +66,7 @@ SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 """Schema of the simulated log's rows; column ``table`` names the input table that a row belongs to. Times are in
-microseconds.
-"""
+microseconds."""
 ROWS_AT_ONCE = 1 << 16
 BROKERS_A_GROUP_ID = 10
 
@@ -103,8 +102,7 @@ class GroupPlan:
     """Duration of an ISR write. In older releases, it blocks the fetch for this time."""
     gap_us: Sequence[int]
     """Mean time between two produce requests, in microseconds, for each partition; 0 for a partition without a
-    producer.
-    """
+    producer."""
     records: int
     """Records per produce request."""
     acks: Sequence[int]

@@ -144,20 +144,17 @@ class World(NamedTuple):
     event_serial: Int64Array
     timers: Int64Array
     """All timers as a tournament tree: index 1 has the earliest time; the leaves are the partitions' timers, then those
-    of the followers' parked fetches.
-    """
+    of the followers' parked fetches."""
     queue: Int64Array
     """Requests that wait for an io thread: a partition's number for a produce request, -1 - f for a fetch of follower
-    f.
-    """
+    f."""
     held: Int64Array
     """Log end offset of each broker's replica, shape (P, n)."""
     answered: Int64Array
     """Log end offset of each broker's replica after it has written the response in flight, shape (P, n)."""
     waiting: Int64Array
     """acks=all appends that wait for the high watermark, shape (P, max_in_flight, 3): time, base offset, log end
-    offset.
-    """
+    offset."""
     remembered: npt.NDArray[np.void]
     """Each broker's knowledge of the other replicas when it last led: FOLLOWER, shape (P, n, n)."""
     # State of the replay, for each partition.

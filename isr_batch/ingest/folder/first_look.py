@@ -11,7 +11,8 @@ from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.limits import UNREADABLE, BadFileError
 
 LOOK_AT_BYTES = 64 << 20
-"""Bytes per file that are searched for a fetch: followers fetch twice a second or more often, so one is within them."""
+"""Bytes of a file that are searched for a fetch. Followers fetch at least twice a second, so a request log has one
+within them."""
 
 _FOLLOWER = re.compile(rb'"replicaId\\?": ?\d|[,{]replica_id=\d|; ReplicaId: \d')
 _OVERLAP_BYTES = 64
@@ -23,7 +24,7 @@ _GETTING_LOGS = (
 
 
 def require_follower_fetches(folder: Path, found: Iterable[LogFolder]) -> None:
-    """Require a follower fetch in a request log, without which a replay has no input.
+    """Raise an error if no request log has a follower's fetch: a replay would have no input.
 
     Raises
     ------
@@ -57,7 +58,7 @@ def require_follower_fetches(folder: Path, found: Iterable[LogFolder]) -> None:
 
 
 def require_readable_logs(found: LogFolder) -> None:
-    """Fail if a broker log is in a layout that is not read.
+    """Raise an error if a broker log has a layout that cannot be read.
 
     Raises
     ------
@@ -80,7 +81,7 @@ def require_readable_logs(found: LogFolder) -> None:
 
 
 def has_follower_fetch(path: str) -> bool:
-    """Whether a follower's fetch is in the first lines of a file."""
+    """Whether the first lines of a file have a follower's fetch."""
     read, tail = 0, b""
     try:
         for chunk in content_chunks(path):

@@ -1,7 +1,7 @@
-"""Convert downloads from log viewers, a CSV table or one JSON document, to lines: one JSON object per event.
+"""Convert exports of log viewers (CSV, or one JSON document) to lines: one JSON object per event.
 
 The field with the broker's line is found by its content, because every viewer names it differently. Viewers list the
-latest event first; here it comes last.
+latest event first; the converted lines have it last.
 """
 
 import csv
@@ -47,7 +47,7 @@ Event = dict[str, object]
 
 
 class BadExportError(Exception):
-    """Raised if an export cannot be read; it has the reason, and further details."""
+    """Raised if an export cannot be read, with the reason and details."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason)
@@ -56,7 +56,7 @@ class BadExportError(Exception):
 
 
 def is_export(path: str, head: bytes) -> bool:
-    """Whether a file is an export, by its beginning: a table or a document instead of a log.
+    """Whether a file is an export of a log viewer, by its first bytes: a table or a document instead of a log.
 
     A table is recognised in a file with any name if its columns are named after a time and a message.
     """
@@ -83,7 +83,7 @@ def is_export(path: str, head: bytes) -> bool:
 
 
 class _Place(NamedTuple):
-    """A block of lines in the temporary file, and what separates its events if their order is to be reversed."""
+    """The position of a block of lines in the temporary file; and what separates its events, to reverse them."""
 
     begin: int
     size: int
@@ -91,7 +91,7 @@ class _Place(NamedTuple):
 
 
 class ConvertedExports:
-    """Converts each export once: later readers get its lines from a temporary file, deleted with the process."""
+    """Converts each export once; later readers get the lines from a temporary file, which is deleted at exit."""
 
     def __init__(self) -> None:
         self.file = TemporaryFile(prefix="isr-batch-")  # noqa: SIM115 closed by the finalizer
@@ -100,7 +100,7 @@ class ConvertedExports:
         self.lock = Lock()
 
     def lines(self, key: object, chunks: Iterator[bytes], unit: re.Pattern[bytes] | None = None) -> Iterator[bytes]:
-        """Convert an export to lines; or reverse a text.
+        """Yield the lines of an export; or of a text with the latest event first, in reverse order.
 
         Parameters
         ----------
@@ -132,7 +132,7 @@ class ConvertedExports:
             yield block
 
     def _write_reversed(self, chunks: Iterator[bytes], unit: re.Pattern[bytes]) -> list["_Place"]:
-        """Return the places of blocks of events of a text, the last first."""
+        """Write a text to the temporary file; return where its blocks of events are, the last first."""
         places, pending = [], b""
         for chunk in chunks:
             pending += chunk
@@ -144,7 +144,7 @@ class ConvertedExports:
         return places[::-1]
 
     def _write(self, chunks: Iterator[bytes]) -> list["_Place"]:
-        """Return the places of blocks of lines, in their order."""
+        """Write the lines of an export to the temporary file; return where they are, in order."""
         head = next(chunks, b"")
         chunks = chain([head], chunks)
         every: list[Event] = []
@@ -181,12 +181,12 @@ class ConvertedExports:
 
 
 def most_bytes() -> int:
-    """Return the maximum size of a JSON document, which is read at once and takes ten times its size in memory."""
+    """Return the maximum size of a JSON document in bytes; read at once, it takes ten times that in memory."""
     return max(memory_bytes() // 20, 1 << 27)
 
 
 def _delimiter_of_export(header: str) -> str:
-    """Return the delimiter of a CSV header; empty if the text is not a header."""
+    """Return the delimiter of a CSV header; empty for any other text."""
     names = re.fullmatch(
         r'\ufeff?"?[\w@. \[\]/-]+"?(?:([,;\t])"?[\w@. \[\]/-]+"?(?:\1"?[\w@. \[\]/-]+"?)*)?\r?', header
     )
@@ -196,7 +196,7 @@ def _delimiter_of_export(header: str) -> str:
 
 
 class _ExportStream(io.RawIOBase):
-    """Bytes that come in chunks, as a stream."""
+    """A file-like stream over bytes that come in chunks."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self.chunks = chunks
@@ -235,7 +235,7 @@ def _events_of_table_export(chunks: Iterator[bytes]) -> Iterator[Event]:
 
 
 def _document_of_export(chunks: Iterator[bytes]) -> bytes:
-    """Read a JSON document completely, up to a limit."""
+    """Return the whole JSON document, up to the size limit."""
     content, size, most = [], 0, most_bytes()
     for chunk in chunks:
         content.append(chunk)
@@ -246,13 +246,13 @@ def _document_of_export(chunks: Iterator[bytes]) -> bytes:
 
 
 def _events_in_export(document: bytes) -> list[Event]:
-    """Parse a document, and find its events."""
+    """Parse a JSON document, and return its events."""
     documents = _documents_of_export(document.decode("utf-8-sig", "replace"))
     return _events_of(documents[0] if len(documents) == 1 else documents)
 
 
 def _documents_of_export(text: str) -> list[object]:
-    """Parse concatenated JSON documents."""
+    """Parse JSON documents that follow each other."""
     decoder, documents, at = json.JSONDecoder(), [], 0
     while begin := _NOT_SPACE.search(text, at):
         try:
@@ -264,7 +264,7 @@ def _documents_of_export(text: str) -> list[object]:
 
 
 def _nested_export(row: Mapping[str, object]) -> Event:
-    """Convert columns with dots in their names back to nested objects."""
+    """Turn columns with dots in their names into nested objects."""
     event: Event = {}
     for name, value in row.items():
         *within, last = name.split(".") if name else ("",)
@@ -277,7 +277,7 @@ def _nested_export(row: Mapping[str, object]) -> Event:
 
 
 def _events_of(document: object, deep: int = 0) -> list[Event]:
-    """Find the events in a document: its longest list of objects, of rows, or of streams of lines."""
+    """Return the events in a document: its longest list of objects, of table rows, or of streams of lines."""
     if isinstance(document, dict) and "resourceLogs" in document:
         return _events_of([document], deep)
     if isinstance(document, list):
@@ -295,7 +295,7 @@ def _events_of(document: object, deep: int = 0) -> list[Event]:
 
 
 def _with_single_values(event: Event) -> Event:
-    """Unpack lists of one value, which a search for ``fields`` returns."""
+    """Replace each list of one value by the value; a search for ``fields`` returns such lists."""
     fields = event.get("fields")
     if not isinstance(fields, dict) or not all(isinstance(value, list) for value in fields.values()):
         return event
@@ -303,7 +303,7 @@ def _with_single_values(event: Event) -> Event:
 
 
 def _of_stream(each: object) -> list[Event] | None:
-    """Return the lines of a Loki stream, each with the stream's labels; ``values`` are pairs of a time and a line."""
+    """Return the lines of a Loki stream, each with the stream's labels; None for another object."""
     if not isinstance(each, dict) or not isinstance(each.get("stream"), dict):
         return None
     pairs = each.get("values")
@@ -313,12 +313,12 @@ def _of_stream(each: object) -> list[Event] | None:
 
 
 def _of_batch(each: object) -> list[Event] | None:
-    """Return the events of a batch of OpenTelemetry."""
+    """Return the events of an OpenTelemetry batch; None for another object."""
     return list(events_of_batch(each)) if isinstance(each, dict) and "resourceLogs" in each else None
 
 
 def _events_of_export_table(each: object) -> list[Event] | None:
-    """Return the rows of an Azure table, which has lists of values, and their names in ``columns``."""
+    """Return the rows of an Azure table (lists of values, names in ``columns``) as events; None for another object."""
     if not isinstance(each, dict):
         return None
     columns, rows = each.get("columns"), each.get("rows")
@@ -331,14 +331,14 @@ def _events_of_export_table(each: object) -> list[Event] | None:
 
 
 def _event_of_export_fields(each: object) -> Event | None:
-    """Return a CloudWatch row as an event; it is a list of ``field`` and ``value``."""
+    """Return a CloudWatch row, a list of ``field`` and ``value``, as an event; None for another object."""
     if not isinstance(each, list):
         return None
     return {str(field["field"]): field.get("value") for field in each if isinstance(field, dict) and "field" in field}
 
 
 def _field_of_lines(events: Sequence[Event]) -> str | None:
-    """Find the field with the broker's lines: its values most often begin like a log line, and are the longest."""
+    """Return the field with the broker's lines: its values most often begin like a log line, and are the longest."""
     some = events[:_LOOKED_AT]
     found: dict[str, tuple[int, int]] = {}
     for event in some:
@@ -351,13 +351,13 @@ def _field_of_lines(events: Sequence[Event]) -> str | None:
 
 
 _DIGITS: Final = 17
-"""Digits of a time to the millisecond."""
+"""Number of digits in a time to the millisecond."""
 _STAMP: Final = 40
-"""A text of at most this many characters is a timestamp alone, without a line."""
+"""A text of at most this many characters is only a timestamp, without a line."""
 
 
 class _ExportOrder:
-    """Finds from the times of the first and the last event whether the latest comes first."""
+    """Finds out whether the latest event comes first, by the times of the first and the last event."""
 
     def __init__(self, some: Sequence[Event], named: str | None) -> None:
         self.named = named
@@ -370,7 +370,7 @@ class _ExportOrder:
         self.first = self.last = ""
 
     def sorted(self, events: Sequence[Event]) -> Iterator[Event]:
-        """Return the events of a document, sorted if neither the latest nor the first comes first."""
+        """Return the events of a document, sorted by time if they come neither latest first nor latest last."""
         times = [_digits_in_export(event, self.named).ljust(_DIGITS, "0") for event in events]
         pairs = list(pairwise(times))
         if all(a <= b for a, b in pairs) or all(a >= b for a, b in pairs):
@@ -380,7 +380,7 @@ class _ExportOrder:
         return (events[number] for number in numbers)
 
     def note(self, events: Sequence[Event]) -> None:
-        """Remember the times of the first and the last of these events."""
+        """Note the time of the first event of all, and of the last of these."""
         self.first = self.first or next(filter(None, (_digits_in_export(event, self.named) for event in events)), "")
         self.last = next(filter(None, (_digits_in_export(event, self.named) for event in reversed(events))), self.last)
 
@@ -390,11 +390,11 @@ class _ExportOrder:
 
 
 def _digits_in_export(event: Event, named: str | None) -> str:
-    """Return the digits of an event's time; empty if they are too few."""
+    """Return the digits of an event's time; empty if they are too few for a time."""
     text = re.sub(r"\D", "", str(_value_in_export(event, named or "") or "")[:_STAMP])[:_DIGITS]
     return text if len(text) >= len("1763742612") else ""
 
 
 def _value_in_export(event: Event, path: str) -> object:
-    """Read a field of an event by its path; a column of a table may have a slash in its name."""
+    """Return a field of an event by its path; a column of a table may have a slash in its name."""
     return event[path] if path in event else json_value_at(event, path)

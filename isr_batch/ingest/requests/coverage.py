@@ -26,13 +26,13 @@ from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
 
 GAP_US = 1_500_000
-"""Shortest time without lines that may be a gap; a follower waits for data for at most half a second, so that its lines
-come three times as often."""
+"""A time without lines of at least this length, in microseconds, may be a gap. A follower waits for data for at most
+half a second, so its lines come three times as often."""
 _FIRST_NUMBERS = 2
-"""A fetch session whose first logged epoch is at most this has no lines missing before it: some may have been
+"""If the first logged epoch of a fetch session is at most this, no lines are missing before it; some may have been
 refused."""
 _FIRST_CORRELATIONS = 20
-"""Highest correlation id that a follower's first fetch may have, as its thread sends requests for offsets before it."""
+"""Highest correlation id of a follower's first fetch; its thread requests offsets before it."""
 NEAR_US = 50_000
 _STARTUP_US = 60_000_000
 """Longest time, in microseconds, from the first line of a broker process to its first request."""
@@ -40,7 +40,7 @@ NUMBERED = arrow_columns(
     "source_file STRING, broker_id INT, replica_id INT, client_id STRING, session INT, error_code INT, "
     "arrival_us BIGINT, completed_us BIGINT, source_line BIGINT, number BIGINT"
 )
-"""Columns of the result of the query `NUMBERS`."""
+"""Schema of the query `NUMBERS`: the numbers of followers' requests."""
 NO_NUMBERS = NUMBERED.empty_table()
 _SIGNS = arrow_columns("broker_id INT, replica_id INT, from_us BIGINT, arrival_us BIGINT, until_us BIGINT, sign STRING")
 _STRETCHES = pa.schema([
@@ -74,7 +74,7 @@ class Stretch:
 
 
 def coverage(by_file: pa.Table, pauses: pa.Table, signs: pa.Table) -> list[Stretch]:
-    """Find the periods that each broker's request logs cover without a gap, in order of broker and time.
+    """Return the periods that each broker's request logs cover without a gap, by broker and time.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def stretches_of(
     spanned: Sequence[tuple[int, int]],
     breaks: Iterable[tuple[int | None, int]],
 ) -> list[Stretch]:
-    """Divide the time of a broker's log at the gaps where lines are missing.
+    """Divide the time of a broker's request log into covered periods, at the gaps where lines are missing.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def stretches_of(
 
 
 def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings: pa.Table) -> list[Stretch]:
-    """Correct ``from_start`` with server.log: it is false if the broker did not start where its request log begins.
+    """Correct ``from_start`` by server.log: false if the broker did not start where its request log begins.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
     starts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
 
     def begins_with_broker(stretch: Stretch) -> bool:
-        """Whether a covered period begins at a start of the broker, or the broker has no server.log."""
+        """Whether a covered period begins when the broker started; true if the broker has no server.log."""
         return stretch.broker_id not in with_log or any(
             abs(stretch.first_us - start_us) <= _STARTUP_US for start_us in starts.get(stretch.broker_id, ())
         )
@@ -170,7 +170,7 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
 
 
 def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
-    """Write SQL that numbers a broker's covered periods from 0, for an instant; a gap belongs to the one before it.
+    """Return SQL for the number, from 0, of a broker's covered period at an instant; a gap has that of the one before.
 
     Returns
     -------
@@ -187,7 +187,7 @@ def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
 def with_stretch_number(
     table: pa.Table, stretches: Sequence[Stretch], broker: str, us: str, name: str = "log_stretch"
 ) -> pa.Table:  # fmt: skip
-    """Add a column with the number of the covered period (`Stretch`) that each row is in, as `stretch_number` does."""
+    """Add a column with the number of the covered period (`Stretch`) that each row is in, by `stretch_number`."""
     brokers, times = table[broker].to_numpy(), table[us].to_numpy()
     numbers = np.zeros(table.num_rows, np.int32)
     for broker_id, ends in _ends_of_gaps(stretches).items():
@@ -196,13 +196,13 @@ def with_stretch_number(
 
 
 def is_last_stretch(stretches: Sequence[Stretch], broker: str, number: str) -> str:
-    """Return the SQL condition that a covered period (`Stretch`), by its number, is the last of its broker's log."""
+    """Return the SQL condition that a number is that of the last covered period of a broker's log."""
     last = [f"WHEN {broker} = {broker_id} THEN {len(ends)}" for broker_id, ends in _ends_of_gaps(stretches).items()]
     return f"{number} = CASE {' '.join(last)} ELSE 0 END" if last else f"{number} = 0"
 
 
 def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) -> pa.Table:
-    """Make the rows of table coverage: broker_id, log, from_us, until_us, begins_mid_term.
+    """Return the rows of table coverage: broker_id, log, from_us, until_us, begins_mid_term.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) 
 
 
 def _ends_of_gaps(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
-    """List the times at which each broker's log continues after a gap."""
+    """Return, for each broker, the times at which its request log continues after a gap."""
     begins: dict[int, list[int]] = defaultdict(list)
     for stretch in stretches:
         begins[stretch.broker_id].append(stretch.first_us)
@@ -236,7 +236,7 @@ def _ends_of_gaps(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
 
 
 def _is_gap_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> bool:
-    """Whether a follower's request numbers continue across a gap in time, so that no line is missing."""
+    """Whether a follower's request numbers continue across a time without lines, so that no line is missing."""
     return any(since <= gap[0] + NEAR_US and until >= gap[1] - NEAR_US for since, until in spanned)
 
 
@@ -250,14 +250,14 @@ NUMBERS = Query(
     """,
     NUMBERED,
 )
-"""Query that selects the numbers of followers' requests."""
+"""Query on parsed request logs that selects the numbers of followers' requests."""
 
 
 _SESSION = ["broker_id", "replica_id", "client_id", "session"]
 
 
 def last_numbers(engine: Engine, numbers: Rows) -> pa.Table:
-    """Find the last request of each session in each file, with the columns of `NUMBERED`."""
+    """Return the last request of each fetch session in each file, with the columns of `NUMBERED`."""
 
     def last(sql: ArrowSql, fetches: pa.Table) -> pa.Table:
         """Select the last request of each session in each file."""
@@ -273,7 +273,7 @@ def last_numbers(engine: Engine, numbers: Rows) -> pa.Table:
 
 
 def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NUMBERS) -> pa.Table:
-    """Find times without requests: no line is missing if a follower's numbers continue, and some are if they jump.
+    """Return times between a follower's requests: its numbers continue (no line is missing), or they jump.
 
     Parameters
     ----------
@@ -293,7 +293,7 @@ def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NU
 
 
 def _signs_of_gaps(sql: ArrowSql, fetches: pa.Table, before: pa.Table) -> pa.Table:
-    """Compare each request's number with the one before it in its session: spanned if it continues, else break."""
+    """Compare the numbers of consecutive requests of a session: spanned if the number continues, else break."""
     # In releases without sessions, requests for offsets share the numbers of a fetcher's fetches. A fetcher has one
     # request in flight, and restarts at 0 on a new connection, so that its requests can be ordered by time.
     return sql(

@@ -24,14 +24,15 @@ _LATE_ANSWER_US = 1_000_000
 microseconds after the shrink; a usual response takes milliseconds, for which the median of other responses is as
 precise."""
 _TICKS_US = 60_000_000
-"""If the metadata log has no record for this long, in microseconds, it ended: no controller election takes longer."""
+"""If the metadata log has no record for this long, in microseconds, it has ended: no election of a controller takes
+longer."""
 _CHANGE = "topic, partition_id, leader_epoch, leader_id, at_us, isr_before, isr_after, source_file, source_line"
 _POSITION = "(CAST(made_again_by(again_us, at_us) AS BIGINT) << 32) + partition_epoch"
 _STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, source_line"
 
 
 def isr_shrinks_by_term(sources: ParsedLogs, terms: pa.Table, stretches: Sequence[Stretch] = ()) -> pa.Table:
-    """List the Shrinking lines with the term they were logged in: leader_id, leader_epoch, at_us and the line's values.
+    """Return the Shrinking lines, each with its term: leader_id, leader_epoch, at_us and the line's values.
 
     ``answered_us`` is the time of the line that answers the ISR write: "ISR updated", or, where a shrink begins a new
     term (KRaft up to 3.6), the start of that term. If a starved leader learned of the change from the controller's
@@ -79,7 +80,7 @@ def isr_shrinks_in_read_logs(
     ends_us: Mapping[int, int],
     gone: Collection[int] = (),
 ) -> pa.Table:
-    """Select those shrinks of `isr_shrinks_by_term` that were made in the time of the logs of this ingest.
+    """Return those shrinks of `isr_shrinks_by_term` that were made in the time of the logs of this ingest.
 
     Server and request logs rotate separately, so the file with a Shrinking line may already be deleted although the
     requests of that time are still there.
@@ -105,7 +106,7 @@ def isr_shrinks_in_read_logs(
 
 
 def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table:
-    """Add to lines of leaders the term in which each was logged: leader_id, at_us and leader_epoch."""
+    """Add to leaders' lines the term in which each was logged: leader_id, at_us and leader_epoch."""
     return sql(
         """
         SELECT l.* EXCLUDE (broker_id, stamp_us), broker_id AS leader_id, stamp_us AS at_us,
@@ -119,7 +120,7 @@ def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table
 
 
 def isr_changes_recorded_until(sources: ParsedLogs, log_ends_us: int) -> int | None:
-    """Find the time up to which the metadata log has every ISR change, in epoch microseconds; None without such a log.
+    """Return the time up to which the metadata log has every ISR change, in epoch microseconds; None without one.
 
     A dump may be older than the logs. Since 3.3 an active controller writes a record twice a second, so if the last
     record is more than a minute older than the logs, changes after it are unknown. Before 3.3, they are unknown only if
@@ -142,7 +143,7 @@ def isr_changes_recorded_until(sources: ParsedLogs, log_ends_us: int) -> int | N
 def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
     sources: ParsedLogs, shrinks: pa.Table, terms: pa.Table, begun: pa.Table, files: pa.Table, *, controller_known: bool
 ) -> pa.Table:
-    """Make the rows of table observed_isr_changes; times are still microseconds.
+    """Return the rows of table observed_isr_changes; times are still in microseconds.
 
     ``begun`` has the terms that began before the log, with isr_at_start, to which the first logged change applies.
     ``files`` has one row per log file, with kind, broker_id, first_us and last_us.
@@ -212,9 +213,9 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
 
 
 def _with_maker(sources: ParsedLogs, changes: pa.Table, files: pa.Table, controller_known: bool) -> pa.Table:  # noqa: FBT001 as given
-    """Decide for each replica that left without a Shrinking line whether the leader or the controller removed it.
+    """Add, for each replica that left without a Shrinking line, whether the leader or the controller removed it.
 
-    Where the leader's server.log is missing, or has a line about the ISR that nothing reads, the controller's records
+    Where the leader's server.log is missing, or has a line about the ISR that no form matches, the controller's records
     decide: it removes a replica from the ISR if its broker is fenced or shuts down, and when it elects another leader.
     """
     return sources.sql(
@@ -242,7 +243,7 @@ def _with_maker(sources: ParsedLogs, changes: pa.Table, files: pa.Table, control
 
 
 def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.Table:
-    """Select the changes of the metadata log without a Shrinking or Expanding line in a leader's log."""
+    """Return the changes in the metadata log that no leader has logged as Shrinking or Expanding."""
     late_us = f"greatest(l.at_us + {_RECORD_LATE_US}, coalesce(l.answered_us, 0))"
     return sql(
         f"""
@@ -256,10 +257,10 @@ def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.T
 
 
 def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) -> pa.Table:
-    """List the changes in LeaderAndIsr requests, by comparing the ISR in a request with the last known ISR before it.
+    """Return the ISR changes in LeaderAndIsr requests: a request's ISR differs from the last known one before.
 
-    The requests are logged at TRACE. Without them, a leader's next line has the ISR that it changes: replicas
-    missing there were removed before.
+    The requests are logged at TRACE. Without them, a leader's next line has the ISR that it changes: replicas missing
+    there were removed before.
     """
     return sources.sql(
         f"""
@@ -302,7 +303,7 @@ def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) 
 
 
 def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Table:
-    """Add the ISR at the start of each covered period of a leader's log, for comparison with the first change."""
+    """Add the ISR at the start of each covered period of a leader's log, to compare the first change with it."""
     return sql(
         """
         SELECT * REPLACE (2 * position AS position) FROM history
@@ -318,11 +319,11 @@ def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Ta
 
 
 def _from_leaders(sources: ParsedLogs, terms: pa.Table) -> pa.Table:
-    """List the partition states that leaders logged, by the earliest line of each, in place of a metadata log.
+    """Return the partition states that leaders logged, each by its earliest line, in place of a metadata log.
 
     ``begins``: a term whose line has no partition epoch (2.5 to 3.2), or that is only known from a request. The next
-    update is relative to its ISR; it is ordered after the last update before it. A topic made again begins as well:
-    its epochs count from 0 again.
+    update is relative to its ISR; it is ordered after the last update before it. A topic made again begins as well: its
+    epochs count from 0 again.
     """
     states = sources.sql(
         f"""

@@ -25,8 +25,7 @@ from isr_batch.lake.delta_files.stores import Store
 ROWS_AT_ONCE: Final = 1 << 17
 HELD_BYTES: Final = 1 << 25
 """Maximum size in bytes of the row groups that a worker caches. A replica set's rows are in one row group per day,
-which often has the rows of the next replica set too.
-"""
+which often has the rows of the next replica set too."""
 
 PLACE: Final = pa.struct([("path", pa.string()), ("row", pa.int64())])
 """Location of a row: the path of its file within the table, and the number of the row in the file, from 0."""

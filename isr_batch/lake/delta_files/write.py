@@ -33,12 +33,10 @@ BINARIES_BYTES = 1 << 20
 """Size in bytes of a row group if the table has binary columns (`isr_batch.lake.delta_files.read`)."""
 BINARIES_OF_FILE = 1 << 28
 """Maximum size in bytes of a file with binary columns: readers by location hold the metadata of all its row groups in
-memory.
-"""
+memory."""
 BYTES_WAITING = 1 << 27
 """How many bytes of rows a task collects for all days at most, so that its memory does not grow with its share of the
-log.
-"""
+log."""
 
 DAY = "event_date"
 """The column by which tables are partitioned."""
