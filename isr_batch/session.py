@@ -140,9 +140,9 @@ def shuffle_options(settings: SparkSettings) -> dict[str, str]:
 
 
 def running_tasks(spark: SparkSession) -> tuple[tuple[int, ...], int, int]:
-    """Return the ids of Spark's running stages, how many of their tasks are done, and how many they have.
+    """Return the ids of Spark's running stages, how many of their tasks are done, and how many tasks they have.
 
-    Empty over Spark Connect.
+    Over Spark Connect, which does not show this, there are no stages.
     """
     if is_remote():
         return (), 0, 0

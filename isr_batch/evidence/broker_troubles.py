@@ -152,7 +152,7 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
 
 
 def is_of_jvm(absence: Row) -> bool | None:
-    """Whether pauses of the JVM explain an absence; None if they explain only a part, or if there is no gc.log."""
+    """Whether pauses of the JVM explain an absence; None if they explain only a part, or without a gc.log."""
     if _paused_share(absence) >= _MOST_OF_IT:
         return True
     return False if absence["has_gc_log"] and _paused_share(absence) < _NOTHING_OF_IT else None
@@ -184,7 +184,7 @@ def _pause_length_text(us: int) -> str:
 
 
 def trouble_in_words(absence: Row) -> str:
-    """Return the troubles that the broker's own server.log has around its absence, as text; empty if none."""
+    """Return the troubles that the broker's own server.log has around its absence, as text; empty without any."""
     return listed(f"{_SAID[one['kind']]} at {time_text(one['at_us'], '%H:%M:%S')}" for one in absence["said"]) if (
         absence["said"]
     ) else ""  # fmt: skip

@@ -311,7 +311,7 @@ def _capitalised_answer(text: str) -> str:
 def _lines_of_answer(rows: Iterable[Row], by: str | None = None) -> list[str]:
     """Return the first lines behind an answer.
 
-    With ``by``, those of the rows with the largest number in that column.
+    With ``by``, only the rows with the largest number in that column are used.
     """
     ordered = sorted(rows, key=lambda row: -row[by]) if by else rows
     return list(dict.fromkeys(f"{row['source_file']}:{row['source_line']}" for row in ordered))[:MOST_LINES]

@@ -197,9 +197,9 @@ class _ShrinkHistory:
         return (last_us - attempt.at_us) // 1000 if failures > 1 else None
 
     def _known_epochs(self) -> list[int]:
-        """Return the highest partition epoch in the lines before each line, and last that of all lines.
+        """Return, for each line, the highest partition epoch in the lines before it, and then that of all lines.
 
-        -1 if none has one.
+        The value is -1 if no line has an epoch.
         """
         known, highest = [], -1
         for event in self._events:

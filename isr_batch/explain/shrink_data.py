@@ -93,7 +93,7 @@ def leader_pauses_to_explain(
 ) -> tuple[tuple[int, int], ...]:
     """Return the leader's silences that overlap a time range.
 
-    For kind ``quiet``, the times when no follower fetched.
+    For kind ``quiet``, the result is the times in which no follower fetched.
     """
     text = f"""
         SELECT DISTINCT unix_micros(event_time) AS event_us, unix_micros(end_time) AS end_us FROM {{broker_events}}

@@ -54,7 +54,7 @@ def _require_known_broker(own: OwnShrinks, broker: int) -> None:
 def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) -> int:
     """Return how long after an instant the nearest drop of these incidents was, in microseconds.
 
-    Negative: before it.
+    The number is negative if the drop was before the instant.
     """
     keys = {incident_key(one) for one in incidents}
     after = [at.after_us(row["change_us"]) for row in own.drops.to_pylist() if incident_key(row) in keys]

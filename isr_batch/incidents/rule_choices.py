@@ -100,10 +100,7 @@ def order_scores_for_choices(rows: pa.Table) -> list[Row]:
 
 
 def _lost_records_of_choice(row: Row) -> int | None:
-    """Return how many acknowledged records a leader's death would lose at most.
-
-    None if what an heir lacks is unknown.
-    """
+    """Return the most acknowledged records that a leader's death would lose; None if the heir's log is unknown."""
     lost, offline_s = row["lost_if_leader_dies_records_max"], row["offline_if_leader_dies_seconds"]
     if lost is None and (row["under_min_isr_seconds"] or 0) > (offline_s or 0):
         return None

@@ -224,7 +224,7 @@ def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) ->
 def _written_by_workers(where: Mapping[str, str], share: tuple[Table, Spread, Store]) -> list[FileOfWorker] | None:
     """Let workers write the rows of a table to files, and return these files.
 
-    None if some rows break the contract; Spark then writes the table, and separates them.
+    The result is None if some rows break the contract; Spark then writes the table, and separates them.
     """
     table, rows, store = share
     write = partial(with_files_written, table, store, where[table.name], worker_sql)
@@ -331,7 +331,7 @@ def _days_replaced(spans: list[Span]) -> Days | None:
 def replaced_rows_between(time: str, spans: list[Span]) -> str:
     """Return the SQL condition for the rows from the first to the last instant of these spans.
 
-    All rows without spans.
+    Without spans, it selects all rows.
     """
     if not spans:
         return "true"

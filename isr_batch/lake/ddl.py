@@ -13,10 +13,7 @@ _CONSTRAINT: Final = "delta.constraints."
 
 
 def ddl_differences(table: Table, found: Mapping[str, str]) -> list[str]:
-    """Return in words how an existing table's columns and types (``found``) differ from the contract.
-
-    Empty if equal.
-    """
+    """Return words for how an existing table's columns and types (``found``) differ from its contract, if they do."""
     expected = _types_of_contract(table.columns)
     return [
         *(f"no column {name} {expected[name]}" for name in expected if name not in found),

@@ -230,7 +230,7 @@ def true_lag_us(fetch, now_us):
 def truly_late_at_us(fetch, lag_time_ms):
     """Return from when on the rule `true-lag`, in whole milliseconds, finds the follower out of sync.
 
-    NEVER_US if not.
+    It is NEVER_US if the follower lacks no record.
     """
     if fetch.missing_since_us == NEVER_US:
         return NEVER_US

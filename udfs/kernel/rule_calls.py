@@ -1,4 +1,4 @@
-"""For each kind of rule function, such as ``may_join``, compile a function that calls the one of a given rule."""
+"""For each kind of rule function, such as ``may_join``, compile a function that calls the given rule's."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

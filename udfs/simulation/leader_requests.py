@@ -66,10 +66,7 @@ def _label_isr_change(world, label, p, change):
 
 @kernel
 def successor_of_leader(world):
-    """Return the next leader: the first broker after the current one that is in the ISR of every partition.
-
-    -1 if none.
-    """
+    """Return the next leader: the first broker after the current one that is in every partition's ISR, or -1."""
     group, brokers = world.group[0], len(world.peers)
     shared = (1 << brokers) - 1
     for p in range(len(world.partitions)):

@@ -128,7 +128,7 @@ def ingest_engine_for(lake: "Lake", sql: ArrowSql, size_bytes: int) -> Engine:
 
 
 def _one_by_one(parts: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield the files, or ranges of files, one at a time, and count their bytes for the progress display."""
+    """Yield the files, or ranges of files, separately, and count their bytes for the progress display."""
     known = "end" in parts.schema.names
     sizes = pc.divide(pc.subtract(parts["end"], parts["start"]), 1e6).to_pylist() if known else [1] * len(parts)
     singly = (batch.slice(n, 1) for batch in parts.to_batches() for n in range(batch.num_rows))

@@ -54,10 +54,7 @@ def assumed_lag_time_sentence(ms: int) -> str:
 
 
 def unread_sentence(lines: Sequence[tuple[str, int | None, str]]) -> list[str]:
-    """Return the warning about lines on an ISR that match no form, with file, number and text.
-
-    Nothing without lines.
-    """
+    """Return the warning about lines on an ISR that match no form, each with file, number and text, if any."""
     if not lines:
         return []
     file, number, text = lines[0]

@@ -51,10 +51,7 @@ _PARTS = arrow_columns(
 
 
 class FileRange(NamedTuple):
-    """A byte range of a file, from the start of a line to the end of a line.
-
-    With ``end`` None, to the end of the file.
-    """
+    """A byte range of a file that begins and ends between two lines; ``end`` None is the end of the file."""
 
     start: int = 0
     end: int | None = None
@@ -258,7 +255,7 @@ def _lines_of_stream(
 ) -> Iterator[tuple[LinesInKafkasLayout | LongLine | BadFileError, Codes | None]]:
     """Yield the selected lines of a stream in Kafka's own layout, and problems.
 
-    If it is mixed, each line's kind too.
+    If the stream has lines of several logs, the kind of log of each line is returned too.
     """
     converter = LayoutConverter(selected.layout, selected.source)
     kinds = LogKindFinder(selected.default) if is_mixed else None

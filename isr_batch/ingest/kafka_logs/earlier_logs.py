@@ -104,7 +104,7 @@ class EarlierLogs:
     def _goes_on(self, before: Stretch, after: Stretch, signs: pa.Table | None) -> bool:
         """Whether no request is missing between two covered periods of one log.
 
-        There is no gap in time, or the followers' request numbers are consecutive.
+        They follow each other without a gap, or the followers' request numbers are consecutive.
         """
         if after.first_us <= before.until_us + GAP_US:
             return True

@@ -163,7 +163,7 @@ def _stamp_field(columns: Mapping[str, Sequence[str]], forms: Sequence[StampForm
 
 
 def form_of(texts: Sequence[str], forms: Sequence[StampForm] = EVENT_FORMS) -> StampForm | None:
-    """Return the form that most of these times have; None if there is no such form."""
+    """Return the form that most of these times have; None if no form fits most of them."""
     return next((f for f in forms if _share_of_events(re.compile(f.pattern).fullmatch, texts) >= _FITS), None)
 
 

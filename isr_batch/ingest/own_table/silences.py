@@ -46,9 +46,9 @@ class _SilenceSpans(NamedTuple):
         return int((np.append(self.from_us[inside], until_us) - ends).max())
 
     def patience_at_us(self, at_us: int) -> int | None:
-        """Return after how long without fetches the follower is considered stopped, at a time.
+        """Return the time without fetches after which the follower is considered stopped, at an instant.
 
-        None outside all spans.
+        It is None if the instant is outside all spans.
         """
         running = (self.from_us <= at_us) & (at_us <= self.until_us + self.patience_us)
         return int(self.patience_us[running].min()) if running.any() else None

@@ -146,7 +146,7 @@ def _add_metadata_records(evidence: PartitionEvidence, sources: ParsedLogs) -> N
 
 
 def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: int) -> None:
-    """Add a partition of a listing, which has no time, if there is no other evidence about the partition."""
+    """Add a partition of a listing, which has no time, unless the evidence has the partition already."""
     key = partition.topic, partition.partition_id
     evidence.replicas.setdefault(key, (list(partition.replicas), SNAPSHOT))
     if not evidence.led[key]:

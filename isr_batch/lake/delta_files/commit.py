@@ -73,7 +73,7 @@ def renew_constraints(table: Table, there: DeltaTable) -> None:
 def added(file: FileOfWorker, table: Table, *, moved: bool = False) -> AddAction:
     """Return the Delta log's action that adds a file.
 
-    ``moved``: its rows come from files removed in the same commit.
+    ``moved`` means that its rows come from files removed in the same commit.
     """
     instants = {column.name for column in table.columns if column.type == "TIMESTAMP"}
     least, most = ({name: _instant_in_commit(value, up) if name in instants else value for name, value in of.items()}

@@ -100,7 +100,7 @@ class Store:
     def files_of_log(self) -> object:
         """Return a value that changes when a local folder's Delta log does.
 
-        None elsewhere, where it would be a request.
+        For other stores it is None, because looking would be a request.
         """
         log = Path(self.uri, "_delta_log")
         if not self.is_folder or not log.is_dir():
@@ -133,9 +133,9 @@ def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
 
 
 def log_store(spark: "SparkSession", scheme: str) -> str | None:
-    """Return the class of a configured log store that allows several writers.
+    """Return the class of the configured log store, if it allows several writers.
 
-    None for Delta's own, which allows one.
+    Delta's own log store allows one; the result is then None.
     """
     name = spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None)
     return None if name and name.endswith(".S3SingleDriverLogStore") else name
