@@ -7,9 +7,9 @@ Known problem: one batch larger than the second limit drops every follower at th
 on a quiet partition a follower may lack the same few records for days (KIP-16). A follower whose fetches fail is never
 dropped: it does fetch, and because its position is unknown, it is never considered behind.
 
-Up to 0.8.1.1 the position was taken from the request before the log was read: parameter ``recorded_before_read``. In
-0.8.0 a follower that lacks nothing was not considered stuck, even if it did not fetch: parameter
-``idle_followers_stay``.
+Two details differ in early releases. Up to 0.8.1.1 the leader took a follower's position from its request before it
+read the log; the parameter ``recorded_before_read`` selects this. In 0.8.0 a follower that lacks nothing was not
+considered stuck, even if it did not fetch; the parameter ``idle_followers_stay`` selects this.
 
 isr-expiration runs once per lag time. lastCaughtUpTimeMs, which later releases keep, does not exist yet; in the
 tables its column has the time of the last fetch (logEndOffsetUpdateTimeMs).

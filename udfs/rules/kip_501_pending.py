@@ -18,8 +18,8 @@ for data, and never when the fetch is answered: this reading is the parameter ``
 a follower while its response is stuck, and the first check after the response drops it.
 
 The proposal only changes when a follower is dropped. The conditions to join the ISR, and to hold back the high
-watermark, are those of Kafka 3.7; but the time at which a follower was last caught up, on which the second depends, is
-set at the response here. A follower's first fetch in a term has no previous one, so it must be at the log end.
+watermark, are those of Kafka 3.7. But the second condition depends on when a follower was last caught up, and this rule
+sets that time at the response. A follower's first fetch in a term has no previous one, so it must be at the log end.
 
 Source: KIP-501, solution 1.
 """
