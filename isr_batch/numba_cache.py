@@ -87,7 +87,10 @@ def _cache_folders() -> Iterator[Path]:
 
 
 def is_ours_alone(folder: Path) -> bool:
-    """Create a folder for machine code, remove those of other sources; return whether only this user has access."""
+    """Create the folder for machine code, and remove folders for outdated code.
+
+    Return whether only this user may write.
+    """
     try:
         if not folder.exists():
             for old in folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*"):

@@ -41,7 +41,10 @@ class CheckBurst:
     period_us: int
 
     def same_time(self, other: "CheckBurst") -> bool:
-        """Whether two followers stopped at the same time, by their lastCaughtUpTimeMs, or else by the drops."""
+        """Whether two followers stopped at the same time, by their lastCaughtUpTimeMs.
+
+        By the times of the drops if it is unknown.
+        """
         if self.starts_ms and other.starts_ms and _near_checks(self.starts_ms, other.starts_ms, SAME_START_MS):
             return True
         return _near_checks((self.first_us, self.last_us), (other.first_us, other.last_us), self.period_us)

@@ -83,7 +83,7 @@ def _note_of_storm(storm: Storm, absence: Row) -> str:
 
 
 def _of_no_jvm(absences: Sequence[Row]) -> str:
-    """Return a sentence that no JVM pause of a suspected broker explains any of the storms."""
+    """Return a sentence that no JVM pause of the suspected brokers explains the shrinks."""
     longest = max(absences, key=lambda row: row["longest_us"])
     of = brokers_text(sorted({row["broker_id"] for row in absences}))
     if not longest["pauses"]:

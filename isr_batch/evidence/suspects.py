@@ -186,7 +186,7 @@ class _SuspectScales:
         one.lines += [place for place in finding.lines if place not in one.lines]
 
     def _by_others(self, replica_id: int, burst: CheckBurst) -> list[CheckBurst]:
-        """Return the drops of the same broker by other leaders at about the same time."""
+        """Return the drops of one follower by other leaders at about the time of a leader's drops."""
         return [
             other for other in self._bursts[replica_id] if other.leader_id != burst.leader_id and burst.same_time(other)
         ]

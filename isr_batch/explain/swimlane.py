@@ -212,7 +212,7 @@ def _bars_in_leader(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
 
 
 def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.LayerChart:
-    """Return the lane with the times in which the follower was in the ISR.
+    """Return the lane of a chart that shows, for each rule run, when the follower was in the ISR.
 
     Rule runs with the same times share a row.
     """

@@ -108,7 +108,10 @@ def _lost_records_of_choice(row: Row) -> int | None:
 
 
 def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
-    """Group the rule runs of a cluster that have the same lag time, decisions and price, in order of the first run."""
+    """Group rule runs of a cluster with equal lag times, decisions and prices.
+
+    Groups are in order of their first run.
+    """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         price = (
@@ -176,7 +179,7 @@ def _scores_together(group: Sequence[Row]) -> Row:
 def _rules_of_brokers(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
     """Return the rules and lag times that the cluster's brokers ran, by replay_check.
 
-    If it has no row of this cluster, those of other clusters are returned.
+    If ``replay_check`` has no row of this cluster, the rules of other clusters are returned.
     """
     checks = own.tables["replay_check"].select(["cluster_id", "rule", "params_json"])
     pairs = checks.filter(pc.equal(checks["cluster_id"], cluster_id)).group_by(["rule", "params_json"]).aggregate([])

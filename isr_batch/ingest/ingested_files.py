@@ -67,7 +67,7 @@ class IngestedFile:
 def beginnings_of_file(known: Iterable[IngestedFile], file: LogFile) -> list[int]:
     """Return the lengths, in bytes, that files of this broker and kind had at earlier ingests.
 
-    If one of them is now longer, its first bytes still have the content of then.
+    If such a file has grown since, its first bytes are the same as at the earlier ingest.
     """
     return [record.content_bytes for record in known if (record.kind, record.broker_id) == (file.kind, file.broker_id)]
 
@@ -80,7 +80,7 @@ def _file_began_as(file: LogFile, record: IngestedFile) -> bool:
 
 
 def _is_shorter(file: LogFile, record: IngestedFile) -> bool:
-    """Whether a file is an older, shorter copy of an ingested file: at least half of its bytes have the same hash."""
+    """Whether a file is an older, shorter copy of an ingested file: a common beginning of at least half its bytes."""
     assert file.held is not None
     hashes = file.held.first_hashes
     same = (record.kind, record.broker_id) == (file.kind, file.broker_id)
@@ -267,7 +267,7 @@ class ReadFiles:
 
     @property
     def later_request_logs(self) -> list[str]:
-        """Request logs that were ingested before an earlier log of the same broker, which was only read now."""
+        """Request logs that were ingested in the wrong order: an earlier log of the same broker was read only now."""
         return sorted(
             record.source_file for record in self.work.gone
             if record.kind == REQUEST and record.span

@@ -104,7 +104,7 @@ def constraints_since(table: Table, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def constraint_statements(identifier: str, constraints: Mapping[str, str]) -> Iterator[str]:
-    """Yield the statements that add these constraints to a table, or replace those of the same names."""
+    """Yield the statements that add constraints to a table; existing constraints of the same names are replaced."""
     for key, condition in constraints.items():
         name = key.removeprefix(_CONSTRAINT)
         yield f"ALTER TABLE {identifier} DROP CONSTRAINT IF EXISTS {name}"

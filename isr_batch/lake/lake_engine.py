@@ -127,9 +127,9 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         days: tuple[str, str] | None = None,
         files: Sequence[FileOfWorker] = (),
     ) -> int:
-        """Replace a table's rows that meet a condition with ``rows`` and those in ``files``.
+        """Replace the rows of a table that meet a condition by ``rows`` and by the rows in ``files``.
 
-        Return how many were written.
+        Return the number of rows written.
 
         If the condition only selects some days, ``days`` are the first and the last of them; files of other days are
         not read.

@@ -6,7 +6,7 @@ from itertools import takewhile
 
 
 def sql_texts(folder: str = "") -> dict[str, str]:
-    """Return the SQL texts of the views by name, or those of a subfolder: ``functions`` (for Spark) or ``duckdb``."""
+    """Return SQL texts by name: of the views, or of a subfolder, ``functions`` (for Spark) or ``duckdb``."""
     entries = (files("isr_batch.lake") / "sql" / folder).iterdir()
     return {
         entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")

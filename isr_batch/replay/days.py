@@ -48,7 +48,7 @@ class InputFingerprints:
     by_day: dict[date, str]
 
     def at(self, day: date) -> str:
-        """Return the fingerprint of a day; for a day without input, that of the day before."""
+        """Return the fingerprint of a day; a day without input has the fingerprint of the day before."""
         return self.by_day.get(max((given for given in self.by_day if given <= day), default=day), "")
 
     def days(self, window: Window = Window()) -> list[date]:  # noqa: B008 frozen

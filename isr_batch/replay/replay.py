@@ -200,7 +200,7 @@ def replay(
 
 
 def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mapping[str, Store], Timelines, str]:
-    """Return where timelines are written (by kind of result), which of them are written, and that choice in words."""
+    """Return the folders of timelines (by kind of result), which timelines are written, and this choice in words."""
     if wanted:
         return {} if wanted == "none" else stores_of_timelines(lake), wanted, wanted
     events = events_to_replay(lake, window)

@@ -77,7 +77,7 @@ def shrinks_by_cause_chart(rows: Rows) -> Spec:
 
 
 def shrinks_in_time_chart(rows: Rows) -> Spec:
-    """Return a tick chart: shrinks of each rule over time by cause, with those of the brokers."""
+    """Return a chart with a tick for each shrink over time, one row per rule and one for the brokers, by cause."""
     rules = rule_names_by_release(row["rule"] for row in rows)
     chart = (
         alt.Chart({"values": as_shown(rows)})

@@ -126,7 +126,7 @@ def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, 
 
 
 def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, str] | None:
-    """Return the broker at fault for most drops of healthy followers, with their number; else that for other drops."""
+    """Return words for the broker at fault for most drops of healthy followers (else of others), and its share."""
     kinds = {"spurious": "healthy", "genuine": "behind", "unknown": "not judged"}
     verdict = next((verdict for verdict in kinds if counts[verdict]), None)
     if verdict is None:

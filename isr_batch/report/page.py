@@ -204,7 +204,7 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
 
 
 def page_scope(sql: LakeSql) -> str:
-    """Return one sentence on the input in the lake: brokers, partitions, time."""
+    """Return one sentence on the fetches in the lake: how many, of how many partitions, in which clusters, and when."""
     rows = sql("""
         SELECT
           cluster_id, CAST(sum(run_length) AS BIGINT) AS fetches, count(DISTINCT (topic, partition_id)) AS partitions,

@@ -58,7 +58,7 @@ class _IsrPathState:
         self.elr_if_on: int | None = None
 
     def begin(self, recorded: Iterable[int] | None, known: _Known) -> None:
-        """Set the ELR at the start of the log; one that is not recorded is unknown until an event empties it."""
+        """Set the ELR at the start of the log; if it is not recorded, it is unknown until an event makes it empty."""
         if recorded is not None and known.enabled:
             self.elr = self.elr_if_on = sum(self._bits.get(broker, 0) for broker in recorded)
 
@@ -246,7 +246,7 @@ def _isr_path_of_term(
 def _row(
     term: Mapping[str, Any], known: _Known, state: _IsrPathState, cluster: ControlledCluster
 ) -> dict[str, Any] | None:
-    """Return a span without its times; None while all replicas are in the ISR and one of them would lead."""
+    """Return a row about ELR and heir without its times; None while all replicas are in the ISR and an heir exists."""
     order = [replica for replica in term["assigned"] if replica not in known.inactive and replica != term["leader_id"]]
     isr = state.among(term["assigned"], state.isr)
     if order and len(isr) == len(term["assigned"]):

@@ -46,7 +46,10 @@ def with_requests(changes: pa.Table) -> pa.Table:
 
 
 def _asked_us(instants_us: Sequence[int]) -> list[int]:
-    """Return when each ISR write is requested; those at the same instant follow each other after `STEP_US`."""
+    """Return when each ISR write is requested.
+
+    Of writes at the same instant, each is `STEP_US` after the one before.
+    """
     asked: list[int] = []
     for us in instants_us:
         asked.append(max(us, asked[-1] + STEP_US) if asked else us)

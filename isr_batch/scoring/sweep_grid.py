@@ -53,7 +53,7 @@ class SweepGrid(BaseModel):
     @field_validator("rules")
     @classmethod
     def _rules_known(cls, rules: list[str]) -> list[str]:
-        """Refuse names that are not those of rules."""
+        """Refuse names of unknown rules."""
         if rules == ["all"]:
             return ALL_RULES
         _refuse_grid([f"no rule {rule}; {did_you_mean(rule, REGISTRY)}" for rule in rules if rule not in REGISTRY])
@@ -174,7 +174,7 @@ def _own_values(grid: SweepGrid, rule: str) -> dict[str, dict[int, None]]:
 
 
 def _params(rule: str) -> dict[str, Param]:
-    """Return the parameters of a rule; those of the periodic check only if the rule has one."""
+    """Return the parameters of a rule; parameters of the periodic check only if the rule has such a check."""
     continuous = REGISTRY[rule].checks_per_lag_time == CONTINUOUS
     common = {n: p for n, p in COMMON_PARAMS.items() if not (continuous and n in {"check_period_ms", "check_phase_ms"})}
     return common | REGISTRY[rule].params

@@ -92,7 +92,10 @@ def engine_of_fleet(lake: Lake, fleet: FleetOfGroups) -> LakeEngine:
 
 
 def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, DataFrame | pa.Table]) -> RunCounts:
-    """Replace all input rows of a cluster by those of ``tables``; missing columns become null, missing tables empty."""
+    """Replace all input rows of a cluster by the rows of ``tables``.
+
+    Missing columns become null, missing tables empty.
+    """
     rows_out = 0
     where = f"cluster_id = {sql_literal(cluster_id)}"
     with ArrowSql() as sql:

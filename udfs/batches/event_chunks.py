@@ -227,7 +227,7 @@ def sorted_events(events: Events) -> Events:
 
 
 def joined_events(earlier: Events, later: Events) -> Events:
-    """Append the events of ``later`` to those of ``earlier``, which are of the first set of ``later``."""
+    """Append ``later`` to ``earlier``, whose events all belong to the first replica set of ``later``."""
     columns = {name: np.concatenate([earlier.columns[name], column]) for name, column in later.columns.items()}
     columns["set"][: len(earlier)] = 0
     return Events(later.sets, columns)

@@ -175,7 +175,7 @@ class SetReplay:
         }  # fmt: skip
 
     def _make_room(self) -> Iterator[pa.RecordBatch]:
-        """Yield the collected results if the output buffer may be too small for those of another row."""
+        """Yield the collected results if the output buffer may be too small for the results of another row."""
         if not kernels.replay_has_room(self.state, self.out):
             yield from self.flush()
 

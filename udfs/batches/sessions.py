@@ -72,7 +72,7 @@ def _requests_in_turn(
 
 
 def _same_file_follows(files: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Whether the line after each line is from the same file."""
+    """Return, for each line, whether the next line is from the same file."""
     names = files.combine_chunks()
     return np.append(np.asarray(pc.equal(names[1:], names[:-1])), False)
 

@@ -79,7 +79,7 @@ def find_clusters(
 
 
 def _folders_on_disk(file: LogFile) -> tuple[str, ...]:
-    """Return the folders and the name in a file's path; for a file in an archive, those of the archive."""
+    """Return the folders and the name in a file's path; for a file in an archive, in the path of the archive."""
     member = member_name(file.path)
     return Path(file.name.partition(f"!/{member}")[0] if member else file.name).parts
 

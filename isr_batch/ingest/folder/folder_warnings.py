@@ -36,7 +36,7 @@ def refusal_sentence(refused: Refused) -> str:
 
 
 def release_unknown_sentence(printed: str) -> str:
-    """Return the warning that a printed version is not that of a known release."""
+    """Return the warning that a version in the logs is of no Kafka release that is known."""
     return f"{printed} is not a known release: state the release of Kafka with --release."
 
 

@@ -174,7 +174,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
 def _files_of_folder(
     found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple[set[Inode], int]
 ) -> Iterator[Path]:
-    """Yield the files of a folder and its subfolders; each folder once, under its own name and not that of a link."""
+    """Yield the files of a folder and its subfolders; follow links, but visit each folder only once."""
     folders, depth = visited
     try:
         stat = folder.stat()
@@ -326,7 +326,7 @@ def _read_kinds(kinds: Iterable[str], layout: Layout) -> list[str]:
 
 
 def _find_brokers_of_jvms(found: LogFolder) -> None:
-    """Set the broker of each gc.log: that of the other logs in its folder, if they have just one."""
+    """Set the broker of each gc.log, if all other logs in its folder are of one broker."""
     of_jvms = found.of_kind(GC)
     found.files = [file for file in found.files if file.kind != GC]
     beside = [(Path(file.name).parent, file.broker_id) for file in found.files if file.broker_id is not None]

@@ -96,7 +96,7 @@ def capabilities(found: LogFolder) -> Iterator[Capability]:
 
 
 def _releases_of_folder(given: str | None, versions: Iterable[str]) -> list[str]:
-    """Return the Kafka releases of the brokers: the given one, or those of the printed versions."""
+    """Return the Kafka releases of the brokers: the one that the user gave, or all that the brokers' logs name."""
     return [given] if given else [release for release in map(vendor_release, sorted(versions)) if release]
 
 

@@ -155,8 +155,8 @@ def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
 def _between_brokers(begun: dict[tuple[str, ...], dict[int, int]], known: Container[int]) -> list[Shift]:
     """Return brokers' shifts from each other, by their lines about the same leader epochs.
 
-    All are compared with a broker whose zone is known; without such a broker, with the one that has most of these
-    lines.
+    Each broker is compared with a broker whose zone is known; if no zone is known, with the broker that has most of
+    these lines.
     """
     counts = Counter(broker_id for at in begun.values() for broker_id in at)
     counts = Counter({broker_id: n for broker_id, n in counts.items() if broker_id in known}) or counts

@@ -86,7 +86,7 @@ def note_on_shorter_copies(files: Sequence[LogFile]) -> list[Note]:
 
 
 def note_on_later_logs(files: Sequence[str], fetches: int) -> list[Note]:
-    """Return a note on logs that are gone, and were ingested before an earlier log of the same broker.
+    """Return a note on logs that are no longer there, and were ingested before an earlier log of the same broker.
 
     Their terms restart, and some of their fetches have no offset.
     """

@@ -28,7 +28,7 @@ _MEMBER: Final = "!//"
 
 
 def file_on_disk(path: str) -> str:
-    """Return the path of the file on disk; for a file in an archive, that of the archive."""
+    """Return the path of a file on disk; for a file in an archive, the path of the archive."""
     return path.partition(_MEMBER)[0]
 
 

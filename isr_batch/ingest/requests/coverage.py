@@ -170,7 +170,7 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
 
 
 def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
-    """Return SQL for the number, from 0, of a broker's covered period at an instant; a gap has that of the one before.
+    """Return SQL for the number, from 0, of a broker's covered period at an instant; in a gap, of the period before.
 
     Returns
     -------
@@ -196,7 +196,7 @@ def with_stretch_number(
 
 
 def is_last_stretch(stretches: Sequence[Stretch], broker: str, number: str) -> str:
-    """Return the SQL condition that a number is that of the last covered period of a broker's log."""
+    """Return the SQL condition that a number denotes the last covered period of a broker's log."""
     last = [f"WHEN {broker} = {broker_id} THEN {len(ends)}" for broker_id, ends in _ends_of_gaps(stretches).items()]
     return f"{number} = CASE {' '.join(last)} ELSE 0 END" if last else f"{number} = 0"
 
@@ -293,7 +293,7 @@ def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NU
 
 
 def _signs_of_gaps(sql: ArrowSql, fetches: pa.Table, before: pa.Table) -> pa.Table:
-    """Compare the numbers of consecutive requests of a session: spanned if the number continues, else break."""
+    """Return, for consecutive requests of a session, ``spanned`` if their numbers continue, else ``break``."""
     # In releases without sessions, requests for offsets share the numbers of a fetcher's fetches. A fetcher has one
     # request in flight, and restarts at 0 on a new connection, so that its requests can be ordered by time.
     return sql(

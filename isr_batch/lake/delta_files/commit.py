@@ -84,7 +84,7 @@ def added(file: FileOfWorker, table: Table, *, moved: bool = False) -> AddAction
 
 
 def removed(file: Mapping[str, Any], *, moved: bool = False) -> RemoveAction:
-    """Return the Delta log's action that removes a file; ``moved``: its rows are in a file added in the same commit."""
+    """Return the Delta log's action that removes a file; ``moved`` if the same commit adds its rows in another file."""
     of = {name.removeprefix("partition."): value for name, value in file.items() if name.startswith("partition.")}
     return RemoveAction(file["path"], not moved, now_ms(), file["size_bytes"], of or None)
 

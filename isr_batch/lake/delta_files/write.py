@@ -226,7 +226,7 @@ class DayFile:
         )  # fmt: skip
 
     def write(self, rows: pa.Table, broken: int = 0) -> None:
-        """Write rows; ``broken`` of them break the contract."""
+        """Write rows to the file; ``broken`` is the number of rows that break the contract of their table."""
         self.bytes += rows.nbytes
         self.broken += broken
         with self._abandoned_if_failed():
