@@ -1,4 +1,4 @@
-"""Replay rows that are in this process's memory: those of a notebook, or those of one Spark task."""
+"""Replay rows that are in this process's memory: rows of a notebook, or rows that one Spark task received."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -31,7 +31,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def notes_of_brokers(lake: Lake, cluster_id: str, evidence: pa.Table) -> list[str]:
-    """Return up to two sentences on what brokers' own logs show around storms of shrinks.
+    """Return up to two sentences on troubles, such as pauses of the JVM, that brokers' logs show around shrinks.
 
     Parameters
     ----------

@@ -80,7 +80,7 @@ def _file_began_as(file: LogFile, record: IngestedFile) -> bool:
 
 
 def _is_shorter(file: LogFile, record: IngestedFile) -> bool:
-    """Whether a file is an older, shorter copy of an ingested file: a common beginning of at least half its bytes."""
+    """Whether a file is an older, shorter copy of an ingested file, because at least its first half is the same."""
     assert file.held is not None
     hashes = file.held.first_hashes
     same = (record.kind, record.broker_id) == (file.kind, file.broker_id)

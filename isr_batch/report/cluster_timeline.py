@@ -63,7 +63,7 @@ def cluster_timeline(
     own : OwnShrinks
     cluster : dict
         One of ``own.clusters``.
-    targets : mapping of (int, int) to Target
+    targets : mapping of (int, int) to TimelineTarget
         Targets by broker and number of the incident.
     """
 

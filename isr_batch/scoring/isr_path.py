@@ -67,7 +67,7 @@ class _IsrPathState:
         wanted = sum(self._bits[broker] for broker in isr)
 
         def after(elr: int | None) -> int | None:
-            """Return an ELR after the change; None if it is still unknown."""
+            """Return the ELR after an ISR change, from the ELR before it; None if it is still unknown."""
             if unclean:
                 return 0
             found = elr_after(self.isr, elr or 0, wanted, 0, min_isr)

@@ -88,7 +88,7 @@ class AroundShrinks:
 
         Parameters
         ----------
-        out : Output
+        out : KernelOutput
         marks : sequence of (rows filled when a term was left, identity of the term)
             As for ``udfs.batches.results.named_results``; identities have ``lag_times_us``, ``from_us``, ``until_us``.
         goes_on : bool

@@ -94,9 +94,9 @@ def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> Fetch
 
     Parameters
     ----------
-    rows : Fetches
+    rows : SessionFetches
         Fetches in the order of the requests.
-    requests : Requests
+    requests : RequestsForRuns
         The requests that ``rows.request`` refers to.
     """
     # Numbers of 16 bits, which numpy sorts in a quarter of the time.

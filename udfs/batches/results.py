@@ -129,7 +129,7 @@ def named_results(
 
     Parameters
     ----------
-    out : Output
+    out : KernelOutput
     marks : sequence of (rows filled when a term was left, identity of the term)
         The identity has the columns of the set, ``leader_epoch``, ``assigned``, and ``params_json`` of each rule run.
     rules : sequence of str

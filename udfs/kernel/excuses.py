@@ -1,4 +1,4 @@
-"""Find early shrinks: spurious shrinks of followers that had died, as their silence afterwards shows."""
+"""Find early shrinks: a spurious shrink is early if the follower had in fact died, as its silence afterwards shows."""
 
 import numpy as np
 

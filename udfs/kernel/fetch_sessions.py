@@ -159,11 +159,11 @@ def read_session_partitions(first, requests: SessionRequests, cache: SessionCach
     ----------
     first : int64
         Request to begin with: 0, or the result of the previous call.
-    requests : Requests
+    requests : SessionRequests
         Requests of the batch.
     cache : SessionCache
         State of the session, which is changed in place, and needed for the next batch.
-    out : Fetches
+    out : SessionFetches
         Receives rows from row 0 on. It must have room for every partition number of the cache.
 
     Returns

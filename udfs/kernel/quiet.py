@@ -221,7 +221,7 @@ def _settle_quiet_stalls(walk, now_us):
 
 @inlined
 def _advance_quiet_high_watermarks(walk, now_us, latencies):
-    """Advance the high watermark by recorded fetches and the one by arrived fetches to the smallest log end."""
+    """Advance the two high watermarks, by recorded fetches and by arrived fetches, to the smallest log end."""
     leader = walk.leader[0]
     for way in range(2):
         pace, least = walk.paces[way], leader.log_end
@@ -276,7 +276,7 @@ def _walk_quiet_append(walk, log_end_offset, acks, now_us, quiet, latencies):
 
 @inlined
 def _walk_quiet_fetch(walk, rows, i, quiet, latencies):
-    """Process the arrival of a fetch in the pass; return false if it rules out a quiet stretch."""
+    """Process the arrival of a fetch; return false if it rules out a quiet stretch."""
     now_us, offset = rows.time_us[i], rows.offset[i]
     p = 0
     while walk.followers[p].replica_id != rows.replica_id[i]:
@@ -333,7 +333,7 @@ def _walk_quiet_to(walk, until_us, quiet, latencies):
 
 @inlined
 def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
-    """Process a later instant of a fetch in the pass; return false if it rules out a quiet stretch."""
+    """Process the next instant of a fetch, such as its response; return false if it rules out a quiet stretch."""
     leader = walk.leader[0]
     follower.stage = stage
     if stage == READ:

@@ -175,7 +175,7 @@ def cut_lines(text, edges, out: CutLines):
         UTF-8.
     edges : int32 or int64 array (n + 1)
         Line i is ``text[edges[i]:edges[i + 1]]``.
-    out : Cut
+    out : CutLines
         Room for n lines; filled.
     """
     for i in range(len(edges) - 1):

@@ -83,8 +83,8 @@ def read_json_line(text, at, end, is_text, found: FoundInJsonLine):
         UTF-8.
     at, end : int64
         The bytes of the line.
-    found : Found
-        Filled.
+    found : FoundInJsonLine
+        Receives the values of the line.
 
     Returns
     -------

@@ -338,9 +338,9 @@ def read_requests_into_columns(text, begins, ends, is_text, stamps_us, found: Fo
         Whether the line has the form of text lines before 2.8 (`read_json_line`).
     stamps_us : int64 array (n)
         Times of the lines; `NULL` if a line has none.
-    found : Found
+    found : FoundInJsonLine
         Room for the longest line.
-    out : Requests
+    out : RequestsInColumns
         Receives the requests; its values must be `NULL` before.
     """
     piece = 0

@@ -50,7 +50,7 @@ def unpacked_fetches(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPart
 
     Returns
     -------
-    asked, forgotten, answered : Partitions
+    asked, forgotten, answered : UnpackedPartitions
         With (partition, leader epoch, offset), (partition,) and (partition, error, high watermark, bytes).
     """
     asked, forgotten, answered = _unpacked_pieces(packed, pieces.FETCH_NUMBERS)
@@ -103,7 +103,7 @@ def unpacked_produce_requests(packed: pa.Array) -> tuple[UnpackedPartitions, Unp
 
     Returns
     -------
-    asked, answered : Partitions
+    asked, answered : UnpackedPartitions
         With (partition, bytes; -2: not logged) and (partition, error, base offset).
     """
     asked, _none, answered = _unpacked_pieces(packed, pieces.PRODUCE_NUMBERS)

@@ -76,15 +76,15 @@ class SeenByLook:
 
 @dataclass(frozen=True)
 class Look:
-    """Findings about a file, from its first and last lines: its layout, and those about each source of its lines.
+    """Findings about a file, from its first and last lines: its layout, and what its lines show, by source.
 
     Parameters
     ----------
     path : str
-    layout : Layout or Unreadable
+    layout : Layout or UnreadableLayout
     size_bytes : int
         Size on disk.
-    sources : dict of (str or None) to Seen
+    sources : dict of (str or None) to SeenByLook
         Findings by container or host; None for a file without named sources.
     """
 

@@ -1,4 +1,4 @@
-"""The last fetches and appends of request logs that are gone, which later logs continue."""
+"""Keep the last fetches and appends of request logs that are no longer in the folder; later logs continue them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

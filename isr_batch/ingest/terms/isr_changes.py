@@ -257,9 +257,9 @@ def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.T
 
 
 def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) -> pa.Table:
-    """Return the ISR changes in LeaderAndIsr requests: a request's ISR differs from the last known one before.
+    """Return the ISR changes that LeaderAndIsr requests show: the request's ISR differs from the last known ISR.
 
-    The requests are logged at TRACE. Without them, a leader's next line has the ISR that it changes: replicas missing
+    The requests are logged at TRACE. Without them, the next ISR line of a leader names the old ISR: replicas missing
     there were removed before.
     """
     return sources.sql(
