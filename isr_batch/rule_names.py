@@ -45,7 +45,7 @@ def rule_names_sort_key(run: str) -> tuple[int, str]:
 
 
 def rule_names_by_release(rules: Iterable[str]) -> list[str]:
-    """Sort names of rules by release, and lists of rules by their first; unknown names, and the brokers, come last."""
+    """Sort names of rules by release; a list of rules is sorted by its first rule, and other names come last."""
     from udfs.rules import REGISTRY
 
     known = {rule: position for position, rule in enumerate(REGISTRY)}

@@ -124,7 +124,7 @@ def _given_by_name(section: type[MappedColumns], schema: pa.Schema, known: Mappi
 
 
 def _missing_in_given(name: str, schema: pa.Schema, columns: Mapping[str, Any]) -> list[str]:
-    """Return a message for each required column of a section that the mapping has no column of the frame for."""
+    """Return a message for each required column of a section to which no column of the frame is mapped."""
     section = SECTIONS[name]
     missing = [
         column for column, field in section.model_fields.items() if field.is_required() and column not in columns

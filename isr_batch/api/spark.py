@@ -255,7 +255,7 @@ def _replayed(name: str, runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLak
 
 
 def _packets_of_spark_rows(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
-    """Return several tables of one Spark task, each as the bytes of an Arrow stream."""
+    """Replay the rows of one Spark task, and return one row per result table: its name, and its rows as Arrow bytes."""
     packets = []
     for table, rows in results_of(sql, lake, facts, runs).items():
         sink = pa.BufferOutputStream()

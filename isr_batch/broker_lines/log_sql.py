@@ -102,7 +102,7 @@ def matches(line: str, pattern: str) -> str:
 
 
 def groups(line: str, pattern: str, names_and_types: str) -> str:
-    """Return SQL for a struct of a pattern's groups, with fields named as in ``name TYPE, ...``; for `columns_of`."""
+    """Return SQL that matches a line, as a struct of the pattern's groups; `columns_of` turns it into columns."""
     names = ", ".join(quoted(name) for name, _ in _form_columns(names_and_types))
     return f"regexp_extract({line}, {quoted(pattern)}, [{names}])"
 

@@ -31,7 +31,7 @@ SPANS: Final = pa.schema([
 
 @dataclass
 class _Known:
-    """The controller's statements about one partition up to some time."""
+    """The settings and inactive brokers, by the controller's records up to some time, that matter for one partition."""
 
     enabled: bool | None
     of_topic: int | None = None

@@ -1,4 +1,4 @@
-"""Merge overlapping pieces of the replay's stream so that the rows of each set are in order of time."""
+"""Merge overlapping pieces (batches of rows) of the stream so that the rows of each set are in order of time."""
 
 from collections.abc import Iterator
 from typing import TypeAlias

@@ -255,7 +255,10 @@ def _request_outcome(found, stamp_us):
 
 @kernel
 def _write_piece(text, found, is_produce, out, at):
-    """Write the partitions of a request as a piece (`pieces`); return the position after it."""
+    """Encode the partitions of a request as bytes (a piece, see `pieces`) into ``out``.
+
+    Return the position after them.
+    """
     values, _durations, topics, partitions, forgotten, _stack = found
     first, count = _asked_for(values, is_produce)
     count = max(count, 0)

@@ -1,4 +1,4 @@
-"""Unpack the pieces of requests into Arrow and numpy arrays."""
+"""Decode the partitions of requests from bytes (pieces, see `pieces`) into Arrow and numpy arrays."""
 
 import json
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class UnpackedPartitions(NamedTuple):
 
 
 def unpacked_fetches(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPartitions, UnpackedPartitions]:
-    """Unpack the pieces of fetches.
+    """Decode the partitions of fetches from their bytes (pieces).
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def unpacked_fetches(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPart
 def with_topics_in_front(
     piece: bytes, topics: Sequence[tuple[str, Sequence[tuple[int, int, int]]]], *, by_id: bool
 ) -> bytes:
-    """Add requested partitions to the piece of a fetch, before those that it has.
+    """Add requested partitions to the encoded partitions of a fetch (its piece), before the existing ones.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def _write_varint(number: int, out: bytearray) -> None:
 
 
 def unpacked_produce_requests(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPartitions]:
-    """Unpack the pieces of produce requests.
+    """Decode the partitions of produce requests from their bytes (pieces).
 
     Returns
     -------

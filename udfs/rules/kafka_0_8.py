@@ -57,7 +57,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the follower is stuck, or slow."""
+    """Whether the follower is stuck (no fetch within the lag time) or slow (too many messages behind)."""
     stuck = now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
     if params.idle_followers_stay != 0:
         stuck = stuck and follower.log_end_offset < leader.log_end_offset
