@@ -115,7 +115,10 @@ def _partition_index_of(partitions, p, is_produce):
 
 @inlined
 def _records_size_of(partitions, p):
-    """Return the size of a partition's records in the response, in any of its spellings; `NULL` if it is not logged."""
+    """Return the size of a partition's records in the response (releases log it in different forms).
+
+    `NULL` if not logged.
+    """
     if partitions[p, f.SIZE] != NULL:
         return partitions[p, f.SIZE]
     if partitions[p, f.OLDER_SIZE] != NULL:

@@ -9,7 +9,7 @@ what it costs.
 
 The start of a term is a change of the ISR, but not a write by this leader, so only the brake of 5 s holds after it.
 
-Source: seed article, "What is the scaling process of KAFKA's ISR?"; ReplicaManager.maybePropagateIsrChanges.
+Source: the article "What is the scaling process of KAFKA's ISR?"; ReplicaManager.maybePropagateIsrChanges.
 """
 
 from udfs.jit import kernel

@@ -61,7 +61,7 @@ class PartitionEvidence:
         return any(from_us < each.at_us <= until_us and replica in each.after for each in reports)
 
     def lines_and_snapshot(self, key: Partition, at_us: int) -> list[IsrReport]:
-        """Return the lines about an ISR by time, and the last record before ``at_us``; later records may be missing."""
+        """Return a partition's ISR lines by time, and the controller's last record of the ISR before ``at_us``."""
         before = [record._replace(source=SNAPSHOT) for record in self.records[key] if record.at_us <= at_us]
         return sorted([*self.isr[key], *before[-1:]], key=lambda each: each.at_us)
 
